@@ -23,7 +23,7 @@ const (
 	versionPatience = 30 * time.Second
 )
 
-// emulateServer has the scheduler work as one of the API server's minor: it would wait for ever for kinds that an older
+// emulateServer has the scheduler work as one of the API server's minor: it would wait forever for kinds that an older
 // server does not have, and schedule nothing. An --emulated-version that is given counts before that.
 func emulateServer(command *cobra.Command) {
 	before := command.PersistentPreRunE

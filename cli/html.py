@@ -19,7 +19,7 @@ _SQUARE, _GAP = 16, 3
 _WORD: Final = 32  # characters
 _NAME: Final = 40  # characters
 _LETTER, _LEAST = 8, 360
-# What stands in a square: colour is never the only sign.
+# What is in a square: colour is never the only sign.
 LETTERS: Final = {
     "free": "",
     "shared": "S",

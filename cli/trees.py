@@ -80,7 +80,7 @@ class Plan(NamedTuple):
 
 
 class _EditedPart(NamedTuple):
-    """Objects, or patches, in one text of a kustomization: a file, or a field of its own."""
+    """Objects, or patches, in one text of a kustomization: a file, or its own field."""
 
     home: Kustomization
     file: str
@@ -122,7 +122,7 @@ def _repository(folder: Path) -> str:
 def deployed_kustomizations(
     documents: Iterable[Document], known: Mapping[str, Kustomization]
 ) -> Iterator[Kustomization]:
-    """Make a kustomization of each object of Argo CD and Flux that builds a folder in a way of its own."""
+    """Make a kustomization of each object of Argo CD and Flux that builds a folder in its own way."""
     for document in documents:
         spec = mapping(document.object.get("spec"))
         sources: list[tuple[Object, Object]] = []

@@ -150,7 +150,7 @@ def of_messages(root: Path) -> None:
 
 
 def tokens_by_line(source: str) -> Counter[int]:
-    """Tokens of each line, without comments and docstrings; a string is one token, whatever stands in its braces."""
+    """Tokens of each line, without comments and docstrings; a string is one token, whatever is in its braces."""
     counts: Counter[int] = Counter()
     depth = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

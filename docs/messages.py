@@ -91,7 +91,7 @@ def name_of(function: ast.expr) -> str:
 
 
 def text_of(node: ast.expr) -> str:
-    """Read a text as it stands in the code; "" of anything else."""
+    """Read a text as it is in the code; "" of anything else."""
     match node:
         case ast.Constant(value=str(said)):
             return said

@@ -30,7 +30,9 @@ CONSTRUCTIONS = re.compile(
     r"\b((?:no|some|any|every)body|(?:some|any|every)one|no one|whoever|whom|strangers?)\b|\b(onlook\w+|nudge\w*|purse|gist|upkeep)\b"
     r"|\b(he|him|his)\b|(?<!there )\b(is|are) none\b|(?<!there )\bis no (?!longer\b|more\b)|\b(to|can|could) be had\b"
     r"|(?:^|[.;:] |, )who (?!is |are |holds|has|may)|\b(to|than|by|for|beside|at|before|after|behind|under) who\b"
-    r"|\bit is (not )?said\b|\bis said (of|by|that)\b|\bnothing is said\b",
+    r"|\bit is (not )?said\b|\bis said (of|by|that)\b|\bnothing is said\b"
+    # to fix, to learn of, to follow or use, forever, for nothing, to keep doing
+    r"|\bmend(s|ed|ing)?\b|\bhears? of\b|\bgoes by\b|\bfor ever\b|\b(in vain|thereof)\b|\b(goes|go|went) on \w+ing\b",
     re.IGNORECASE,
 )
 TESTS = ("tests", "e2e", "bench")  # here the names of functions and the texts of checks and cases, too

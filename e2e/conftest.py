@@ -15,7 +15,7 @@ OWN = {"driver": "driven", "bridge": "bridged", "installed": "driven"}
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Mark what runs on a control plane of its own, next to the rest: the drivers, the bridge, the installation, and what needs our webhook and no node."""
+    """Mark what runs on its own control plane, next to the rest: the drivers, the bridge, the installation, and what needs our webhook and no node."""
     for item in items:
         asked = getattr(item, "fixturenames", ())
         if not item.get_closest_marker("real"):

@@ -1,6 +1,6 @@
 """Pytest fixtures for the real cluster, shared by e2e/ and the `real` and `node` tests of tests/.
 
-One control plane serves a whole session: tests keep to a namespace of their own (`namespace`), give cluster-wide
+One control plane serves a whole session: tests keep to their own namespace (`namespace`), give cluster-wide
 objects names of their own, and have them removed afterwards (`created`).
 """
 

@@ -3,7 +3,7 @@
     python -m tests.fuzz [--seconds 60] [--seed 1] [TARGET …]
 
 A target reads a text and may raise only what it says it raises. What breaks it is made shorter and written to
-`tests/corpus/fuzz/TARGET/`, where `tests/test_fuzz.py` tries it again for ever. Coverage is that of Python's own tracer, so
+`tests/corpus/fuzz/TARGET/`, where `tests/test_fuzz.py` tries it again forever. Coverage is that of Python's own tracer, so
 nothing needs to be installed or compiled for it.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 FOUND = ROOT / "tests" / "corpus" / "fuzz"
 LONGEST = 2_000
-# Steps for compiling and for evaluating: a loop that charges nothing would take for ever instead.
+# Steps for compiling and for evaluating: a loop that charges nothing would take forever instead.
 COMPILING, EVALUATING = 100_000, 2_000
 
 

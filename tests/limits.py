@@ -1,4 +1,4 @@
-"""A pytest plug-in: no test runs for ever, and no event loop stands still, without being named.
+"""A pytest plug-in: no test runs forever, and no event loop stands still, without being named.
 
 **Time.** Every test has a limit on the clock: `UNIT` seconds, `WORLD` where it needs a Go program or a real cluster, or what its
 own `@pytest.mark.time_limit(seconds, reason)` says. Set-up and call share it, tear-down has as much again. It strikes twice:

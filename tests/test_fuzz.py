@@ -1,4 +1,4 @@
-"""What fuzzing found stays mended, and a little of it is done each time; `make fuzz` does more."""
+"""What fuzzing found stays fixed, and a little of it is done each time; `make fuzz` does more."""
 
 import pytest
 

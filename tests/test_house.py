@@ -174,6 +174,12 @@ def test_comments_docstrings_and_pages_are_written_in_plain_words():
         "Who asks is answered",
         "his pod",
         "to be had",
+        "a repair that mends it",
+        "the allocator hears of it",
+        "the kubelet goes by it",
+        "it waits for ever",
+        "it waits in vain",
+        "the plugin goes on serving",
     ],
 )
 def test_the_constructions_are_found(said):

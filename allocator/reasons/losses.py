@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Serve = Callable[[Stock, Sequence[ResourceClaim]], Answer]
 
 EXAMPLES = 3
-FEW = 4  # as many devices may each have a value of their own that is listed
+FEW = 4  # as many devices may each have their own value that is listed
 _LOOKED_AT = 10  # steps of a microsecond for saying what is wrong with one device
 
 

@@ -540,7 +540,7 @@ class _Turn:
                 bound.add(reservation.pod)
             else:
                 self.remove_reservation(reservation)
-        # A bound reservation hears of nothing but its end, and that it has heard; of its claims there is nothing to write.
+        # A bound reservation learns of nothing but its end, and that it has heard; of its claims there is nothing to write.
         self.pods.update(pod for pod in self.ledger.pods if pod not in bound)
         for uid, hold in self.ledger.holds.items():
             if hold.unsettled or not hold.users or not hold.users <= bound:
@@ -811,7 +811,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     present = [hold for hold in holds if hold is not None]
     whole = len(present) == len(holds)
     held = whole and all(pod in hold.consumers for hold in present)
-    # A pod that has ended is on its node no more. Said together, the two would send a reservation to and fro for ever.
+    # A pod that has ended is on its node no more. Said together, the two would send a reservation to and fro forever.
     if fact is not None and fact.node and not done:
         if reservation.node not in ("", fact.node):
             found.append(Signal.ASTRAY)

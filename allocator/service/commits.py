@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 Outcome = events.Written | events.Conflicted | events.Denied | events.Lost | events.ClaimGone
-# The policy that lets only the holder of the lease write. It hears of a new holder a moment after we do.
+# The policy that lets only the holder of the lease write. It learns of a new holder a moment after we do.
 FENCE = "drawbridge-allocator-holder"
 FENCE_SECONDS = 0.25
 LOOK_SECONDS = 0.05  # between looks whether it has, while nothing is decided

@@ -1,6 +1,6 @@
 """Claims for pods that ask for devices by the name of a resource (KEP-5004), which DynamicResources would make if it were on.
 
-The claim is made before the pod is decided on, and the pod's status names it, which the kubelet goes by. From then on it is a claim
+The claim is made before the pod is decided on, and the pod's status names it, which the kubelet reads. From then on it is a claim
 like any other. Its name follows from the pod, so a process that is killed between the two writes leaves no second one.
 """
 

@@ -1,6 +1,6 @@
 """What the process knows of its cluster: informers in front, one stock and the pods behind, and how far they can be trusted.
 
-The stock is the one to decide on: what the ledger means to write stands in it before any informer tells. It is one line
+The stock is the one to decide on: what the ledger means to write is in it before any informer tells. It is one line
 of stocks, each made from the one before by what changed, so that a question that was asked of an earlier one is cheap. Of several
 replicas one leads (`Lead`): it decides and writes, and every other one refuses to.
 """
@@ -120,7 +120,7 @@ class Knowledge(ClusterView):
         self.stock = self.stock.without("ResourceClaim", "/".join(where)) if seen is None else self.stock.with_(seen)
 
     def declare(self, declared: Declared) -> None:
-        """Go by other words of the administrator where the server tells nothing."""
+        """Use other declarations of the administrator where the server reports nothing."""
         self._declared = declared
         self._understand(self.server.minor, self.server.found)
 

@@ -72,7 +72,7 @@ class Metrics(MetricsPort):
     def follow(
         self, knowledge: Knowledge, ports: Ports, drift: Callable[[], Drift], leads: Callable[[], bool] = lambda: True
     ) -> None:
-        """Show what every allocator knows of its cluster, and go by it in the probes.
+        """Show what every allocator knows of its cluster, and use it in the probes.
 
         Who has what, and how many wait, is shown by one replica alone: queries add up.
         """

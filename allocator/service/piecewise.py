@@ -1,7 +1,7 @@
 """Questions that take long, decided a piece at a time, so that everything else on the loop has its turn in between.
 
 To evaluate selectors, or to search, is one deep call that cannot be left and entered again. One that takes longer than a turn is given up
-and begun anew in a thread of its own. That thread works only while the loop waits for it, and stops where it charges its budget: two are
+and begun anew in its own thread. That thread works only while the loop waits for it, and stops where it charges its budget: two are
 never at work at once, so what they share needs no lock. Its result is remembered, and the whole question is asked again: writes, and what
 they rest on, stay within one turn of the loop.
 """

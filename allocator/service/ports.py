@@ -68,7 +68,7 @@ class Ports:
         return where._replace(port=listener.open(where.host, where.port, context))
 
     async def follow(self) -> None:
-        """Look at the files of TLS for ever."""
+        """Look at the files of TLS forever."""
         while self.certificates:
             await asyncio.sleep(self._settings.look)
             for files, shown in self.certificates.items():

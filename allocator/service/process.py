@@ -115,7 +115,7 @@ class Service:
         self.bridge.pods.place_by(rules)
 
     def declare(self, declared: Declared) -> None:
-        """Go by what an administrator says of the server, where it tells nothing itself."""
+        """Use what an administrator declares about the server where it reports nothing itself."""
         self.bridge.knowledge.declare(declared)
 
     async def _begin(self, listening: Callable[[Listening], None]) -> None:

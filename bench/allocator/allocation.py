@@ -35,7 +35,7 @@ DEADLINE_MS = 2000
 NODES, DEVICES = 5_000, 8
 PLOTS = Path(__file__).parents[2] / "docs" / "plots"
 IN_TREE = f"in-tree {RELEASE}"
-UNIQUE = {  # selectors that read an attribute which each device has a value of its own for
+UNIQUE = {  # selectors that read an attribute which each device has its own value for
     "!=": 'device.attributes["g"].uuid != "7-0"',
     "==": 'device.attributes["g"].uuid == "7-0"',
     "in": 'device.attributes["g"].uuid in ["7-0", "9-1"]',

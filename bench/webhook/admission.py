@@ -317,7 +317,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def server(name: str, *, descriptors: int = 0, pieces: Path | None = None) -> Iterator[Server]:
-    """A server process of its own; its log goes nowhere, as to a fast collector.
+    """Its own server process; its log goes nowhere, as to a fast collector.
 
     It may be allowed so many descriptors only, or be a webhook that writes down what its loop does (`bench.webhook.pieces`).
     """

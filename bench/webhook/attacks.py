@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CROWD = 10_000  # connections that say nothing
 HELLOS, OPEN = 2_000, 300  # a second; and how many stay open that have said it
-# Loopback addresses, each of which is a peer of its own.
+# Loopback addresses, each of which is its own peer.
 MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500))
 ONE = ("127.1.9.9",)
 HELD = 0.1

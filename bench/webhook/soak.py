@@ -1,7 +1,7 @@
 """`make soak`: a live webhook between honest and hostile reviews, for minutes and 10,000 hostile ones at least.
 
 Memory and descriptors must stay flat, and no honest review is lost or held. Every review is a new one: what could be remembered of
-it is different each time. A tenth of the connections is half a request and nothing more. Beside the crowd, a process of its own
+it is different each time. A tenth of the connections is half a request and nothing more. Beside the crowd, its own process
 asks for one small honest review after the other and sees how long each was held: by the clock, which on a crowded
 machine says how long all waited for a processor, and by what the webhook's processor did between question and answer,
 which says how long others were served first. It prints what it saw, a line a sample, what the webhook's loop did in the

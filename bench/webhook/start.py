@@ -1,6 +1,6 @@
 """From the start of a process to its first answer, on 5,000 nodes with eight GPUs each: what a rolling update waits for.
 
-The process is the webhook as it is installed (`drawbridge webhook --no-controllers`), with what stands in its
+The process is the webhook as it is installed (`drawbridge webhook --no-controllers`), with what is in its
 Secrets. The API server is a stub that streams prepared events as a real one does, because its own work is not what is measured.
 """
 

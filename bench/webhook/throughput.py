@@ -154,7 +154,7 @@ def nameless(containers: Sequence[Object], **spec: Any) -> Object:
 
 
 def legacy_pod_with_name() -> Object:
-    """The same pod with a name of its own, which HAMi-DRA makes the claim's name of."""
+    """The same pod with its own name, which HAMi-DRA makes the claim's name of."""
     made = legacy_pod()
     made["metadata"] = {"name": f"train-{MARK}", "namespace": NAMESPACE, "labels": {"app": "train"}}
     return made

@@ -112,7 +112,7 @@ def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def again(slice_: Any, number: int) -> Any:
-    """The same devices, eight of them under names of their own, in a pool of their own: a pool with a name twice does not count."""
+    """The same devices, eight of them under names of their own, in their own pool: a pool with a name twice does not count."""
     spec = slice_.spec
     devices = [msgspec.structs.replace(device, name=f"gpu-{at}") for at, device in enumerate((spec.devices * 4)[:8])]
     pool = msgspec.structs.replace(spec.pool, name=f"pool-{number}")

@@ -164,7 +164,7 @@ func (s *cycleState) Clone() fwk.CycleState {
 	return clone
 }
 
-// newWorld returns a plugin in a world of its own, with an allocator that leads.
+// newWorld returns a plugin in its own world, with an allocator that leads.
 func newWorld(t *testing.T, more string) (*Plugin, *world, *stub.Server) {
 	t.Helper()
 	server := stub.Serve(t)

@@ -122,7 +122,7 @@ def sarif(placed: Sequence[Placed]) -> dict[str, Any]:
     for one in placed:
         finding = one.finding
         location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
-        if one.file:  # what lives in a cluster stands in none
+        if one.file:  # what lives in a cluster is in none
             location["physicalLocation"] = {
                 "artifactLocation": {"uri": "stdin" if one.file == "-" else quote(one.file)},
                 "region": {"startLine": max(one.line, 1), "startColumn": max(one.column, 1)},

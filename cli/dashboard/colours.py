@@ -19,7 +19,7 @@ STATE = "state"
 STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
 CHOICES = (STATE, "health", "namespace", "owner", "driver", "mechanism", "model")
 MOST_VALUES = 50  # of an attribute that devices are coloured by
-_OWN = 7  # values that have a colour of their own; the others share the last
+_OWN = 7  # values that have their own colour; the others share the last
 _FREE, _LAST, _OTHERS, _PLUGIN = "free", f"k{_OWN + 1}", "others", "device plugin"
 _WITHOUT = {
     "health": "no taint",

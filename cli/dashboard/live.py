@@ -1,4 +1,4 @@
-"""Pages that change under the eyes of a reader: an open page hears of a new reading, and fetches itself again. The rim.
+"""Pages that change under the eyes of a reader: an open page learns of a new reading, and fetches itself again. The rim.
 
 A server-sent event names the reading, without its content: the page has the content, after the login.
 """

@@ -41,7 +41,7 @@ _EVENTS: Final = (("", "events"),)
 
 @asynccontextmanager
 async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> AsyncIterator[ssl.SSLContext]:
-    """Serve what stands in these files, also when they change."""
+    """Serve what is in these files, also when they change."""
     files = mutual.Files(file, key, "")
     try:
         pair = mutual.read(files).pair

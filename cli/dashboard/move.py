@@ -72,7 +72,7 @@ def mechanism_of(pod: Pod) -> str:
     extended = any(amount and is_extended(key) for key, amount in requests(pod).items())
     found: list[str] = []
     if pod.spec.resource_claims:
-        found.append("translated by drawbridge" if names.ORIGINAL in pod.metadata.annotations else "its own claims")
+        found.append("translated by drawbridge" if names.ORIGINAL in pod.metadata.annotations else "claims of its own")
     if pod.status.extended_resource_claim_status is not None:
         found.append("a claim that the scheduler created for an extended resource")
     elif extended:

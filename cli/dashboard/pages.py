@@ -277,7 +277,7 @@ def combinations(view: ClusterView, name: str = "") -> Html | None:
     if judged is None:
         return None
     found = report(group_equal(judged), ())
-    # A picture brings a style of its own, which no page here may have.
+    # A picture brings its own style, which no page here may have.
     parts = [part_as_html(one) for one in found.parts if not isinstance(one, Drawn)]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []
     if not judged:

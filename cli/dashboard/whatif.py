@@ -1,7 +1,7 @@
 """What would become of pods that are pasted, and of those that are there, with fewer or more nodes: the webhook's answer, then the simulation's,
 on the fleet as it was read. Pure.
 
-Nothing is made. A question is a text; packed it stands in an address, so that it can be sent to others.
+Nothing is made. A question is a text; packed it is in an address, so that it can be sent to others.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def not_translated(seen: Seen) -> Iterator[Ailment]:
     """Pods that wait for names of device plugins that no node hands out: the controller's rule, whatever the mode; and names that no
-    claim can stand for, of which their authors can mend nothing.
+    claim can stand for, of which their authors can fix nothing.
     """
     if seen.configuration is None:
         return
@@ -147,7 +147,7 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
 
 
 def refused(seen: Seen) -> Iterator[Ailment]:
-    """What the webhook refuses to controllers, and only an administrator can mend: each reason once."""
+    """What the webhook refuses to controllers, and only an administrator can fix: each reason once."""
     event_of_reason: dict[str, Event] = {}
     for event in seen.events:
         reason = event.message.partition(" denied the request: ")[2]

@@ -134,7 +134,7 @@ async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswe
     async def ask(path: str, leaf: str) -> str:
         try:
             return (await server.read(f"{path}/{leaf}", seconds=_SECONDS)).decode("utf-8", "replace")
-        except ApiError as error:  # of one that is not ready the lines stand in the refusal
+        except ApiError as error:  # of one that is not ready the lines are in the refusal
             return str(error.message).replace("HTTP 503: ", "") if error.status == 503 else ""
         except ClusterError:
             return ""

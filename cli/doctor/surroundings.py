@@ -42,7 +42,7 @@ _AGAIN = "(combined from similar events): "
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
-_OF_JOBS = "batch.kubernetes.io/job-tracking"  # taken off by kube-controller-manager, which has a finding of its own
+_OF_JOBS = "batch.kubernetes.io/job-tracking"  # taken off by kube-controller-manager, which has its own finding
 _CONTROLLERS = {
     "kube-controller-manager": "no claim is created from a template, and no ReplicaSet or Job creates pods",
     "kube-scheduler": "no pod of its profiles is placed",
@@ -88,7 +88,7 @@ def _renewals(seen: Seen) -> dict[str, Any]:
 
 
 def not_reached(seen: Seen) -> Iterator[Ailment]:
-    """A webhook that is registered, and that the API server asks in vain."""
+    """A webhook that is registered, that the API server cannot reach."""
     if seen.unasked:
         yield Ailment(
             "not reached",

@@ -194,7 +194,7 @@ def scheduler_message(pod: Pod) -> str:
 
 
 def unchecked_conditions(pod: Pod, scene: Scene) -> str:
-    """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what stands in the pod."""
+    """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what is in the pod."""
     last_message = scheduler_message(pod)
     if any(words in last_message for words in _ELSEWHERE):
         return last_message

@@ -23,7 +23,7 @@ MOST = 8
 
 
 class Replica(NamedTuple):
-    """A pod, and which one it is of its workload, for people; "" for a pod of its own and for an only one."""
+    """A pod, and which one it is of its workload, for people; "" for its own pod and for an only one."""
 
     pod: dict[str, Any]
     part: str = ""

@@ -71,7 +71,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-# An overview counts its fates itself, so here they are a field of their own, as are the files that were left out.
+# An overview counts its fates itself, so here they are their own field, as are the files that were left out.
 Surveyed = msgspec.defstruct(
     "Surveyed",
     [("fates", dict[MoveOutlook, int]), ("passed_by", list[Passed])],

@@ -87,7 +87,7 @@ def schema_of(name: str) -> Schema:
 
 
 def text_of(name: str) -> str:
-    """Write a schema as it stands in docs/schemas."""
+    """Write a schema as it is in docs/schemas."""
     return json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"
 
 

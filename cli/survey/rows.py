@@ -46,7 +46,7 @@ def _cell(value: object) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-# The code of a fate, which says how bad it is. A refused or unclear key has a code of its own as well.
+# The code of a fate, which says how bad it is. A refused or unclear key has its own code as well.
 CODES = {
     MoveOutlook.DIFFERS: reports.APPROXIMATED,
     MoveOutlook.WEBHOOK: reports.AT_WEBHOOK,
@@ -58,7 +58,7 @@ CODES = {
 
 
 def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
-    """Give each key that does not simply move as a finding, each with the number of its workload, and file, line and column if it stands in one."""
+    """Give each key that does not simply move as a finding, each with the number of its workload, and file, line and column if it is in one."""
     for number, workload in enumerate(seen.workloads):
         for key in workload.keys:
             code = reports.APPROXIMATED if key.pods == Action.APPROXIMATED else CODES.get(key.fate, "")

@@ -92,7 +92,7 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
     except RecursionError:
         return JsonError("nested too deeply", line)
     except ValueError as error:
-        # Python refuses numbers with thousands of digits with a message of its own.
+        # Python refuses numbers with thousands of digits with its own message.
         return JsonError("a number has thousands of digits" if "digits" in str(error) else f"not JSON: {error}", line)
     return found
 

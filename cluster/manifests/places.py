@@ -58,7 +58,7 @@ def settled(path: str, root: str) -> str:
     """Where a path leads, seen from the folder that it must not leave."""
     _as_text(path)
     try:
-        real = Path(os.path.realpath(path, strict=True))  # Path.resolve has an error of its own for a loop of links
+        real = Path(os.path.realpath(path, strict=True))  # Path.resolve has its own error for a loop of links
     except OSError as error:
         error.filename = path
         raise

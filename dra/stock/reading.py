@@ -108,7 +108,7 @@ class Reading(msgspec.Struct, frozen=True):
 def reading_of(server: Server) -> Reading:
     """Return how the allocator of a server reads slices."""
     binding = server.on(gates.BINDING) and server.on(gates.DEVICE_STATUS)
-    # Before taint rules had a feature gate of their own, the gate of taints applied.
+    # Before taint rules had their own feature gate, the gate of taints applied.
     own_gate = gates.TAINT_RULES if gates.TAINT_RULES in gates.known_gates(server.minor) else gates.TAINTS
     rules = server.on(gates.TAINTS) and server.on(own_gate)
     oldest = server.minor == gates.OLDEST

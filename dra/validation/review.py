@@ -160,7 +160,7 @@ def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Pro
 
 
 def misnamed_kind(value: dict[str, Any]) -> Problem | None:
-    """Find a kind of Kubernetes' own with pods in it that is misspelt, or stands in a version that does not have it."""
+    """Find a kind of Kubernetes' own with pods in it that is misspelt, or is in a version that does not have it."""
     version, kind = value.get("apiVersion"), value.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str) or version.rpartition("/")[0] not in _GROUPS:
         return None

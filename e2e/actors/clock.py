@@ -1,4 +1,4 @@
-"""A wall clock that can be set while a program goes by it: `python -m e2e.actors.clock FILE ARGUMENTS...` is `drawbridge ARGUMENTS...`.
+"""A wall clock that can be set for a program that runs: `python -m e2e.actors.clock FILE ARGUMENTS...` is `drawbridge ARGUMENTS...`.
 
 FILE says how many seconds the clock is ahead; without it, it is right. The clock moves what Python's `time` and `datetime` say of the date, which is
 all that our code asks; the monotonic clock cannot be moved, on a real machine either.
@@ -31,8 +31,8 @@ def ahead(file: Path) -> float:
         return 0.0
 
 
-def go_by(file: Path) -> None:
-    """Have this process go by a file."""
+def read_time_from(file: Path) -> None:
+    """Have this process read the time from a file."""
 
     def moved() -> float:
         return REAL() + ahead(file)
@@ -48,7 +48,7 @@ def go_by(file: Path) -> None:
 
 
 def main() -> None:
-    go_by(Path(sys.argv.pop(1)))
+    read_time_from(Path(sys.argv.pop(1)))
     from cli.main import main as drawbridge
 
     drawbridge()

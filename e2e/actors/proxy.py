@@ -95,7 +95,7 @@ class Proxy:
             self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which
             self.holding = holding
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Let everything through."""
         self.pause = self.forgotten = 0.0
         self.break_at(0, answered=True)

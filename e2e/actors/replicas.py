@@ -64,7 +64,7 @@ class Replicas:
     # What a Deployment does
 
     def start(self, name: str, *, notice: float = NOTICE, config: Path | None = None) -> None:
-        """Start a replica, with a configuration of its own maybe, and wait until it is an endpoint."""
+        """Start a replica, with its own configuration maybe, and wait until it is an endpoint."""
         port, metrics = self.ports[name], self.metrics_ports[name] = free_port(), free_port()
         options = (f"--listen=127.0.0.1:{port}", f"--metrics-listen=127.0.0.1:{metrics}", f"--notice={notice}")
         self.processes[name] = self.webhook.start("webhook", "--no-controllers", *options, name=name, config=config)

@@ -1,4 +1,4 @@
-"""When the default scheduler goes by rules about taints: it hears of rules, slices and pods on watches of their own, any of which may be late."""
+"""When the default scheduler follows rules about taints: it learns of rules, slices and pods on watches of their own, any of which may be late."""
 
 import itertools
 import secrets
@@ -12,9 +12,9 @@ NO_DEVICE = "cannot allocate all claims"  # what the scheduler says where a devi
 
 
 def until_rules_are_heard_of(cluster: ControlPlane) -> None:
-    """Wait until the default scheduler goes by every rule that is stored by now.
+    """Wait until the default scheduler follows every rule that is stored.
 
-    It hears of rules in the order in which they were made. So one more is made, and once no pod is given the device that it taints, all
+    It learns of rules in the order in which they were made. So one more is made, and once no pod is given the device that it taints, all
     before it are heard of, too.
     """
     name = f"witness-{secrets.token_hex(4)}"
@@ -42,7 +42,7 @@ def until_rules_are_heard_of(cluster: ControlPlane) -> None:
         cluster.create(*made)
         cluster.until("the default scheduler knows the witness", is_given)
         cluster.create(rule)
-        cluster.until("the default scheduler goes by the rules", lambda: not is_given())
+        cluster.until("the default scheduler follows the rules", lambda: not is_given())
     finally:
         cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
         cluster.remove(rule, *made, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": one}} for one in nodes))

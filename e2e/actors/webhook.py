@@ -222,7 +222,7 @@ class Webhook:
             )
 
     def reads_on(self, node: str) -> None:
-        """Wait until the webhook has heard of every node, slice and class that there is: of each kind one more is the last that it hears of."""
+        """Wait until the webhook has heard of every node, slice and class that there is: of each kind one more is the last that it learns of."""
         mark = f"seen-{secrets.token_hex(4)}.example.com"
         self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {mark: "yes"}}})
         [published] = fleet.slices(mark, node, [fleet.device("one", {})])
@@ -304,7 +304,7 @@ def known(cluster, item, seconds=60):
 def untouched(cluster, item, seconds=60):
     """Wait until a pod, which is not created, stays as it is; return it.
 
-    An API server goes by what it has heard of webhooks and labels of namespaces, which may be what they were a moment ago.
+    An API server follows what it knows about webhooks and labels of namespaces, which may be what they were a moment ago.
     """
     cluster.until("the pod stays as it is", lambda: not is_translated(cluster, item), seconds)
     return item

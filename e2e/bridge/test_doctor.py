@@ -132,7 +132,7 @@ def worn(control_plane, created):
     return wear
 
 
-def test_a_condition_that_a_killed_agent_left_is_named_and_goes_by_repair_and_by_the_command_of_the_page(
+def test_a_condition_that_a_killed_agent_left_is_named_and_ends_by_repair_and_by_the_command_of_the_page(
     control_plane, worn
 ):
     name = worn()

@@ -176,7 +176,7 @@ def test_a_gang_whose_allocator_is_killed_between_its_evictions_is_placed_by_the
         assert [one["metadata"]["name"] in ("low", "other") for one in groups.get(path)["items"]].count(True) == 1
     finally:
         groups.kill("drawbridge-allocator-0")
-        line.mend()
+        line.restore()
     groups.until("the gang is placed", lambda: placed(groups, ours) == ["g0", "g1"], PATIENCE)
     assert len({(one["pool"], one["device"]) for one in results(groups, ours)}) == 2
     groups.remove(urgent)
@@ -357,7 +357,7 @@ def play(cluster, namespace, stalls):
         return listed(cluster, path), claims
 
     cluster.until("the gangs are placed or told", lambda: all(one.is_over(listed(cluster, path)) for one in stalls), PATIENCE)  # fmt: skip
-    time.sleep(1)  # what would be placed by half, or evicted in vain, is so by now
+    time.sleep(1)  # what would be placed by half, or evicted for nothing, would have happened
     end = time.monotonic() + PATIENCE
     found = look()
     # Pods are bound one by one, and victims go before a gang is placed.

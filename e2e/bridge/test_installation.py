@@ -48,7 +48,7 @@ def test_documented_kustomize_builds_stay_in_our_namespace_and_are_accepted(cont
 
 @pytest.mark.parametrize("file", ["scheduler.yaml", "apart/scheduler.yaml"])
 def test_our_scheduler_has_the_roles_that_the_cluster_gives_its_own(control_plane, file):
-    """With one of them less it waits for ever to read what it may not."""
+    """With one of them less it waits forever to read what it may not."""
     listed = control_plane.get("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")["items"]
     stock = {one["roleRef"]["name"] for one in listed if {"kind": "User", "name": "system:kube-scheduler", "apiGroup": "rbac.authorization.k8s.io"} in one.get("subjects", [])}  # fmt: skip
     stored = [one.object for one in manifests.read([COMPONENT / file])]
@@ -57,7 +57,7 @@ def test_our_scheduler_has_the_roles_that_the_cluster_gives_its_own(control_plan
 
 @pytest.fixture
 def apart(control_plane, bridge, tmp_path):
-    """The two pods' processes, as their manifests have them: the scheduler goes by its own account and its own files."""
+    """The two pods' processes, as their manifests have them: the scheduler uses its own account and its own files."""
     section = PAGE.partition("## By address, with certificates")[2]
     commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
     subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)

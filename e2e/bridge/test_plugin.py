@@ -111,8 +111,8 @@ def test_a_pod_that_names_no_strategy_waits_and_goes_on_as_soon_as_it_names_one(
     odd["metadata"]["annotations"] = {"drawbridge.dev/strategy": "best"}
     control_plane.create(claim("one", ours, request("gpu", CLASS)), odd)
     until_told(control_plane, ours, "odd", "there is no strategy 'best'")
-    mended = {"metadata": {"annotations": {"drawbridge.dev/strategy": "CompactFirst"}}}
-    control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", mended)
+    repaired = {"metadata": {"annotations": {"drawbridge.dev/strategy": "CompactFirst"}}}
+    control_plane.patch(f"/api/v1/namespaces/{ours}/pods/odd", repaired)
     control_plane.wait_scheduled(ours, "odd")
 
 

@@ -60,7 +60,7 @@ class Counts:
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A control plane of its own: whatever else happens in a cluster may have pods tried again, too."""
+    """Its own control plane: whatever else happens in a cluster may have pods tried again, too."""
     with ControlPlane(name="wakes") as running:
         yield running
 

@@ -159,7 +159,7 @@ class Churn:
             self.cluster.delete(f"{self.claims_path}/{name}")
 
     def next_pods(self) -> list[Object]:
-        """A pod with a claim of its own, or several that share one, which is made when they are there."""
+        """A pod with its own claim, or several that share one, which is made when they are there."""
         self.made += 1
         if self.made % 5 == 0:
             name = f"{GROUP}{self.made}"

@@ -1,4 +1,4 @@
-"""One run of chaos: a control plane of its own, two replicas, churn, troubles one after the other, a quiet end, and the judge."""
+"""One run of chaos: its own control plane, two replicas, churn, troubles one after the other, a quiet end, and the judge."""
 
 import random
 import time
@@ -112,7 +112,7 @@ def leftovers(on: Stage, *namespaces: str) -> Iterator[str]:
 
 
 def known(leader: Pair, *namespaces: str) -> Iterator[str]:
-    """The leader's answers are still there. It hears of what goes a moment later than a client that asks the API server."""
+    """The leader's answers are still there. It learns of what goes a moment later than a client that asks the API server."""
     for row in leader.ask("/api/v1/claims")["claims"]:
         if row["claim"].partition("/")[0] in namespaces:
             yield f"the leader still knows claim {row['claim']} with {row['devices']}"

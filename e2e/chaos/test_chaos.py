@@ -1,4 +1,4 @@
-"""Two replicas on a control plane of their own, and the short form of `make chaos`: one of each kind of thing goes wrong.
+"""Two replicas on their own control plane, and the short form of `make chaos`: one of each kind of thing goes wrong.
 
 The judge reads what was stored, revision by revision.
 """
@@ -63,11 +63,11 @@ def test_the_fence_refuses_the_late_write_of_a_leader_that_stood_still(on):
         on.cluster.delete("/api/v1/namespaces/late/pods/p", gracePeriodSeconds=0)
         before = on.cluster.get("/apis/resource.k8s.io/v1/namespaces/late/resourceclaims/p")
         until("the other replica leads", other.leads, 6 * LEASE_SECONDS)
-        # A policy goes by the API server's copy of the lease, which hears of a new holder a moment after it is stored.
+        # A policy uses the API server's copy of the lease, which learns of a new holder a moment after it is stored.
         until("the fence knows", lambda: leader.bridge.is_fenced(leader.name), PATIENCE)
         leader.proxy.let_go.set()
         late = until("the write has arrived", lambda: leader.proxy.late, PATIENCE)
-    leader.proxy.mend()
+    leader.proxy.restore()
     assert late.startswith(b"HTTP/1.1 403 ")
     assert POLICY.encode() in late
     until("the replica that stood still knows that another one leads", lambda: not leader.leads(), PATIENCE)
@@ -140,7 +140,7 @@ def test_an_eviction_whose_allocator_is_killed_between_its_writes_is_gone_throug
     on.cluster.kill(leader.allocator)
     on.cluster.wait_scheduled(namespace, "urgent", PATIENCE)
     for pair in on.pairs.all:
-        pair.proxy.mend()
+        pair.proxy.restore()
     assert again == (list(EVICTION) if cut_after == "the condition" else [])
     assert sorted(one["metadata"]["name"] for one in on.cluster.get(path)["items"]) == ["urgent", "usual"]
 

@@ -60,7 +60,7 @@ def test_a_line_breaks_at_a_write_although_another_one_was_held_before(proxy):
         proxy.let_go.set()
         asking.join(PATIENCE)
         assert proxy.late.endswith(b"fine")
-    proxy.mend()
+    proxy.restore()
     assert patch(proxy)
     proxy.break_at(2, answered=True)
     assert patch(proxy)

@@ -70,7 +70,7 @@ def kill_at_write(scene: Scene, *, which: Callable[[Request], bool], answered: b
     pair.proxy.break_at(1, answered=answered, which=which)
     reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY)
     scene.cluster.kill(pair.allocator)
-    pair.proxy.mend()
+    pair.proxy.restore()
     return "" if reached else MISSED
 
 
@@ -113,7 +113,7 @@ def part_leader(scene: Scene) -> str:
     try:
         return take_over(scene, pair, begun)
     finally:
-        pair.proxy.mend()
+        pair.proxy.restore()
 
 
 def take_over(scene: Scene, pair: Pair, begun: float) -> str:
@@ -130,7 +130,7 @@ def slow_line(scene: Scene) -> str:
 def slow(scene: Scene, line: Proxy, pause: float) -> str:
     line.pause = pause
     time.sleep(scene.seconds(4, 8))
-    line.mend()
+    line.restore()
     return f"{pause:.1f} s a request"
 
 
@@ -158,7 +158,7 @@ def part_scheduler(scene: Scene) -> str:
     seconds = scene.seconds(3, 8)
     pair.line.broken.set()
     time.sleep(seconds)
-    pair.line.mend()
+    pair.line.restore()
     return f"for {seconds:.0f} s"
 
 
@@ -225,7 +225,7 @@ def kill_server_at_write(scene: Scene, *, name: str, which: Callable[[Request], 
     pair.proxy.break_at(1, answered=True, which=which)
     reached = pair.proxy.broken.wait(REACHED_SECONDS * BUSY)
     scene.cluster.kill(name)
-    pair.proxy.mend()
+    pair.proxy.restore()
     await_api(scene)
     return "" if reached else MISSED
 

@@ -1,4 +1,4 @@
-"""A store whose folder of CDI files is on a disk that fills: what it says, and what it loses. Run in a mount namespace of its own."""
+"""A store whose folder of CDI files is on a disk that fills: what it says, and what it loses. Run in its own mount namespace."""
 
 import subprocess
 import sys

@@ -36,7 +36,7 @@ class Installed:
     def start(self, *program):
         """Start one more, and wait until the kubelet and the API server know it."""
         started = self.node.spawn(
-            f"drawbridge-{self.driver}-{next(STARTED)}",  # each has a log of its own
+            f"drawbridge-{self.driver}-{next(STARTED)}",  # each has its own log
             [
                 *(program or [PROGRAM]), "driver", "--inventory", self.file, "--node-name", self.node.name,
                 "--kubelet-dir", KUBELET, "--cdi-dir", "/run/cdi", "--kubeconfig", self.kubeconfig,

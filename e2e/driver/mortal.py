@@ -96,7 +96,7 @@ class Death(threading.local):
 
 
 def live(before=""):
-    """Be the driver, in a process of its own, until it dies or ends; say how it ended."""
+    """Be the driver, in its own process, until it dies or ends; say how it ended."""
     child = os.fork()
     if not child:
         if before:

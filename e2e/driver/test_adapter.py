@@ -41,7 +41,7 @@ class Adapted:
 
     def start(self):
         self.running = self.node.spawn(
-            f"adapter-{next(STARTED)}",  # each has a log of its own
+            f"adapter-{next(STARTED)}",  # each has its own log
             [
                 PROGRAM, "driver", "--adapt", self.folder, "--node-name", self.node.name, "--kubelet-dir", KUBELET,
                 "--cdi-dir", "/run/cdi", "--kubeconfig", self.cluster.kubeconfig,

@@ -1,4 +1,4 @@
-"""Our driver's bad days on a real node, with the real kubelet: each pod comes up with its device in the end, and nothing is held for ever."""
+"""Our driver's bad days on a real node, with the real kubelet: each pod comes up with its device in the end, and nothing is held forever."""
 
 import contextlib
 import subprocess
@@ -208,7 +208,7 @@ def test_the_api_server_away_while_a_pod_is_prepared_is_waited_out(control_plane
         created(*one_each(namespace, ["p"], node_cluster))
         told(control_plane, namespace, "p", "the API server cannot be asked about it")
         assert driver.prepared() == set()
-        proxy.mend()
+        proxy.restore()
         assert cards(driver, namespace, ["p"]) == ["GPU-0"]
         end(control_plane, namespace, "p")
         freed(driver, set())
@@ -263,7 +263,7 @@ def test_after_a_reboot_pods_get_their_devices_again(control_plane, node_cluster
 def test_a_device_that_fails_stays_with_its_pod_and_no_other_gets_it_until_it_is_well(
     control_plane, node_cluster, namespace, created
 ):
-    """Its file goes away and comes back. The default scheduler goes by the taint, and a driver that starts again leaves it as it is."""
+    """Its file goes away and comes back. The default scheduler respects the taint, and a driver that starts again leaves it as it is."""
     box = node_cluster.box
     file = f"{KUBELET}/e2e-card"  # those in /dev are the machine's own
 

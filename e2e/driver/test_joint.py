@@ -144,7 +144,7 @@ def joint(control_plane, node_cluster, webhook, bridge):
 
 @pytest.fixture(autouse=True)
 def all_free(control_plane, bridge, joint):
-    """The next test finds first what comes first: the node gives back what a pod had, and the allocator hears of its claim, each when it is told."""
+    """The next test finds first what comes first: the node gives back what a pod had, and the allocator learns of its claim, each when it is told."""
     yield
     control_plane.until(
         "the allocator knows that all is free", lambda: not any(one["held"] for one in pools(bridge)), 60

@@ -69,7 +69,7 @@ class ControlPlane(Client):
             admission: An AdmissionConfiguration for the API server.
             scheduler: A KubeSchedulerConfiguration for the stock scheduler, without its clientConnection.
             version: The minor of Kubernetes of which API server, controller manager and scheduler are.
-            network: Give the cluster a network of its own, with Services that pods and the API server reach; needs root.
+            network: Give the cluster its own network, with Services that pods and the API server reach; needs root.
             api_args: More arguments for kube-apiserver.
             controller_args: More arguments for kube-controller-manager.
         """
@@ -266,7 +266,7 @@ class ControlPlane(Client):
     def start_scheduler(
         self, configuration: Object, *, name: str, binary: Path | None = None, args: Sequence[str] = ()
     ) -> Process:
-        """Start one more kube-scheduler, or another program that takes its flags, with a configuration of its own."""
+        """Start one more kube-scheduler, or another program that takes its flags, with its own configuration."""
         client = {"kubeconfig": str(self.kubeconfig), "qps": self.qps, "burst": self.burst}
         whole = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",

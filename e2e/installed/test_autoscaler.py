@@ -59,7 +59,7 @@ NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 
 
 def deployment(*flags):
-    """What stands in a cluster where Karpenter runs in pods."""
+    """What is in a cluster where Karpenter runs in pods."""
     name = {"app": "karpenter"}
     controller = {"name": "controller", "image": f"localhost/karpenter/controller:{VERSION}", "args": list(flags)}
     return {

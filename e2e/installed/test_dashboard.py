@@ -1,4 +1,4 @@
-"""The pages as `manifests/dashboard` installs them: in a pod of its own, behind TLS, a login and an Ingress, for tenants."""
+"""The pages as `manifests/dashboard` installs them: in its own pod, behind TLS, a login and an Ingress, for tenants."""
 
 import base64
 import http.client

@@ -1,4 +1,4 @@
-"""What `drawbridge doctor` names first of an installation that was broken in one place, and how soon; each breakage is mended after it."""
+"""What `drawbridge doctor` names first of an installation that was broken in one place, and how soon; each breakage is fixed after it."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.ground import product
 from e2e.installed.installation import PROGRAM
 
-pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some forty breakages are made and mended")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "a dozen processes start, and some forty breakages are made and repaired")]  # fmt: skip
 
 SECONDS = 5.0  # of its processor: the machine may be busy with other things
 HOOKS = "admissionregistration.k8s.io/v1"
@@ -169,7 +169,7 @@ def another_bundle(client):
     return client | {"caBundle": base64.b64encode(other.certificate).decode()}
 
 
-# What the authority would mend at once.
+# What the authority would fix at once.
 OF_THE_AUTHORITY = [
     Breakage(MUTATING, each_hook("clientConfig", another_bundle), "wrong bundle", "not of the authority"),
     Breakage(VALIDATING, each_hook("rules", []), "not called", "no rules or no bundle"),
@@ -391,7 +391,7 @@ def test_a_dead_installation_is_told_of_in_full(cluster):
 
 @pytest.fixture(scope="module")
 def unattended(cluster):
-    """The authority is away, which would mend these at once."""
+    """The authority is away, which would fix these at once."""
     with away(cluster, "authority"):
         yield cluster
 

@@ -152,7 +152,7 @@ def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, i
     installation.cluster.until("all are evaluated", lambda: all(one["health"] != "unknown" for one in rules()), 30)
     assert {one["name"]: one.get("lastError", "") for one in rules() if one["health"] != "ok"} == {}
     assert len(rules()) > 10
-    # That a busy machine is slow is not the installation's fault; what the tests before have broken is heard of until it is mended.
+    # That a busy machine is slow is not the installation's fault; what the tests before have broken is heard of until it is fixed.
     slow = ("DrawbridgeReviewsAreSlow", "DrawbridgeReviewHeldTheOthers")
 
     def alerts():
@@ -168,7 +168,7 @@ def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, i
 def test_readers_of_the_old_name_find_pods_that_core_serves_and_with_our_metric_the_others(
     scraped, installation, tenants
 ):
-    """As docs/operating.md lists them: one pod has its device by a claim of its own, another one by the resource's name."""
+    """As docs/operating.md lists them: one pod has its device by its own claim, another one by the resource's name."""
     cluster, label = installation.cluster, re.sub(r"\W", "_", RESOURCE)
     cluster.create(pod("by-name", tenants, container(command=HOLD, **limits(**{RESOURCE: 1, "cpu": "50m"}))))
     try:

@@ -114,7 +114,7 @@ def hold(cluster, node):
 
 
 def is_refused(cluster):
-    """Try a pod of its own: until the scheduler has heard of a taint, it gives the device away."""
+    """Try its own pod: until the scheduler has heard of a taint, it gives the device away."""
     asking, trial = claim("trial", SPACE, request("device", "e2e-waits")), pod("trial", SPACE, resourceClaims=[using("trial")])  # fmt: skip
     cluster.create(asking, trial)
 
@@ -212,7 +212,7 @@ def a_daemon_set_for_no_node(cluster, node):
 
 
 def what_a_device_plugin_left(cluster, node):
-    """The node goes on handing out by the old name what its driver publishes."""
+    """The node keeps handing out by the old name what its driver publishes."""
     path = f"/api/v1/nodes/{node.name}/status"
     amounts = {"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
     cluster.patch(path, {"status": amounts})
@@ -222,9 +222,9 @@ def what_a_device_plugin_left(cluster, node):
 
 @pytest.mark.parametrize("break_it", [slices_of_a_node_that_is_gone, a_daemon_set_for_no_node, what_a_device_plugin_left])  # fmt: skip
 def test_doctor_names_first_objects_left_over_or_misplaced_on_nodes(cluster, node, break_it):
-    what, about, mend = break_it(cluster, node)
+    what, about, restore = break_it(cluster, node)
     try:
         cluster.until(f"{what} is named first", lambda: first(cluster) == (what, name_of(about)))
     finally:
-        mend()
+        restore()
         cluster.until("it is well", lambda: not ailments(cluster))

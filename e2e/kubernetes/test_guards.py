@@ -220,7 +220,7 @@ def stock(guards):
         guards.remove(*reversed(made))
 
 
-def test_a_scheduler_with_the_components_role_goes_on_placing_pods(guards, stock, namespace):
+def test_a_scheduler_with_the_components_role_keeps_placing_pods(guards, stock, namespace):
     guards.create(pod("goes", namespace, node=NODES[1], schedulerName=stock))
     guards.wait_scheduled(namespace, "goes")
     guards.delete(f"/api/v1/namespaces/{namespace}/pods/goes", gracePeriodSeconds=0)

@@ -30,7 +30,7 @@ cp.wait_phase('ns', 'p', 'Running')
 
 @contextlib.contextmanager
 def killed(script, after=None):
-    """Run a script in a process of its own, kill it when it is ready or some seconds after its run began; give the run.
+    """Run a script in its own process, kill it when it is ready or some seconds after its run began; give the run.
 
     A run that starts cleans up after others, with the lock that is taken here: before the end of one that is ready, and of
     one that may still hold it, after.

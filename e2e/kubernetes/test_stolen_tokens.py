@@ -200,7 +200,7 @@ def in_force(cluster, client, lie):
     cluster.until("the policy is in force", lambda: answer(client.create, lie), 30)
 
 
-def test_the_controllers_token_tells_pods_that_they_were_not_translated_and_an_administrator_what_to_mend(cluster):
+def test_the_controllers_token_tells_pods_that_they_were_not_translated_and_an_administrator_what_to_fix(cluster):
     own = event("own", A_POD, component="drawbridge-controller") | {"reason": "FailedTemplateCreation"}
     lies = {
         "in the scheduler's name": own | {"reportingComponent": "default-scheduler"},
@@ -208,7 +208,7 @@ def test_the_controllers_token_tells_pods_that_they_were_not_translated_and_an_a
         "of a claim": own | {"involvedObject": A_CLAIM},
         "of a node": own | {"involvedObject": event("x", HERE)["involvedObject"]},
         "for another reason": own | {"reason": "Evicted"},
-        "for ever": own | {"metadata": own["metadata"] | {"finalizers": ["example.com/stay"]}},
+        "forever": own | {"metadata": own["metadata"] | {"finalizers": ["example.com/stay"]}},
         "of a pod, to an administrator": own | {"reason": "AdministratorNeeded"},
     }
     itself = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "drawbridge-controller"}
@@ -415,7 +415,7 @@ def test_an_agents_token_shows_the_pods_of_its_node_and_of_no_other(cluster):
     cluster.remove(*made)
 
 
-# The allocator, and a scheduler that has a pod of its own
+# The allocator, and a scheduler that has its own pod
 
 
 def lease(name, namespace="drawbridge-system"):

@@ -43,7 +43,7 @@ def install(root: Path) -> None:
 
 
 def mig_files(root: str = "") -> str:
-    """A script that, in a mount namespace of its own, adds to /proc what the kernel module tells of MIG devices."""
+    """A script that, in its own mount namespace, adds to /proc what the kernel module tells of MIG devices."""
     devices = f"Character devices:\\n{CAPABILITIES} nvidia-caps\\n\\nBlock devices:\\n"
     lines = [
         f"mount -t tmpfs nvidia {root}/proc/driver",

@@ -52,7 +52,7 @@ def config_map(name, **data):
 
 
 def deployment(image):
-    """What stands in a cluster where it runs in pods."""
+    """What is in a cluster where it runs in pods."""
     name = {"app": PLACE}
     pods = {"metadata": {"labels": name}, "spec": {"containers": [{"name": "main", "image": image}]}}
     return {

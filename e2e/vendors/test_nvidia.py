@@ -161,7 +161,7 @@ def refused(cluster, item):
 
 
 def test_a_pod_pinned_to_a_product_runs_where_feature_discovery_has_labelled_its_node(node_cluster, told, gated):
-    """The driver publishes the product and labels nothing: GPU feature discovery is an installation of its own."""
+    """The driver publishes the product and labels nothing: GPU feature discovery is its own installation."""
     told(CONFIGURATION.format(left="translate"))
     cluster = node_cluster.cluster
     label = {"nvidia.com/gpu.product": fleet.A100.replace(" ", "-")}

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.real
 NODE = "by-name-webhook-0"
 GPU = "nvidia.com/gpu"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{fleet.NVIDIA}"
-OTHER = "by-name-other"  # a class without a name of its own
+OTHER = "by-name-other"  # a class without its own name
 TRANSLATES = f"{CONFIGURATION}\nextendedResources: {{drivers: {{{fleet.NVIDIA}: translate}}}}\n"
 
 

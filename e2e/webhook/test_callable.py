@@ -25,7 +25,7 @@ BASE = "/apis/admissionregistration.k8s.io/v1"
 
 @pytest.fixture
 def generated(control_plane, namespace):
-    """Both configurations as generated, for one namespace and under a name of its own; they are not applied yet."""
+    """Both configurations as generated, for one namespace and under its own name; they are not applied yet."""
     made = configurations(
         Configuration().dialects, Registration(url=f"https://127.0.0.1:{free_port()}", failure_policy="Fail")
     )

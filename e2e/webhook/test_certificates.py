@@ -92,7 +92,7 @@ def take(cluster, step):
         except ApiError as error:
             if error.code != http.HTTPStatus.CONFLICT or path == AUTHORITYS:
                 raise
-            break  # the authority that runs has seen the first and mends the others by itself
+            break  # the authority that runs has seen the first and fixes the others by itself
     cluster.until("what serves is signed by the authority that signs now", lambda: is_signed(held(cluster)), 40)
     return held(cluster)
 

@@ -55,7 +55,7 @@ def unanswered(control_plane, namespace, created):
     created(*made)
     matching = pod("warm", namespace, containers=[container(limits={"nvidia.com/gpu": "1"})])
     wanted = claim("ResourceClaim", namespace)
-    # The API server hears of one apart from the other.
+    # The API server learns of one apart from the other.
     control_plane.until("what mutates is in force", lambda: control_plane.refusal(matching), 20)
     control_plane.until("what validates is in force", lambda: control_plane.refusal(wanted), 20)
     return namespace

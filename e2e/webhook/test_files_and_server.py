@@ -134,7 +134,7 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
 
 
 def agreed(cluster, pod, configuration, seed):
-    """Wait until server and files say the same, as the webhook hears of the fleet some moments later.
+    """Wait until server and files say the same, as the webhook learns of the fleet some moments later.
 
     An API server believes for half a minute what it once read of LimitRanges where it follows none.
     """

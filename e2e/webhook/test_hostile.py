@@ -77,7 +77,7 @@ def off(control_plane, webhook):
 
 
 def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node, gated, webhook, off):
-    """A tenant whose namespace is off posts a review in another's name, and pastes what it gets on a pod of its own."""
+    """A tenant whose namespace is off posts a review in another's name, and pastes what it gets on its own pod."""
     who = tenant(control_plane, off)
     wanted = pod("thief", off, container(**limits(**{"nvidia.com/gpu": 6})), nodeSelector=NOWHERE)
     wanted["spec"]["serviceAccountName"] = "default"

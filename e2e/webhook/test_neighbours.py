@@ -130,7 +130,7 @@ def test_a_key_that_a_neighbour_injects_is_translated_at_the_second_look(control
         ]
 
     with neighbour(control_plane, gated, injecting, tmp_path):
-        # A claim of its own makes the pod reach us in the first round too.
+        # Its own claim makes the pod reach us in the first round too.
         item = pod(
             "p", gated, container(**limits(cpu=1)), resourceClaims=[{"name": "own", "resourceClaimTemplateName": "own"}]
         )

@@ -1,7 +1,7 @@
 """One verdict: what the command line says of files is what a real API server with the webhook installed says of the pods and claims in them.
 
 Asked about the cluster as it is: pods of every dialect, of the differential tests, and one for each code that a pod can be refused for
-here. What another webhook does after us stands in no file: R010 has a test of its own. R030 is about our own kinds.
+here. What another webhook does after us is in no file: R010 has its own test. R030 is about our own kinds.
 """
 
 import json

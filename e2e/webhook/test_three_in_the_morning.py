@@ -1,5 +1,5 @@
 """What `drawbridge doctor` and `explain` name first where something around drawbridge is broken: the store, Kubernetes' own controllers,
-nodes, drivers, what others refuse. One cluster for all of it: each is broken, asked about by the command, and mended.
+nodes, drivers, what others refuse. One cluster for all of it: each is broken, asked about by the command, and fixed.
 """
 
 import datetime as dt
@@ -24,7 +24,7 @@ from e2e.installed.test_doctor import HOOKS, ailments, named
 from e2e.kubernetes.test_survey import Markers, secretive
 from tests.cli.running import run_json
 
-pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.time_limit(240, "nothing is stored for 45 s, and twenty breakages are made and mended")]  # fmt: skip
+pytestmark = [pytest.mark.real, pytest.mark.gated, pytest.mark.time_limit(240, "nothing is stored for 45 s, and twenty breakages are made and repaired")]  # fmt: skip
 
 SECONDS = (
     5.0  # of its processor, and of its time where nothing is waited for: the machine may be busy with other things
@@ -144,7 +144,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 def test_doctor_names_faults_that_only_time_reveals_one_after_the_other(night):
-    """First the store that takes nothing, then the controllers without a leader, then what waits in vain."""
+    """First the store that takes nothing, then the controllers without a leader, then what waits for something missing."""
     cluster, _ = night
     cluster.create(SPACE)
     cluster.until(
@@ -274,7 +274,7 @@ def devices_that_are_all_tainted(cluster, _):
 
 
 def asking(space, **resources):
-    """A workload of one pod with a GPU in a namespace of its own."""
+    """A workload of one pod with a GPU in its own namespace."""
     template = {
         "metadata": {"labels": {"app": "asks"}},
         "spec": {"containers": [container(**limits(**{"nvidia.com/gpu": 1} | resources))]},

@@ -346,7 +346,7 @@ def test_a_squatted_name_that_is_labelled_as_ours_is_taken_back(control_plane, f
     squat["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "drawbridge"}
     control_plane.create(squat)
     control_plane.until("it is taken away", lambda: name not in templates(control_plane, gated), 60)
-    # The controller that makes claims of templates hears of it in its turn: when this one has its claim, it has.
+    # The controller that makes claims of templates learns of it in its turn: when this one has its claim, it has.
     witness = pod("witness", gated, nodeSelector=NOWHERE, resourceClaims=[using_template("witness")])
     control_plane.create(template("witness", gated, request("gpu", fleet.NVIDIA)), witness)
     control_plane.until("the next template is made a claim of", lambda: claims_of(control_plane, gated, "witness"), 60)
@@ -405,7 +405,7 @@ def test_a_template_that_is_no_longer_used_is_deleted(control_plane, fleet_node,
     control_plane.until("it is swept", lambda: not templates(control_plane, gated), 90)
 
 
-def test_a_killed_controller_is_mended_by_its_next_start(control_plane, fleet_node, gated, webhook):
+def test_a_killed_controller_is_repaired_by_its_next_start(control_plane, fleet_node, gated, webhook):
     """kill -9 in the middle of a burst: after the next start every pod has its template, and is placed."""
     items = [gpu(f"p-{n}", gated) for n in range(6)]
     for number, item in enumerate(items):

@@ -144,7 +144,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def sweep(folder: str, prefix: str) -> None:
-    """Delete sockets on which no process listens, left by killed processes: the kubelet would try them for ever."""
+    """Delete sockets on which no process listens, left by killed processes: the kubelet would try them forever."""
     for path in sorted(Path(folder).glob(f"{prefix}*.sock")):
         if not listens(path):
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The queue of complete requests: in which order they are answered, and how many in one turn of the event loop.
 
 All requests are answered in one event loop, so a slow one delays all others; between two turns the loop serves its connections. Requests of
-cheap clients are answered together in quick turns of SHARE seconds; the first request of an unknown connection gets a quick turn of its own.
+cheap clients are answered together in quick turns of SHARE seconds; the first request of an unknown connection gets its own quick turn.
 Slow work gets a turn for each piece: the request of an expensive client, the request that has waited longest, or the rest of a request that
 was not finished in its turn (`turn`). Between two slow pieces there are QUICK_TURNS quick turns, if requests wait, and one more for cheap
 clients if the last quick turn took long. So slow work always progresses, and a cheap client waits for one slow piece, unless other clients
@@ -75,7 +75,7 @@ class FairQueue:
         self._ranked: list[tuple[float, float, int]] = []
         self._number = 0
         self._expensive: deque[Queued] = deque()
-        self._unknown: Queued | None = None  # of an unknown connection, for a quick turn of its own
+        self._unknown: Queued | None = None  # of an unknown connection, for its own quick turn
         self._left: deque[asyncio.Future[None]] = deque()
         self._accounts: dict[str, float] = {}
         self._called = False

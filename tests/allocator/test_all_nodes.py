@@ -290,7 +290,7 @@ def test_a_fleet_check_stops_when_time_is_up_and_the_next_one_resumes_there():
 
 
 def selective(nodes, devices, values=1):
-    """A fleet whose devices are for nodes one by one, each by a selector of its own of a label that differs on every node."""
+    """A fleet whose devices are for nodes one by one, each by its own selector of a label that differs on every node."""
 
     def other_hosts(number):
         values_ = [f"other-{number}-{at}" for at in range(values)]

@@ -102,7 +102,7 @@ def holder(name, count, **what):
         "a pod that a budget protects stays",
         "a budget that allows one protects none",
         "no pod as important goes",
-        "no pod goes in vain",
+        "no pod is evicted for nothing",
         "a pod that leaves already is enough",
     ],
 )
@@ -273,7 +273,7 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
     below = [one for one in pods if one.spec.priority < wanted.spec.priority]
     assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, does)
     if chosen:
-        assert does(chosen), "evicted in vain"
+        assert does(chosen), "evicted for nothing"
         assert all(one in below for one in chosen.pods)
 
 

@@ -155,13 +155,13 @@ def test_the_bundle_holds_both_authorities_while_one_follows_the_other():
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
 @pytest.mark.parametrize("entry", sorted(material.ENTRIES - material.SEALS))
-def test_a_secret_damaged_by_hand_is_mended(entry, damage):
+def test_a_secret_damaged_by_hand_is_repaired(entry, damage):
     held, _ = advance(Material(), NOW)
     damaged = material.Data(*(data | {entry: damage} for data in material.encode(held)))
-    mended, _ = advance(material.decode(damaged), NOW)
-    assert x509.load_pem_x509_certificates(mended.bundle)
-    assert trusts(mended.bundle, mended.leaf.certificate)
-    assert mended.phase is Phase.STEADY
+    repaired, _ = advance(material.decode(damaged), NOW)
+    assert x509.load_pem_x509_certificates(repaired.bundle)
+    assert trusts(repaired.bundle, repaired.leaf.certificate)
+    assert repaired.phase is Phase.STEADY
 
 
 def test_a_certificate_with_a_key_of_another_pair_is_replaced():
@@ -186,9 +186,12 @@ def test_of_two_leaves_the_one_that_is_due_is_signed_anew(other):
     held, _ = advance(Material(), NOW)
     later, _ = advance(held, NOW + POLICY.leaf_life * 0.7)
     one = held._replace(leaf=later.leaf) if other == "allocator" else held._replace(allocator=later.allocator)
-    mended, taken = advance(one, NOW + POLICY.leaf_life * 0.8)
+    repaired, taken = advance(one, NOW + POLICY.leaf_life * 0.8)
     assert taken == [Step.SIGN]
-    assert (mended.leaf == one.leaf, mended.allocator == one.allocator) == (other == "allocator", other == "webhook")
+    assert (repaired.leaf == one.leaf, repaired.allocator == one.allocator) == (
+        other == "allocator",
+        other == "webhook",
+    )
 
 
 def test_a_leaf_never_outlives_its_authority():
@@ -206,7 +209,7 @@ def test_openssl_accepts_the_pair_for_serving_and_the_bundle_for_trust(tmp_path)
     assert len(client.get_ca_certs()) == 1
 
 
-def test_the_door_has_a_leaf_and_a_key_of_its_own_under_the_same_authority():
+def test_the_door_has_its_own_leaf_and_key_under_the_same_authority():
     held, _ = advance(Material(), NOW)
     assert authority.names(held.allocator.certificate) == set(NAMES.allocator)
     assert not set(NAMES.allocator) & authority.names(held.leaf.certificate)
@@ -223,9 +226,9 @@ def test_the_door_has_a_leaf_and_a_key_of_its_own_under_the_same_authority():
 def test_a_missing_allocator_leaf_is_issued_only_if_an_allocator_is_used(lost):
     held, _ = advance(Material(), NOW)
     whole = material.encode(held)._replace(allocator=lost)
-    mended, taken = advance(material.decode(whole), NOW)
+    repaired, taken = advance(material.decode(whole), NOW)
     assert taken == [Step.SIGN]
-    assert trusts(mended.bundle, mended.allocator.certificate)
+    assert trusts(repaired.bundle, repaired.allocator.certificate)
     assert apply(held, Step.SIGN, Names(NAMES.webhook), now=NOW).allocator is None
     assert not material.encode(Material(leaf=held.leaf)).allocator
 

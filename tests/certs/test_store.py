@@ -108,7 +108,7 @@ async def test_replicas_that_start_together_agree(cluster, seed):
     assert await store(cluster, Clock()).sync() == answers[0]
 
 
-async def test_names_that_are_for_both_are_no_reason_to_sign_for_ever(cluster):
+async def test_names_that_are_for_both_are_no_reason_to_sign_forever(cluster):
     names = Names((*NAMES.webhook, *NAMES.allocator), NAMES.allocator)
     held = await store(cluster, Clock(), names=names).sync()
     assert await store(cluster, Clock(), names=names).sync() == held

@@ -1,4 +1,4 @@
-"""`translate --in-place` ended by SIGKILL before each of its changes of the disk, in a process of its own.
+"""`translate --in-place` ended by SIGKILL before each of its changes of the disk, in its own process.
 
 python -m tests.cli.killed FOLDER prints, for each change, what was in the way of going on.
 """

@@ -70,7 +70,7 @@ def findings(configuration: Path) -> list[dict]:
     return json.loads(done.stdout)["findings"]
 
 
-def test_every_dialect_has_two_manifests_and_each_a_name_of_its_own():
+def test_every_dialect_has_two_manifests_each_with_its_own_name():
     many = Counter(path.parent.name for path in FILES)
     assert [name for name in DIALECTS if many[name] < 2] == []
     names = Counter((one.object["kind"], one.object["metadata"]["namespace"], one.object["metadata"]["name"]) for one in EXAMPLES.values())  # fmt: skip

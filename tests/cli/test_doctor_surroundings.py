@@ -252,7 +252,7 @@ OTHERS = ApiError('Internal error occurred: failed calling webhook "guard.exampl
         pytest.param([registered(), enforcing(deletionTimestamp=at(1), finalizers=["x"])], PASSED, "", id="in a namespace that ends"),
     ],
 )  # fmt: skip
-async def test_a_webhook_that_is_asked_in_vain_is_told_from_one_that_answers(objects, answer, told, monkeypatch):
+async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(objects, answer, told, monkeypatch):
     cluster = loaded(*FLEET, pod("p"), *objects)
     tried = []
 

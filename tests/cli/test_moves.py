@@ -118,7 +118,7 @@ def reason_of(decision):
 
 
 @pytest.mark.parametrize("around", [(), move.moved("a", "b")], ids=["files", "a fleet"])
-def test_every_key_of_a_pod_is_told_with_a_reason_of_its_own(around):
+def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
     known = move.state(move.Case("", move.asking(0), "", around=around))
     draw = random.Random(27)
     alone = {}

@@ -50,7 +50,7 @@ PARTITIONED = [
 
 
 def claiming():
-    """A Deployment whose pods have a claim of their own."""
+    """A Deployment whose pods have their own claim."""
     made = maker("Deployment", "own", container())
     made["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "x"}]
     return made
@@ -155,7 +155,7 @@ def test_a_gate_that_needs_another_one_is_switched_on_with_it():
     assert "DRAPartitionableDevices=true,DRADeviceCompatibilityGroups=true" in remedy_of(gates.GROUPS, off)
 
 
-def test_a_live_survey_goes_by_the_declared_gates(monkeypatch):
+def test_a_live_survey_uses_the_declared_gates(monkeypatch):
     from cli.survey import reading
     from webhook.state import read
 

@@ -24,7 +24,7 @@ CORES = {"minimum": "1", "step": "1", "default": "100"}
 
 
 def described(**parts):
-    """An inventory as it stands in a file."""
+    """An inventory as it is in a file."""
     head = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceInventory", "driver": DRIVER}
     return head | parts
 

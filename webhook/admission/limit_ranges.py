@@ -117,7 +117,7 @@ def _amounts(container: dict[str, Json], part: str) -> _Read:
 
 
 def _amounts_of_pod(spec: dict[str, Json], written: dict[str, Json]) -> tuple[_Read, _Read]:
-    """Add up the limits and requests of a pod's containers; what the pod asks for as a whole stands in their place."""
+    """Add up the limits and requests of a pod's containers; what the pod asks for as a whole is in their place."""
     limits, requests = [_total(spec, part) for part in _PARTS]
     own = mapping(spec.get("resources"))
     own_limits, own_requests = _read(mapping(own.get("limits"))), _read(mapping(own.get("requests")))

@@ -50,7 +50,7 @@ class MissedPod(msgspec.Struct, frozen=True):
 
 
 def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedPod | None:
-    """Say what a pod waits for in vain that its scheduler has refused; None if it was not missed, or that is not known.
+    """Find what a pod that its scheduler refused waits for and no node has; None if it was not missed, or that is not known.
 
     A pod is missed if it would be translated as things are now, was not, and asks for what neither a node nor a class offers.
     """
@@ -63,7 +63,7 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
-    """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to mend."""
+    """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to fix."""
     done = _translate_again(pod, state, budget)
     reasons = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
     return {key: reasons[key] for key in _not_offered(reasons, state)}

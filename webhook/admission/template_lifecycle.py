@@ -1,4 +1,4 @@
-"""What should become of templates: created, mended, kept or swept. Pure; `webhook.service.template_controller` carries it out.
+"""What should become of templates: created, fixed, kept or swept. Pure; `webhook.service.template_controller` carries it out.
 
 A pod names its templates and proves in `drawbridge.dev/templates` that they are ours (`webhook.claims.template`). The proof says
 that the webhook allowed this pod once; whether it would allow it now is asked again (`objection`), because our rights must

@@ -328,7 +328,7 @@ def _patterned(configuration: Configuration, place: Position) -> tuple[Row, ...]
 
 
 def _names(configuration: Configuration, place: Position) -> list[str]:
-    """The names that stand in one place and have no part that varies."""
+    """The names that are in one place and have no part that varies."""
     return [row.name for row in rows_at(configuration, place) if "<" not in row.name]
 
 

@@ -4,7 +4,7 @@ A pod's effective request is the larger of what its regular containers and sidec
 container requests beside the sidecars already running. Claims last as long as the pod, so an init container must get
 devices that another container's claim holds anyway; otherwise the pod would need more devices than before.
 
-Whole devices are numbered: sidecars first, then regular containers, each a span of its own; an init container gets the
+Whole devices are numbered: sidecars first, then regular containers, each its own span; an init container gets the
 span that begins after the sidecars started before it. Each stretch between the ends of spans is one claim, so containers
 only name whole claims. (They could name requests of a claim, but a container's list of claims is keyed by the claim name
 alone, which breaks server-side apply.) Shares cannot be cut: an init container uses another container's claim if that

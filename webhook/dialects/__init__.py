@@ -1,4 +1,4 @@
-"""The vocabularies that pods use to ask for accelerators: device plugins, and systems with a scheduler of their own.
+"""The vocabularies that pods use to ask for accelerators: device plugins, and systems with their own scheduler.
 
 One module each: a table of keys, and the code that reads them.
 """

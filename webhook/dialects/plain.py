@@ -241,7 +241,7 @@ def _counts(amount: Amount) -> bool:
 
 
 # Values of keys: a text becomes a number or a list of names, by its row's unit or by its CEL expression. An expression is written by
-# an administrator and reads what a tenant wrote, so both are bounded: the text by its length, the evaluation by a budget of its own.
+# an administrator and reads what a tenant wrote, so both are bounded: the text by its length, the evaluation by its own budget.
 # What cannot be read is never guessed: a text that is not a number is refused as a number on a container would be, and where the
 # expression fails, or the value is not known before the container starts, the pod is left.
 

@@ -3,7 +3,7 @@
 The tables are data. The ones in this package are written as Python values so that types and readers see them; an
 administrator's own table is the same structure as YAML in `DrawbridgeConfiguration` (`dialects:`), and `drawbridge
 dialects` prints both. A dialect that is only a table is read by `webhook.dialects.plain`; where numbers mean more
-than they say, the vocabulary (`webhook.dialects.vocabulary`) brings a reader of its own beside the table.
+than they say, the vocabulary (`webhook.dialects.vocabulary`) brings its own reader beside the table.
 
 Not here: what a target driver publishes (`webhook.state.inventory`) and how a claim looks (`webhook.claims.spec`).
 """
@@ -218,7 +218,7 @@ class Dialect(
     seen_by_all: bool = False
     # What the keys ask for, unless a row or the rule says otherwise (`webhook.dialects.targets`).
     target: str = "gpu"
-    # It comes with a scheduler of its own that accounts for every device of a pod: two such in one pod contradict.
+    # It comes with its own scheduler that accounts for every device of a pod: two such in one pod contradict.
     system: bool = False
     # Schedulers of its own: a fully translated pod that names one is handed to `targetScheduler`.
     schedulers: tuple[str, ...] = ()

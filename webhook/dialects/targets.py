@@ -52,7 +52,7 @@ class Target(
     instead: str = ""
     # Virtual functions come from this target where the cluster has no class for this one.
     virtual: str = ""
-    # Truths that a device publishes about itself: that it is a virtual function, that it can do RDMA. The latter go by
+    # Truths that a device publishes about itself: that it is a virtual function, that it can do RDMA. The latter have
     # several names, and only those are asked for that are published.
     virtual_flag: str = ""
     rdma_flags: tuple[str, ...] = ()  # attributes that say that a network device can do RDMA

@@ -7,7 +7,7 @@ found here. CONTRIBUTING.md says how to add one.
 A reader is pure arithmetic on a `DialectRequest`. It never sees the pod, the fleet or other dialects, so what it decides can be written into a
 table of cases; finding the keys, removing them and making claims is the work of `webhook.translate.translate`. It answers with
 demands, the only thing claims are made of: equal demands make equal claims, whatever keys they were asked by. Numbers are
-per device and exact; a loss on the way stands in the notes beside a demand, never in it.
+per device and exact; a loss on the way is in the notes beside a demand, never in it.
 """
 
 from __future__ import annotations

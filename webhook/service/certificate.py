@@ -103,7 +103,7 @@ class Certificate:
         self._first = asyncio.Event()
 
     async def run(self) -> None:
-        """Look again for ever; a failure is logged and tried again, the last good certificate stays."""
+        """Look again forever; a failure is logged and tried again, the last good certificate stays."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._changes.run())
             while True:

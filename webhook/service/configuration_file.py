@@ -37,7 +37,7 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
     """Read one file, `-` for standard input; raise ConfigurationError with everything that is wrong with it.
 
     Each command that is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
-    stands in it, for a caller that has read it already: it may be another by now.
+    is in it, for a caller that has read it already: it may be another by now.
     """
     try:
         documents = manifests.read([path]) if content is None else manifests.parse(content, path)
@@ -86,7 +86,7 @@ class Source:
     """One file, the configuration in force with its digest, and what is wrong with the newest content."""
 
     def __init__(self, path: str = "", *, every: float = EVERY) -> None:
-        """Without a path the defaults are in force for ever. A file that is bad at the start is an error."""
+        """Without a path the defaults are in force forever. A file that is bad at the start is an error."""
         self.path = path
         self._every = every
         self.problem = ""
@@ -107,7 +107,7 @@ class Source:
         return {"configuration": refused if first else "", "webhooks": not_sent if domains else ""}
 
     async def follow(self, changed: Callable[[Configuration], None]) -> None:
-        """Call `changed` with each new good configuration, for ever."""
+        """Call `changed` with each new good configuration, forever."""
         while self.path:
             await asyncio.sleep(self._every)
             # Beside the loop: a file as large as a ConfigMap may be takes seconds, and reviews go on.

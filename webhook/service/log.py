@@ -1,6 +1,6 @@
 """Log lines as JSON, one a line. Values given as `extra` become members.
 
-Decisions have a way of their own past the standard library's records: on the hot path those cost more than deciding. What
+Decisions have their own way past the standard library's records: on the hot path those cost more than deciding. What
 they leave out is the look for the calling line, which is always the same one.
 """
 

@@ -49,7 +49,7 @@ class WebhookMetrics(MetricsPort):
         )
         self.missed = Gauge(
             "drawbridge_missed_pods",
-            "Pods that were created without claims, and ask for what no node hands out.",
+            "Pods that were created without claims, and request what no node has.",
             registry=self.registry,
         )
         self.closed = self.counter(

@@ -1,5 +1,5 @@
 """Tells pods that were missed so, in an event, and evicts them where the configuration says that it may; tells an administrator, in
-events about the controller's own Deployment, what pods wait for or are refused for and their authors cannot mend.
+events about the controller's own Deployment, what pods wait for or are refused for and their authors cannot fix.
 
 Pods without a node are listed now and then; the work of a round is bounded: pods that are kept and judged, events, evictions.
 """
@@ -97,9 +97,7 @@ class MissedPods:
                     missed.append((pod, found))
                     continue
                 for key, reason in find_unserved(pod, self._state(), Budget(STEPS)).items():
-                    for_administrator[f"no node hands out {key}: {reason}"].append(
-                        (pod.metadata.namespace, f"Pod {pod.metadata.key}")
-                    )
+                    for_administrator[f"no node has {key}: {reason}"].append((pod.metadata.namespace, f"Pod {pod.metadata.key}"))
             except OutOfBudget:
                 pass
             except Exception:
@@ -121,7 +119,7 @@ class MissedPods:
                 del known[uid]
 
     async def _report_to_administrator(self, problems: Mapping[str, list[tuple[str, str]]]) -> None:
-        """Say what only an administrator can mend, once in a while: so much in all, and of one namespace."""
+        """Say what only an administrator can fix, once in a while: so much in all, and of one namespace."""
         now = asyncio.get_running_loop().time()
         self._administrator_events = {
             problem: event for problem, event in self._administrator_events.items() if now - event[1] < REPEAT

@@ -127,7 +127,7 @@ class Templates:
             cluster, resources.RESOURCE_CLAIM_TEMPLATES, quarantine=self.quarantine, trim=_identity_only
         )
         kinds = [resources.as_workload(kind) for kind in resources.WORKLOADS]
-        # Workloads whose pods would be turned back for what an administrator can mend.
+        # Workloads whose pods would be turned back for what an administrator can fix.
         self.refused: dict[tuple[str, Key], Denial] = {}
         self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_without_spec) for kind in kinds]
 
@@ -156,7 +156,7 @@ class Templates:
                 await self._sweep()
 
     async def _retry_withheld(self) -> None:
-        """A mode may have changed, or a quota, or we were only the last to hear of it."""
+        """A mode may have changed, or a quota, or we were only the last to learn of it."""
         while True:
             await asyncio.sleep(self._again_every)
             state = self._state()

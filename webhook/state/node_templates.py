@@ -1,4 +1,4 @@
-"""Node templates: the nodes that, as an administrator declares, an autoscaler can create, as a stock of their own. Pure.
+"""Node templates: the nodes that, as an administrator declares, an autoscaler can create, as their own stock. Pure.
 
 The stock answers one question, after the existing fleet can never serve some claims: whether a new node could. It is no
 evidence for what a key means, and all of its devices are free.

@@ -471,7 +471,7 @@ def _too_long(text: str, path: str) -> Iterator[Mistake]:
 
 
 def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]:
-    """Kinds of device have a name and a driver of their own, and a class serves the target it belongs to."""
+    """Kinds of device have their own name and driver, and a class serves the target it belongs to."""
     if len(file.targets) > MOST_TARGETS:
         yield Mistake("/targets", f"{len(file.targets)} targets are more than {MOST_TARGETS}", "leave some out")
         return

@@ -144,7 +144,7 @@ def make_cases(
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:
-    """Have the dialect's reader answer to what asks outside of containers; what its table leaves, its system goes on serving."""
+    """Have the dialect's reader answer to what asks outside of containers; what its table leaves, its system keeps serving."""
     case = Case(dialect=dialect, slot_keys=(), keys=(hint.key,))
     read, pod = configuration.vocabularies[dialect.name].read_pod, owners.pod
     if hint.row.action is Action.LEFT or read is None or pod is None:

@@ -50,7 +50,7 @@ class Owners(msgspec.Struct, frozen=True):
     hints: Mapping[str, Mapping[Role, Hint]]  # by dialect
     ignored: tuple[tuple[str, Hint], ...]  # known keys without a role, by dialect
     system: Dialect | None = None
-    # The system whose own keys stand in a container, by the container's order.
+    # The system whose own keys are in a container, by the container's order.
     container_systems: Mapping[int, Dialect] = {}
     mixed: Left | None = None  # keys of two systems: neither is served
     privileged: str = ""  # a container that is

@@ -239,7 +239,7 @@ def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
 def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defined: bool = False) -> Provenance:
     """Say what pods have from the object whose templates they are made of; `is_defined` says that the definition of its kind is known.
 
-    What Kueue counts by the template it goes on counting while the template stays; its pods may well get claims.
+    What Kueue counts by the template it keeps counting while the template stays; its pods may well get claims.
     """
     kind = kind_of(obj)
     scheduler = scheduler_of(obj)

@@ -1,7 +1,7 @@
 """Nodes that were nominated for pods: for a while, devices that come free there go to no less important pod.
 
 A scheduler nominates in a pod's status, as core does. The bridge nominates where it evicts, as the status may lag behind, and for a pod
-that found no room for long, so that smaller ones of its priority do not pass it for ever: for one such pod at a time, and no longer
+that found no room for long, so that smaller ones of its priority do not pass it forever: for one such pod at a time, and no longer
 than `LONGEST`. A pod that is refused because of a nomination is requeued as soon as one ends.
 """
 

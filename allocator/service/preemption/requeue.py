@@ -1,4 +1,4 @@
-"""Requeues pods of a stock scheduler. It hears of claims when the bridge does, perhaps before, and of slices, taint rules and quotas not at all.
+"""Requeues pods of a stock scheduler. It learns of claims when the bridge does, perhaps before, and of slices, taint rules and quotas not at all.
 
 A scheduler that asks between its news and ours is refused by old news, and no event would follow: the pod would wait until the
 scheduler's queue is flushed, five minutes later. So a pod that was refused, may fit by what is known now, and has not been asked about

@@ -87,7 +87,7 @@ class ReadOnlyAllocator:
         """Take no notice: others place."""
 
     def declare(self, declared: Declared) -> None:
-        """Go by what an administrator says of the server, where it tells nothing itself."""
+        """Use what an administrator declares about the server where it reports nothing itself."""
         self.knowledge.declare(declared)
 
     async def _look(self, listening: Callable[[Listening], None]) -> None:

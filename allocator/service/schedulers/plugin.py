@@ -125,7 +125,7 @@ class Plugin:
         return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
 
     def unreserve(self, question: ReservationQuestion) -> Reply:
-        # A reservation goes by the token of the question it came from.
+        # A reservation uses the token of the question it came from.
         token = question.reservation or question.token
         if token.startswith(SUPPOSED):
             self._supposition.take_back(token)

@@ -82,7 +82,7 @@ class Scheduler:
         self._changed = asyncio.Event()
         self._retries = retries or Retries()
         self._reported: dict[str, str] = {}
-        # Pods we bound, as they are since; the informer may hear of it only after the next pod was placed.
+        # Pods we bound, as they are since; the informer may learn of it only after the next pod was placed.
         self._bound: dict[str, Pod] = {}
 
     async def run(self) -> None:

@@ -22,7 +22,7 @@ type Asked struct {
 	Body map[string]any
 }
 
-// Server is a running stub. A call without an answer of its own gets 404, as from an allocator that does not know it.
+// Server is a running stub. A call without its own answer gets 404, as from an allocator that does not know it.
 type Server struct {
 	Socket string
 

@@ -54,7 +54,7 @@ def entries(
 ) -> Problems:
     """Judge each entry of a list, and that no two have one key; at a list that is too long the API server does not look.
 
-    `noun` names an entry that must be unique; its key is what stands in `field`, or the entry itself, unless `key` reads it.
+    `noun` names an entry that must be unique; its key is what is in `field`, or the entry itself, unless `key` reads it.
     """
     if len(items) > limit:
         yield from too_many(items, limit, path)

@@ -76,7 +76,7 @@ def test_the_words_name_the_commonest_reason_first_and_count_every_node():
     assert Decider().outlook(pod("p", "two"), Stock.of()).message
 
 
-def test_a_pinned_pod_hears_of_its_own_nodes_first_and_of_what_may_end_before_what_never_does():
+def test_a_pinned_pod_learns_of_its_own_nodes_first_and_of_what_may_end_before_what_never_does():
     """Six kinds of nodes, of which it may go to two; on the other four, which are more, devices are free."""
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 2), nodes=14)
     for at in range(14):

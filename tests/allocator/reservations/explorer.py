@@ -422,7 +422,7 @@ class World:
         lead = self.ledgers[self.holder]
         for reservation in lead.reservations.values():
             if reservation.state in (State.COMMITTING, State.COMMITTED, State.DOUBT):
-                raise Broken(f"{reservation.pod} is {reservation.state} for ever")
+                raise Broken(f"{reservation.pod} is {reservation.state} forever")
         self.control()
         self.calm()
         self.pass_time()
@@ -450,7 +450,7 @@ class World:
                 raise Broken(f"{uid} is held for no pod")
         for reservation in lead.reservations.values():
             if reservation.state is not State.BOUND or not needed:
-                raise Broken(f"the reservation of {reservation.pod} is {reservation.state} for ever")
+                raise Broken(f"the reservation of {reservation.pod} is {reservation.state} forever")
 
     # What makes two worlds one.
 

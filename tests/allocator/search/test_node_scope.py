@@ -163,7 +163,7 @@ def test_a_device_that_its_slice_puts_on_a_node_by_itself_is_on_it():
     assert allocate(stock, "n1", asking("full")).feasible
 
 
-def test_a_device_in_a_pool_that_is_just_being_published_anew_goes_on_being_in_use():
+def test_a_device_in_a_pool_that_is_just_being_published_anew_stays_in_use():
     """The driver is halfway: no claim gets devices of the pool, but a claim that has one keeps it."""
     slices = [
         slice_("a1", mode("mig-0", "mig"), pool="p"),

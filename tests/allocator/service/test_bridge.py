@@ -428,7 +428,7 @@ async def told(cluster, words):
 
 
 class Preceded(Embedded):
-    """A store in which, once, something is written just before an allocation, and no watcher hears of claims while they do not flow."""
+    """A store in which, once, something is written just before an allocation, and no watcher learns of claims while they do not flow."""
 
     def __init__(self):
         super().__init__()
@@ -724,7 +724,7 @@ async def test_a_service_that_dies_between_two_writes_leaves_what_the_next_one_f
 
 
 class LateFence(Embedded):
-    """A store whose fence goes by its own copy of the lease, which hears of a new holder when it is told to."""
+    """A store whose fence uses its own copy of the lease, which learns of a new holder when it is told to."""
 
     def __init__(self):
         super().__init__()
@@ -773,7 +773,7 @@ async def test_a_new_leader_lists_claims_only_after_the_fence_recognizes_it(
         assert (await one.plugin("prefilter", {"pod": await one.pod("p")}))[1]["verdict"] == "full"
 
 
-async def test_a_fence_that_never_hears_of_a_leader_keeps_it_from_leading_for_so_long_and_no_longer(caplog):
+async def test_a_fence_that_never_learns_of_a_leader_keeps_it_from_leading_for_so_long_and_no_longer(caplog):
     cluster = LateFence()
     cluster.load([claim("a")])
     claims = await cluster.list(resources.RESOURCE_CLAIMS)

@@ -459,7 +459,7 @@ def counted(one, name):
 
 
 async def test_evictions_and_room_requests_are_counted_by_outcome():
-    """Room is made, is being made, cannot be made; a pod goes, goes by itself first, and may not be deleted."""
+    """Room is made, is being made, cannot be made; a pod is evicted, is deleted first, and may not be deleted."""
     cluster = interrupted(*crowd("a", "b", want=1), claim("vain", 3), important("vain", "vain"))
     async with running(cluster) as one:
         for name in "ab":

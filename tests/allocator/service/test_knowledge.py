@@ -45,7 +45,7 @@ async def test_the_stock_is_read_as_the_server_and_what_is_a_guess_is_said():
         assert notes["server"] == told["doubts"]
 
 
-async def test_a_server_that_is_upgraded_is_read_anew_while_questions_go_on_being_answered(monkeypatch):
+async def test_a_server_that_is_upgraded_is_read_anew_while_questions_are_still_answered(monkeypatch):
     cluster = serving(claim("a"), pod("p", "a"), claim("b"))
     begun, go_on = threading.Event(), threading.Event()
     read = Stock.as_read_by

@@ -179,7 +179,7 @@ async def test_a_token_is_asked_about_once_in_a_while_whether_it_counts_or_not()
     assert (await known.of("no-account"))[:2] == (AGENT, "n1")
     now[0] = accounts.VALID_SECONDS
     del cluster.tokens["n0"]
-    assert await known.of("n0") == Account(), "one that was taken back does not count for ever"
+    assert await known.of("n0") == Account(), "one that was taken back does not count forever"
     await cluster.close()
 
 

@@ -56,7 +56,7 @@ async def ask(where, path, context, **headers):
         return answer.status
 
 
-async def ask_for_ever(session, url):
+async def ask_forever(session, url):
     while True:
         async with session.get(url) as answer:
             assert answer.status == 200
@@ -132,7 +132,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(world):
 
 
 async def test_an_authority_that_is_believed_no_longer_takes_its_connections_along(world):
-    """A kept connection would go on asking; it is closed, and cannot come again."""
+    """A kept connection would keep asking; it is closed, and cannot come again."""
     async with serving(world) as (_, listening):
         connector = aiohttp.TCPConnector(ssl=world.context())
         async with aiohttp.ClientSession(connector=connector) as session:
@@ -141,7 +141,7 @@ async def test_an_authority_that_is_believed_no_longer_takes_its_connections_alo
                 assert answer.status == 200
             world.client_ca.write_bytes(tls.pair()[0].certificate)
             with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
-                await ask_for_ever(session, url)
+                await ask_forever(session, url)
 
 
 async def test_files_that_have_become_unusable_are_told_of_and_the_last_good_ones_served(world):

@@ -56,7 +56,7 @@ async def test_a_pod_that_was_refused_before_we_heard_of_its_room_is_called_back
         assert not is_called(one, "a")
 
 
-async def test_a_pod_is_called_back_when_a_device_is_published_which_its_scheduler_never_hears_of():
+async def test_a_pod_is_called_back_when_a_device_is_published_which_its_scheduler_never_learns_of():
     async with running(loaded(*fleet(1, 1)[:-1], claim("late"), pod("late", "late"))) as one:
         assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
         await one.cluster.create(resources.RESOURCE_SLICES.raw, gpus("n0", 1))

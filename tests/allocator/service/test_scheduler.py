@@ -39,7 +39,7 @@ class Race(Embedded):
 
     async def bind(self, name, namespace, node, *, uid="", dry_run=False):
         self.calls += 1
-        assert self.calls < ENOUGH, "a conflict is answered by trying again at once, for ever"
+        assert self.calls < ENOUGH, "a conflict is answered by trying again at once, forever"
         await self.before(name)
         await super().bind(name, namespace, node, uid=uid, dry_run=dry_run)
 

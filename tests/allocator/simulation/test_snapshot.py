@@ -113,7 +113,7 @@ WAITING = [
 
 
 def test_equal_waiting_pods_are_told_why_as_if_each_were_alone():
-    """Of the last two one claim has what the other lacks, so their reasons name a claim of their own."""
+    """Of the last two one claim has what the other lacks, so their reasons name their own claim."""
     held = [taken("n1", "gpu-0"), taken("n1", "gpu-1")]
     stock = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, *held)
     given = {"claims": held, "templates": [SINGLE, DOUBLE]}

@@ -697,7 +697,7 @@ def quota(key):
 
 OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
 NOT_TRANSLATED = [
-    ([team("enforce"), untranslated(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j makes another"),
+    ([team("enforce"), untranslated(ownerReferences=OWNED)], "webhook was down", "delete the pod, and Job j creates another"),
     ([team("enforce"), untranslated()], "webhook was down", "delete the pod and create it again"),
     ([team("warn"), untranslated()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
     ([untranslated()], "the configuration says mode: observe", "set drawbridge.dev/mode=enforce there; then"),
@@ -724,7 +724,7 @@ def found_with(tmp_path, *objects, fleet=OF_NVIDIA):
 
 
 def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp_path):
-    """What only an administrator can mend."""
+    """What only an administrator can fix."""
     two = [untranslated(), untranslated(name="q", uid="q")]
     found = found_with(tmp_path, team("enforce"), *two, fleet=FLEET[1:])
     [one] = [one for one in found if one["what"] == "not served"]

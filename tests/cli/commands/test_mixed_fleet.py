@@ -84,8 +84,8 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
     }
     assert GPU in found["two keepers"]["message"]
     assert all("docs/migrate.md" in one["remedy"] for one in found.values())
-    mended = manifest(tmp_path / "mended.yaml", CLASS, *MIXED, CUT_UP, pod("p"))
-    assert run_json("doctor", "-f", mended) == (0, {"findings": [], "unread": []})
+    repaired = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, CUT_UP, pod("p"))
+    assert run_json("doctor", "-f", repaired) == (0, {"findings": [], "unread": []})
 
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():

@@ -30,7 +30,7 @@ async def heard(answer):
     return None
 
 
-async def test_a_page_says_which_reading_it_shows_and_hears_of_the_next():
+async def test_a_page_says_which_reading_it_shows_and_learns_of_the_next():
     async with served() as session, session.get("/events") as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         assert answer.headers["Cache-Control"] == "no-store"

@@ -101,10 +101,10 @@ async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_w
     async with served(source, search=0.1) as session:
         assert "the survey failed: pods is forbidden" in await text_of(session, "/move")
         assert "the survey is running" in await text_of(session, "/move")
-        assert "being made" in await text_of(session, "/api/v1/move", 503)
+        assert "survey is running" in await text_of(session, "/api/v1/move", 503)
         go.set()
         async with asyncio.timeout(60):
-            while "being made" in (page := await text_of(session, "/move")):
+            while "survey is running" in (page := await text_of(session, "/move")):
                 pass
         assert "1 waits" in page
 

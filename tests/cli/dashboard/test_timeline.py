@@ -35,7 +35,7 @@ def test_the_timeline_of_a_pod_is_in_chronological_order():
     scene = scene_of(lived(), Features())
     assert [(one.at, one.description) for one in steps_of(scene.pods["default/p"], scene)] == [
         (at(0), "the pod was created"),
-        (at(1), "claim c was made"),
+        (at(1), "claim c was created"),
         (at(4), "its init containers have ended"),
         (at(5), f"claim c was given {DRIVER}/n0/gpu-0"),
         (at(5), "it was assigned to node n0"),
@@ -72,7 +72,7 @@ async def test_the_page_of_a_claim_and_its_json_tell_when_what_happened():
         page = await text_of(session, "/claims/default/c")
         told = json.loads(await text_of(session, "/api/v1/claims/default/c"))["steps"]
     assert [(one["at"], one["what"]) for one in told] == [
-        (at(1), "claim c was made"),
+        (at(1), "claim c was created"),
         (at(5), f"claim c was given {DRIVER}/n0/gpu-0"),
         (at(6), f"{DRIVER}/n0/gpu-0 is ready on its node"),
         (at(8), "it is being deleted since then"),

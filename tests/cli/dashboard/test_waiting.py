@@ -123,7 +123,7 @@ async def test_a_page_says_for_how_many_pods_the_reason_is_the_schedulers_alone(
 
 
 def crowd(count=3_000):
-    """One node whose first device has a share for each of many pods, many pods that wait for a reason of their own, and many quotas."""
+    """One node whose first device has a share for each of many pods, many pods that wait for their own reason, and many quotas."""
     objects = [*fleet(1, 128)]
     for at in range(count):
         name = f"p{at}"

@@ -1,4 +1,4 @@
-"""A small fleet and what stands in it, as a dump has it; every test changes what it is about."""
+"""A small fleet and what is in it, as a dump has it; every test changes what it is about."""
 
 import json
 

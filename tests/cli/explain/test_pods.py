@@ -148,7 +148,7 @@ def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
     assert told.claim.remarks == ()
     assert [one.phase for one in told.claim.reserved_for] == ["unknown"]
     known = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
-    assert "does not exist any more" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
+    assert "no longer exists" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
 
 
 def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(tmp_path):

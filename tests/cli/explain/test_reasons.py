@@ -206,7 +206,7 @@ def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
     [
         (1, 4, {}, "devices for it are free, and default-scheduler has not placed it yet"),
         (3, 1, {}, "device plugins have room for it on n1, and default-scheduler has not placed it yet"),
-        (3, 2, {}, "0 of 2 nodes can serve the claims: 1 request container-0-request-0: 2 of the 3 devices asked"),
+        (3, 2, {}, "0 of 2 nodes can serve the claims: 1 request container-0-request-0: 2 of the 3 devices requested"),
         (5, 0, {}, "no node could serve it, even with all devices free: 0 of 2 nodes can serve the claims"),
         (3, 0, {"nodeSelector": {"to": "n0"}}, "no node could serve it, even with all devices free: 0 of 2 nodes"),
     ],

@@ -1,4 +1,4 @@
-"""A page is of bounded size, whatever stands in its objects."""
+"""A page is of bounded size, whatever is in its objects."""
 
 import asyncio
 import json

@@ -23,7 +23,7 @@ DRIVER = "gpu.nvidia.com"
 
 
 class Case(NamedTuple):
-    """One case. `given` is judged, `around` is what else there is; `says` stands in what is said, `never` does not."""
+    """One case. `given` is judged, `around` is what else there is; `says` is in what is said, `never` does not."""
 
     name: str
     given: Object

@@ -116,7 +116,7 @@ CASES = [
     Case("files with a time-slicing ConfigMap", asking(), "left", (FOUR, NO), [config_map(any=sharing())]),
     Case("as YAML, as the documentation has it", asking(), "left", "10 time-sliced replicas", [config_map(any=YAML)]),
     Case("which fails two", asking(2), "left", "rejects pods that request two", [config_map(any=YAML)]),
-    Case("files with an MPS ConfigMap", asking(), "left", ("4 MPS replicas", "fails pods"), [config_map(any=sharing(strategy="mps"))]),
+    Case("files with an MPS ConfigMap", asking(), "left", ("4 MPS replicas", "rejects pods"), [config_map(any=sharing(strategy="mps"))]),
     Case("MPS that takes two", asking(), "left", "4 MPS", [config_map(any=sharing(strategy="mps", failRequestsGreaterThanOne=False))], never="fails"),
     Case("MPS counts before time-slicing", asking(), "left", "3 MPS", [config_map(any={"version": "v1", "sharing": {**sharing()["sharing"], **sharing(3, strategy="mps")["sharing"]}})]),
     Case("a short name", asking(), "left", FOUR, [config_map(any=sharing(name="gpu"))]),

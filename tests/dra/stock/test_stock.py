@@ -173,7 +173,7 @@ def test_the_changes_since_a_stock_that_is_too_old_are_unknown():
     assert stock.changed_since(before) == {"n0"}
 
 
-def test_a_stock_that_was_handed_out_never_hears_of_later_changes():
+def test_a_stock_that_was_handed_out_never_learns_of_later_changes():
     stock = Stock.of(slices=[slice_("a", "x")])
     second = stock.with_(node())
     held = second.history, second.history.newer, second.history.newer.before

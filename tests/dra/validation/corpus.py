@@ -370,7 +370,7 @@ def _changes(value):
 
 
 def _numbered(item, number):
-    """A variant of a list item with an identity of its own."""
+    """A variant of a list item with its own identity."""
     if isinstance(item, str):
         return f"{item}{number}"
     item = copy.deepcopy(item)

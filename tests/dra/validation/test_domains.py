@@ -104,7 +104,7 @@ def test_an_entry_names_a_domain_by_the_uid_that_a_cluster_gave_it():
     assert of_domains(claim(channel(), namespace="other"), domain(uid=UID)) == {at}
     assert not of_domains(claim(channel(), namespace="other"), domain())
     assert not of_domains(claim(channel()))
-    # The driver makes the claims of its daemons in a namespace of its own.
+    # The driver makes the claims of its daemons in its own namespace.
     daemon = typed("ComputeDomainDaemonConfig", domainID=UID)
     theirs = claim(daemon, namespace="driver", class_name="compute-domain-daemon.nvidia.com")
     assert not of_domains(theirs, domain(uid=UID))

@@ -31,7 +31,7 @@ def groups(*names, kind="gpu", **more):
 
 
 def second(claims, **more):
-    """A file of the second form: `v2` with a sum of its own."""
+    """A file of the second form: `v2` with its own sum."""
     inner = compact({"checksum": 0, "preparedClaims": claims, **more})
     inner = inner.replace(b'"checksum":0', b'"checksum":%d' % sum_of(inner), 1)
     return b'{"checksum":1,"v1":{},"v2":%s}' % inner

@@ -95,7 +95,7 @@ def test_two_shares_of_a_device_are_one_device():
     assert [one["name"] for one in first["requests"][0]["devices"]] == ["gpu-2-shared"]
 
 
-def test_a_claim_made_from_a_template_goes_by_the_name_that_the_pod_has_for_it():
+def test_a_claim_made_from_a_template_has_the_name_that_the_pod_has_for_it():
     record = prepared(result("gpu-0"), entry="accelerator")
     [(first, _)] = told(record).values()
     assert first["podClaimName"] == "accelerator"
@@ -126,7 +126,7 @@ def test_files_of_other_claims_and_unfinished_ones_are_told_apart():
 def test_kubernetes_own_reader_reads_every_version_and_finds_it_valid(metadata_oracle):
     record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"), entry="accelerator")
     texts = [text.decode() for text in metadata_of(record, MACHINE).values()]
-    # The newest version alone, the older one alone, and both as they stand in the file.
+    # The newest version alone, the older one alone, and both as they are in the file.
     [[first, *firsts], [second, *seconds]] = [
         metadata_oracle.ask_all([{"file": text}, *({"file": line} for line in text.splitlines())]) for text in texts
     ]

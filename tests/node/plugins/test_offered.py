@@ -102,7 +102,7 @@ IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_si
 
 @settings(max_examples=draws(300), deadline=None)
 @given(ids=st.sets(IDS | st.from_regex(r"[A-Za-z0-9:._-]{1,64}", fullmatch=True), max_size=8))
-def test_every_id_has_a_name_of_its_own_that_leads_back(ids):
+def test_every_id_has_its_own_name_that_leads_back(ids):
     devices = tuple(device(one) for one in sorted(ids))
     plugin = Plugged(resource="example.com/thing", devices=devices)
     made = machine_of_plugins(DRIVER, [plugin], FactSources())

@@ -180,7 +180,7 @@ async def released(cluster, name):
 
 @pytest.mark.parametrize("by", ["this driver", "another"])
 async def test_a_claim_for_a_force_deleted_pods_device_is_prepared_once_it_is_freed(cluster, kubelet, by):
-    """The kubelet's question is held, for it would not ask again before a round of its own."""
+    """The kubelet's question is held, for it would not ask again before its own round."""
     async with running(cluster, kubelet) as driver:
         info = await kubelet.register()
         one, two = await allocated(cluster, "a", result("gpu-1")), await allocated(cluster, "b", result("gpu-1"))

@@ -210,7 +210,7 @@ TYPE, STATUS = ("content-type", "application/grpc+proto"), (":status", "200")
     ids=["no status", "no end of the stream", "no message", "no such status"],
 )
 async def test_a_plugin_that_answers_nonsense_is_disconnected_and_named(headers, data, left, tmp_path):
-    """An answer without a status ended what follows the plugin: its devices stayed as healthy as they had been, for ever."""
+    """An answer without a status ended what follows the plugin: its devices stayed as healthy as they had been, forever."""
     async with (
         hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
         plugged(tmp_path, "a") as plugin,
@@ -229,7 +229,7 @@ async def test_a_plugin_that_answers_nonsense_is_disconnected_and_named(headers,
 
 
 async def test_a_plugin_that_registers_again_and_sends_no_list_is_named(tmp_path):
-    """The devices of the plugin that it replaced were offered as healthy for ever, and no pod that got one started."""
+    """The devices of the plugin that it replaced were offered as healthy forever, and no pod that got one started."""
     async with (
         hosting(tmp_path, patience=PluginPatience(answer=0.2)) as (host, changed),
         plugged(tmp_path, "a") as plugin,

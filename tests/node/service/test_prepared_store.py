@@ -1,4 +1,4 @@
-"""What a kill at any step, a full disk and a second process leave: never one device for two claims, never one held for ever."""
+"""What a kill at any step, a full disk and a second process leave: never one device for two claims, never one held forever."""
 
 import fcntl
 import os
@@ -92,7 +92,7 @@ def test_one_claim_that_is_refused_keeps_nothing_of_the_others_back(tmp_path):
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["between steps", "in a write"])
-def test_a_kill_at_any_step_of_preparing_is_mended_and_the_kubelet_gets_the_same(tmp_path, half):
+def test_a_kill_at_any_step_of_preparing_is_repaired_and_the_kubelet_gets_the_same(tmp_path, half):
     (tmp_path / "whole").mkdir()
     whole = prepare(store(tmp_path / "whole"), A)
     kills = 0
@@ -161,7 +161,7 @@ def test_a_disk_that_fills_in_a_write_keeps_no_part_of_it(tmp_path, monkeypatch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cdi", "lock", "metadata"]
 
 
-def test_a_driver_that_starts_on_a_full_disk_starts_and_mends_when_the_kubelet_asks(tmp_path):
+def test_a_driver_that_starts_on_a_full_disk_starts_and_repairs_when_the_kubelet_asks(tmp_path):
     first = prepare(store(tmp_path), A)
     (tmp_path / "cdi" / FILE).unlink()
     store(tmp_path, Full("cdi")).repair()
@@ -170,7 +170,7 @@ def test_a_driver_that_starts_on_a_full_disk_starts_and_mends_when_the_kubelet_a
     assert files(tmp_path) == [FILE]
 
 
-def test_a_reboot_that_empties_the_folder_of_files_is_mended(tmp_path):
+def test_a_reboot_that_empties_the_folder_of_files_is_repaired(tmp_path):
     prepare(store(tmp_path), A)
     written = (tmp_path / "cdi" / FILE).read_bytes()
     (tmp_path / "cdi" / FILE).unlink()
@@ -233,7 +233,7 @@ def test_without_an_api_answer_prepared_claims_stay_and_new_ones_are_refused(tmp
 
 
 def test_of_two_drivers_at_once_one_gives_the_device(tmp_path):
-    """As in a rolling update: each has a process of its own, and the files are the same."""
+    """As in a rolling update: each has its own process, and the files are the same."""
     claims = [claim(f"c{number}", result("gpu-0")) for number in range(8)]
     answers = {}
 

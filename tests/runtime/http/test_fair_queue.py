@@ -273,7 +273,7 @@ class Working(Guest):
 
 
 class Honest(Guest):
-    """Asks through a pipe, from a process of its own, and writes down what it was held for."""
+    """Asks through a pipe, from its own process, and writes down what it was held for."""
 
     def __init__(self, log, clock, line, seconds):
         super().__init__(log, "honest")

@@ -80,7 +80,7 @@ def held():
 
 @pytest.mark.parametrize("given_up", ["for want of room", "for want of time"])
 async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gone(given_up):
-    """Peers that go on sending for as long as they may would each have theirs in memory, and room is made for others meanwhile."""
+    """Peers that keep sending for as long as they may would each have theirs in memory, and room is made for others meanwhile."""
     others = held()
     few, most = Limits(deadline=0.0, flush=1e9), 0
     if given_up == "for want of room":

@@ -93,7 +93,7 @@ def test_many_bad_objects_are_counted_and_not_all_remembered():
     assert str(quarantine).endswith("; and 997 more")
 
 
-async def test_a_listener_that_fails_on_one_object_hears_of_all_the_others():
+async def test_a_listener_that_fails_on_one_object_learns_of_all_the_others():
     cluster = Embedded.of([config_map(name, data={"n": name}) for name in "abcdef"])
     informer, seen = Informer(cluster, CONFIG_MAPS), {}
 

@@ -84,7 +84,7 @@ def total(item, name):
 
 
 def refused(case):
-    """Whether the webhook refuses the pod, and whether it makes a claim of its own."""
+    """Whether the webhook refuses the pod, and whether it makes its own claim."""
     builder = StateBuilder(configured(mode="enforce"), keys=(b"key",))
     builder.learn(features=Features(minor=37))
     objects = [wire.convert(one, Node) for one in case["nodes"]]

@@ -1,4 +1,4 @@
-"""Requests that stand in no pod template: decided on as on the pods that a controller makes of them, or named."""
+"""Requests that are in no pod template: decided on as on the pods that a controller makes of them, or named."""
 
 import copy
 

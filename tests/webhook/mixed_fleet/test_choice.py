@@ -257,7 +257,7 @@ def test_before_any_node_has_moved_everything_stays():
     assert outcome.record.outcome == "left"
 
 
-def test_a_namespace_may_have_a_policy_of_its_own():
+def test_a_namespace_may_have_its_own_policy():
     policy = DRA | {"namespaces": {"slow": PLUGIN}}
     assert decided(pod(), fleet(*MIXED, policy=policy))[0] == "dra"
     side, why, _ = decided(pod(namespace="slow"), fleet(*MIXED, policy=policy))

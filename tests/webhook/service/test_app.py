@@ -647,7 +647,7 @@ async def test_http_2_is_not_offered_and_not_spoken(running):
     writer.close()
 
 
-async def test_a_peer_that_does_not_read_is_not_waited_for_for_ever(running):
+async def test_a_peer_that_does_not_read_is_not_waited_for_forever(running):
     words = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
     running.decider.checks = {"stock": "x" * 12_000_000}
     _, writer = await running.connect()

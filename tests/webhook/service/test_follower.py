@@ -50,7 +50,7 @@ async def test_a_collection_that_is_read_again_moves_the_stock_once_however_much
     await following(cluster, check)
 
 
-async def test_a_kind_that_the_server_lacks_is_not_waited_for_for_ever():
+async def test_a_kind_that_the_server_lacks_is_not_waited_for_forever():
     class Lacking(Embedded):
         def watch(self, resource, *args, **kwargs):
             if resource.plural == "devicetaintrules":
@@ -175,7 +175,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
         assert decider.state().unseen == ("DeviceClass",)
         assert decider.state() is decider.state()  # what did not change is known again
         assert decider.notes()["stock"].endswith("objects are set aside of: DeviceClass")
-        for number in range(2 * REMEMBERED):  # however many others stand in the list of what is set aside
+        for number in range(2 * REMEMBERED):  # however many others are in the list of what is set aside
             follower.quarantine.hold(("pods", "default", str(number)), "bad")
         assert decider.state().unseen == ("DeviceClass",)
         await cluster.delete(DEVICE_CLASSES, "odd")
@@ -208,7 +208,7 @@ async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning
             await follower.wait_for_sync()
         assert (mode("ns"), mode("other")) == (Mode.WARN, Mode.ENFORCE)
         assert decider.state() is decider.state()
-        assert decider.notes()["namespaces"].endswith(f"not known: ns ({resource.kind} could not be read)")
+        assert decider.notes()["namespaces"].endswith(f"could not be read: ns ({resource.kind} could not be read)")
         await cluster.delete(resource, odd["metadata"]["name"], odd["metadata"].get("namespace"))
         await until(lambda: mode("ns") is Mode.ENFORCE)
         assert decider.notes()["namespaces"] == ""

@@ -42,7 +42,7 @@ def handing_out(amount):
 def test_a_pod_that_would_be_translated_now_and_that_no_plugin_serves_was_missed():
     found = find_missed(wire.convert(waiting(), Pod), state())
     assert found.message == "no node has nvidia.com/gpu, and the pod was created without a claim for it"
-    assert found.remedy == "delete the pod, and ReplicaSet web makes another"
+    assert found.remedy == "delete the pod, and ReplicaSet web creates another"
     bare = find_missed(wire.convert(waiting(owner=None), Pod), state())
     assert bare.remedy == "delete the pod and create it again"
     assert find_missed(wire.convert(waiting(), Pod), handing_out("0")) is not None
@@ -117,7 +117,7 @@ async def test_it_is_told_once_with_what_helps():
         await controller.look()
     [event] = (await cluster.list(resources.EVENTS)).items
     assert (event.involved_object.name, event.reason, event.type, event.count) == ("p", "NotTranslated", "Warning", 1)
-    assert event.message.endswith("without a claim for it: delete the pod, and ReplicaSet web makes another")
+    assert event.message.endswith("without a claim for it: delete the pod, and ReplicaSet web creates another")
     assert cluster.evicted == []
     assert controller._metrics.missed.collect()[0].samples[0].value == 1
 

@@ -322,7 +322,7 @@ async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, 
 
 
 async def test_a_process_without_a_configuration_shows_none(cluster):
-    """The authority has none: by the shipped alert it would differ from the others for ever."""
+    """The authority has none: by the shipped alert it would differ from the others forever."""
     async with running(cluster) as here:
         assert "drawbridge_configuration_info{" not in (await text(f"http://{here.metrics}/metrics"))[1]
 

@@ -483,7 +483,7 @@ async def test_for_a_workload_that_will_not_be_translated_nothing_is_made():
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", range(1, 5))
-async def test_a_kill_at_any_write_is_mended_by_the_next_start(write, after):
+async def test_a_kill_at_any_write_is_repaired_by_the_next_start(write, after):
     """Four writes are due: two creations, and a deletion and a creation for a name that holds something else."""
     cluster = Recorder()
     squat = template.object_of(template.name_of(spec(3)), spec(9), "default")

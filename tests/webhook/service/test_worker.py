@@ -193,7 +193,7 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
     assert pool.counts["killed"] == len({one.body for one in answers}) - 1
 
 
-async def test_a_process_is_copied_in_a_turn_of_its_own_and_a_request_gone_meanwhile_keeps_no_place():
+async def test_a_process_is_copied_in_its_own_turn_and_a_request_gone_meanwhile_keeps_no_place():
     """To copy one takes as long as a slow review, and workers that end together are replaced together."""
     turns = asyncio.Semaphore(0)
     pool = WorkerPool(1, Reply, turn=turns.acquire)
@@ -245,7 +245,7 @@ async def test_where_no_process_can_be_made_a_review_is_undecided_and_the_next_m
 
     with monkeypatch.context() as patched:
         patched.setattr("runtime.workers.pool.os.fork", refuse)
-        with pytest.raises(Undecided, match="no worker could be made"):
+        with pytest.raises(Undecided, match="no worker could be started"):
             await ask(pool)
     assert (await ask(pool))[1] == 0
 

@@ -134,7 +134,7 @@ def test_an_incomplete_pool_is_not_evidence():
 
 
 def test_a_pool_with_two_devices_of_one_name_is_not_evidence():
-    """It is complete, and no node can use it: what asks for a whole GPU would wait for ever."""
+    """It is complete, and no node can use it: what asks for a whole GPU would wait forever."""
     slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "gpu.nvidia.com"]
     assert fleet(slices=slices).classes["gpu.nvidia.com"].devices
     doubled = []

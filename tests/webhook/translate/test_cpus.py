@@ -440,7 +440,7 @@ def test_koordinators_own_claim_for_cpus_is_the_only_one():
     assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in told(done)}
 
 
-def test_quotas_and_ranges_go_on_counting_the_request():
+def test_quotas_and_ranges_keep_counting_the_request():
     done = became(pod(TWO), quotas={"n": frozenset({"requests.cpu"})}, limit_ranges={"n": frozenset({"cpu"})})
     assert users(pod(TWO), done) == ["c0"]
 

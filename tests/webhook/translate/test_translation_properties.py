@@ -172,7 +172,7 @@ def test_doing_it_again_changes_nothing(pod, world):
 
 
 def _is_bound(known):
-    """Whether a key stays or goes with others of its container; devices of their own stay or go by themselves."""
+    """Whether a key stays or goes with others of its container; separate devices stay or go alone."""
     return bool(known) and not known[0].dialect.independent
 
 

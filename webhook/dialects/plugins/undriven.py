@@ -1,6 +1,6 @@
 """Devices that no DRA driver is known for, or none that could serve what their keys say: every key of their plugins, and why it stays.
 
-Most are HAMi's other vendors. A container that asks for such a device goes on being served by its device plugin, and the pod keeps the
+Most are HAMi's other vendors. A container that asks for such a device keeps being served by its device plugin, and the pod keeps the
 scheduler that counts it. Keys follow Project-HAMi/HAMi: pkg/device; the vendors' own plugins have the bare counts. Hygon's whole
 cards and Ascend's have drivers, and modules of their own.
 """

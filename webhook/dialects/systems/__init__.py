@@ -1,1 +1,1 @@
-"""Systems with a scheduler or a webhook of their own: several keys of a pod make one request."""
+"""Systems with their own scheduler or webhook: several keys of a pod make one request."""

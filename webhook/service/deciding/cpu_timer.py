@@ -32,7 +32,7 @@ REPEAT_SECONDS = 0.005
 
 
 class Overtime(BaseException):
-    """The work took too long. No Exception, so that no handler in between takes it for a fault of its own."""
+    """The work took too long. No Exception, so that no handler in between takes it for its own fault."""
 
 
 class CpuTimer:

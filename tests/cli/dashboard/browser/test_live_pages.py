@@ -25,7 +25,7 @@ class Changing:
         return scene_of(self.objects, Features())
 
     def place(self):
-        """Give the pod that waits a node of its own."""
+        """Give the pod that waits its own node."""
         kept = [one for one in crowded() if one["metadata"]["name"] != "wants"]
         running = phased(pod("wants", "wants", nodeName="n1"), "Running")
         self.objects = [*kept, *fleet(2, 2), held("wants", "wants", on="n1/gpu-0"), running]
