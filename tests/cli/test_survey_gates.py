@@ -9,7 +9,7 @@ from cli.survey.obstacle import remedy_of
 from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
-from dra.validation.fields.gates import used
+from dra.validation.fields.gates import required_by
 from tests.cli.commands.test_survey import HAMI, container, maker, pod
 from tests.dra.validation import corpus
 from webhook.state import Configuration, Features
@@ -226,4 +226,4 @@ def test_a_name_of_a_class_waits_for_its_gate():
 def test_every_gate_that_claims_may_need_is_looked_for():
     """The corpus has every field of a claim in some object."""
     claims = [one for one in corpus.VALID.values() if one["kind"].startswith("ResourceClaim")]
-    assert frozenset().union(*[used(one["kind"], one) for one in claims]) <= _TITLES.keys()
+    assert frozenset().union(*[required_by(one["kind"], one) for one in claims]) <= _TITLES.keys()

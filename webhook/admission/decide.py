@@ -307,14 +307,15 @@ def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bo
         if done.decisions:
             return _ruling("left", done)
         return _ruling("cleaned" if done.cleaning else UNTOUCHED, done)
-    preference = None
-    owner = workload(namespace, inside(question.object, "metadata"))
     # Whether a device plugin hands a name out on a node, or would on one that an autoscaler can make.
     handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere]
     if state.prospects is not None:
         handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
-    if any(one.key in names for names in handed_out if names for one in done.decisions):
-        preference = prefer_nodes(question.object, done, owner, state)
+    by_plugin = any(one.key in names for names in handed_out if names for one in done.decisions)
+    if not (by_plugin or preview):
+        return _ruling("translated", done)
+    owner = workload(namespace, inside(question.object, "metadata"))
+    preference = prefer_nodes(question.object, done, owner, state) if by_plugin else None
     if not preview:
         ruling = _ruling("translated", done)
         return ruling if preference is None else replace(ruling, preference=preference)

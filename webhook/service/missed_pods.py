@@ -97,7 +97,9 @@ class MissedPods:
                     missed.append((pod, found))
                     continue
                 for key, reason in find_unserved(pod, self._state(), Budget(STEPS)).items():
-                    for_administrator[f"no node has {key}: {reason}"].append((pod.metadata.namespace, f"Pod {pod.metadata.key}"))
+                    for_administrator[f"no node has {key}: {reason}"].append(
+                        (pod.metadata.namespace, f"Pod {pod.metadata.key}")
+                    )
             except OutOfBudget:
                 pass
             except Exception:

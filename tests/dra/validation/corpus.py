@@ -5,7 +5,7 @@ import json
 import random
 
 from dra.server import server_of
-from dra.validation.fields.gates import used
+from dra.validation.fields.gates import required_by
 
 API = "resource.k8s.io/v1"
 UUID = "8f5a8a1e-6d4b-4d9c-9f57-0d1f7c1b2a3c"
@@ -288,7 +288,7 @@ VALID = {
     },
 }
 # Those that an API server with its default gates would store without some field.
-ALPHA = frozenset(name for name, value in VALID.items() if used(value["kind"], value) - server_of().gates)
+ALPHA = frozenset(name for name, value in VALID.items() if required_by(value["kind"], value) - server_of().gates)
 
 # Values that are put in the place of any other.
 _STRANGE = (

@@ -43,7 +43,7 @@ def test_errors_are_the_codes_of_what_the_api_server_refuses():
         (slice_(devices="  - {name: a, capacity: {memory: 80Gi}}"), "write {value: 80Gi}"),
         (slice_(devices="  - {name: a, attributes: {model: x}}"), "{string: ...}"),
         (slice_(devices="  - {name: a, attributes: {driver: {version: v1.2.3}}}"), "leave the v out"),
-        (slice_(devices="  - {name: a, basic: {}}"), "stand in the device itself"),
+        (slice_(devices="  - {name: a, basic: {}}"), "are fields of the device"),
         (class_(spec="suitableNodes: {}"), "removed in Kubernetes 1.32"),
         (class_(spec="selectors: [{expression: 'true'}]"), "put it below `cel:`"),
         (claim("      []").replace("devices:", "resourceClassName: x\n  devices:"), "classic DRA"),

@@ -73,7 +73,7 @@ def test_a_pod_that_passes_the_scheduler_by_gets_no_devices():
 def test_the_form_before_1_31_is_answered_with_the_modern_one():
     text = pod("containers: [], resourceClaims: [{name: gpu, source: {resourceClaimName: c}}]")
     assert {"D002", "D201"} <= codes(text)
-    assert any("beside the name" in message for message in messages(text))
+    assert any("next to the name" in message for message in messages(text))
 
 
 def test_values_of_the_wrong_type_are_found_in_what_we_read_of_pods():
