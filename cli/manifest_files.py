@@ -32,7 +32,7 @@ _REASONS: Final = {
     "patch": ("part of a kustomization:", "read what is built of it: -k DIR"),
 }
 
-_ASKING: Final = "read what is rendered or built of them: --chart DIR --values FILE, -k DIR, or -f -"
+_ASKING: Final = "read the rendered objects: --chart DIR --values FILE, -k DIR, or -f -"
 
 
 class SkippedFile(NamedTuple):
@@ -162,7 +162,7 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
     asking = {one.file: f"{one.file}:{one.line} {one.key}" for one in reversed(skipped) if one.key}
     if asking:
         named = list_first(list(reversed(asking.values())), _SHOWN)
-        lines.append(f"skipped, but devices are asked for in {count_of(len(asking), 'file')} ({named}); {_ASKING}")
+        lines.append(f"skipped, though devices are requested in {count_of(len(asking), 'file')} ({named}); {_ASKING}")
     return lines
 
 

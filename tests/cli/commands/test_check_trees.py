@@ -52,7 +52,7 @@ def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
         "skipped, not a manifest: 5 files",
         "skipped, templates in 1 file",
         "skipped, part of a kustomization: 4 files",
-        "skipped, but devices are asked for in 2 files",
+        "skipped, though devices are requested in 2 files",
     ]
     assert "-k DIR" in lines[2]
     assert "--chart DIR" in lines[1]
@@ -151,7 +151,7 @@ def test_a_skipped_file_that_asks_for_devices_is_named(words, case, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     output = run(*words.format(name).split(), "--color", "never").output
     assert "skipped, " in output
-    assert f"devices are asked for in 1 file ({name}{said}); read" in output if said else "asked for" not in output
+    assert f"devices are requested in 1 file ({name}{said}); read" in output if said else "requested in" not in output
 
 
 def test_values_of_a_chart_that_is_rendered_are_not_named(tmp_path, monkeypatch):
@@ -162,8 +162,8 @@ def test_values_of_a_chart_that_is_rendered_are_not_named(tmp_path, monkeypatch)
     (bin_ / "helm").chmod(0o755)
     monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
-    assert "asked for" in run("check", ".").output
-    assert "asked for" not in run("check", ".", "--chart", "chart").output
+    assert "requested in" in run("check", ".").output
+    assert "requested in" not in run("check", ".", "--chart", "chart").output
 
 
 @pytest.mark.parametrize(("name", "key"), [("values.yaml", "nvidia.com/gpu"), ("other.yaml", "")])
