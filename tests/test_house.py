@@ -34,6 +34,7 @@ class Read(NamedTuple):
     at_the_top: set[str]  # names of classes
     says_what_it_is: bool
     public: set[str]
+    names: set[str]  # of what it declares or sets
 
 
 @cache
@@ -45,7 +46,17 @@ def read(path):
         {node.name for node in tree.body if isinstance(node, ast.ClassDef)},
         bool(ast.get_docstring(tree)),
         listed(tree),
+        set(declared(tree)),
     )
+
+
+def declared(tree):
+    for node in ast.walk(tree):
+        match node:
+            case ast.arg(arg=name) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
 
 
 def listed(tree):
@@ -280,6 +291,19 @@ def met():
                 for name in read(names[module]).at_the_top:
                     places[name].add(module)
             yield from ((name, own) for name, found in places.items() if len(found) > 1 and not name.startswith("_"))
+
+
+RIDDLES = frozenset({
+    "who", "whose", "whom", "what", "here", "there", "theirs", "told", "said", "spoken", "heard", "wish", "strange", "believed",
+    "makings", "asker", "alone", "gone", "tell",
+})  # fmt: skip
+# Fields of answers in JSON.
+WIRE = {("cli/schemas/answers.py", "what")}
+
+
+def test_a_name_says_what_the_value_is():
+    found = {(str(path.relative_to(ROOT)), name) for path in modules() for name in RIDDLES & read(path).names}
+    assert found == WIRE
 
 
 def test_a_file_meets_no_two_classes_of_one_name():

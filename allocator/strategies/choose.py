@@ -48,17 +48,17 @@ def choose_devices(
 ) -> Chosen:
     """Allocate claims on one node as a strategy prefers; a caller that asks repeatedly passes a `StrategyCache`, and pools that it knows."""
     try:
-        there = stock.pools(node) if pools is None else pools
+        local_pools = stock.pools(node) if pools is None else pools
     except NodeSelectorError as error:
         return Chosen(fail(error))
-    ask = _NodeSearch(stock, node, there, options or Options(), kept or StrategyCache())
+    ask = _NodeSearch(stock, node, local_pools, options or Options(), kept or StrategyCache())
     first = ask.solve(claims)
     if not first.feasible:
         return Chosen(first)
     if strategy == DEFAULT:
         return Chosen(first, _preference(claims, first))
     chosen = STRATEGIES[strategy]
-    view = NodeView(stock, node, there, ask.kept, chosen.looks_at)
+    view = NodeView(stock, node, local_pools, ask.kept, chosen.looks_at)
     narrowed = _narrow(claims, first)
     found = [first]
     budget = budget_of(ask.options)

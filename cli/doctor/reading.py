@@ -144,11 +144,13 @@ def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
     """Return the API server's time if the local clock differs from it by much, and warn of that."""
     if server is None or not server.date:
         return now
-    told = parsedate_to_datetime(server.date)
-    if abs(told - now) <= _SKEW:
+    server_time = parsedate_to_datetime(server.date)
+    if abs(server_time - now) <= _SKEW:
         return now
-    inputs.warn(f"the local clock differs by {(now - told).total_seconds():.0f} s from the API server's, which counts")
-    return told
+    inputs.warn(
+        f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's, which counts"
+    )
+    return server_time
 
 
 def _claims_named(obj: Raw) -> Iterator[str]:
