@@ -33,7 +33,7 @@ async def test_a_server_tells_by_its_metrics_and_by_dry_runs_which_gates_are_off
     cluster = Kubernetes.connect(kubeconfig=str(closed.kubeconfig))
     try:
         server = await cluster.server()
-        tried = await cluster._tried()
+        tried = await cluster._gates_from_dry_runs()
         created = await cluster.list(RESOURCE_CLAIMS.raw)
     finally:
         await cluster.close()
