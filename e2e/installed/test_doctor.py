@@ -148,7 +148,7 @@ OBJECTS = [
     Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "configuration", "no profile in it is called drawbridge"),
     Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "configuration", "neither the plugin Drawbridge nor an extender"),
     Breakage(deployment("authority"), another_image, "several versions", "of-another-day"),
-    Breakage(deployment("controller"), at("spec", "replicas", value=0), "not running", "no templates are made"),
+    Breakage(deployment("controller"), at("spec", "replicas", value=0), "not running", "no templates are created"),
     Breakage(deployment("webhook"), at("spec", "replicas", value=0), "not running", "pods are admitted as written"),
     Breakage(deployment("authority"), at("spec", "replicas", value=0), "not running", "no certificate is renewed"),
     Breakage(deployment("allocator"), at("spec", "replicas", value=0), "not running", "0 replicas"),

@@ -137,7 +137,7 @@ SOUGHT = claim("sought", TEAM, request("r", "night"))
 LOST = pod("lost", TEAM, schedulerName="no-such-scheduler", resourceClaims=[using("sought")])
 SPACE = named("v1", "Namespace", "ending")
 ELECTED = {
-    "kube-controller-manager": "no claim is made of a template",
+    "kube-controller-manager": "no claim is created from a template",
     "kube-scheduler": "no pod of its profiles is placed",
 }
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
