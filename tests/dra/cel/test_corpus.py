@@ -6,7 +6,10 @@ from tests.dra.cel.corpus import answered, expressions
 from tests.dra.cel.devices import DEVICES, VIEWS
 from tests.dra.cel.judge import ENVIRONMENTS, OVER_BUDGET, ours, spent
 
-pytestmark = pytest.mark.oracle
+pytestmark = [
+    pytest.mark.oracle,
+    pytest.mark.time_limit(900, "700 expressions; the referee shares two cores with the suites of four clusters"),
+]
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
