@@ -211,9 +211,11 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
 
 def amounts_in(text: str) -> Iterator[tuple[str, int]]:
     """Find keys with an amount in a text that is YAML, JSON or a template of such, and where each begins; no comments."""
-    for match in _IN_TEXT.finditer(text):
-        if "#" not in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
-            yield match[1], match.start()
+    begin = 0
+    for line in text.split("\n"):
+        for match in _IN_TEXT.finditer(line.partition("#")[0]):
+            yield match[1], begin + match.start()
+        begin += len(line) + 1
 
 
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:

@@ -363,7 +363,7 @@ def test_a_text_that_only_speaks_of_a_key_is_not_mentioned(text):
     assert told(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
 
 
-@pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t"])
+@pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t", '"a.b/c": 1,'])
 def test_a_long_text_is_read_once(piece):
     assert_linear(
         lambda text: decide_object(obj("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
