@@ -135,13 +135,10 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
             translations.append(_left(name, one, counted))
             continue
         if one.text:
-            translations.append(_not_looked_into(obj, one, f"it is part of the text in {one.text}"))
+            translations.append(_not_checked(name, one, f"it is part of the text in {one.text}", _unknown_use(obj)[1]))
             continue
         if known is None:
-            unknown_to_us = f"drawbridge does not know how {both[1] or 'an object without a kind'} uses it"
-            if right := right_kind(obj):
-                unknown_to_us = f"{both[0]} has no kind {both[1]}, it is called {right}"
-            translations.append(_not_looked_into(obj, one, RENDERED[both].reads if both in RENDERED else unknown_to_us))
+            translations.append(_not_checked(name, one, *_unknown_use(obj)))
             continue
         resources = _resources(obj, one)
         if resources is None:
@@ -267,18 +264,21 @@ def _left(name: str, one: Mention, reason: str) -> Translation:
     return Translation(decisions=(decision,))
 
 
-def _not_looked_into(obj: Object, one: Mention, why: str) -> Translation:
+def _unknown_use(obj: Object) -> tuple[str, str]:
+    """Say why it is not known what an object does with a key, and what to do."""
+    group, kind = both = group_kind(obj)
+    if both in RENDERED:
+        return RENDERED[both].reads, _RENDER if group in _OF_CHARTS else _REMEDY
+    if right := right_kind(obj):
+        return f"{group} has no kind {kind}, it is called {right}", f"write `kind: {right}`"
+    reason = f"drawbridge does not know how {kind or 'an object without a kind'} uses it"
+    return reason, _BY_HAND if both in _OF_TEXTS else _REMEDY
+
+
+def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Translation:
     reason = f"not checked: {why}"
     place = _place(one.where)
-    both = group_kind(obj)
-    remedy = _REMEDY
-    if both in RENDERED and both[0] in _OF_CHARTS:
-        remedy = _RENDER
-    elif both in _OF_TEXTS:
-        remedy = _BY_HAND
-    elif right := right_kind(obj):
-        remedy = f"write `kind: {right}`"
-    decision = Decision(name_of(obj), place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=remedy)
+    decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=remedy)
     warning = str(Denial("D211", f"{place}: {one.key}: {reason}", remedy))
     return Translation(decisions=(decision,), warnings=(warning,))
 
