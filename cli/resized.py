@@ -98,7 +98,7 @@ def resize(
         running = [pod for pod in one.pods.values() if pod.spec.node_name and not pod.has_ended]
         claims = tuple(one.stock.claims.values())
         snapshot = Snapshot(one.stock, (*running, *coming), claims, tuple(templates.values()), quotas=one.quotas)
-        return simulate(snapshot, ask=claim_allocator(DEFAULT, None, one.stock), why=with_reasons).pods
+        return simulate(snapshot, ask=claim_allocator(DEFAULT, None), why=with_reasons).pods
 
     surge = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it

@@ -9,7 +9,7 @@ from allocator.one_node import Options, explain, steps_in
 from allocator.reasons import loss
 from allocator.reports import node_report
 from allocator.simulation import draw_replays, with_more_nodes, without_nodes
-from allocator.strategies import StrategyCache, choose_devices, scale_of
+from allocator.strategies import StrategyCache, choose_devices
 from cli.contract import Broken
 from cli.explain import NotThere, refuse_unknown_node
 from cli.html import Html, fleet, squares, words_of
@@ -36,10 +36,10 @@ _NAMED = 5  # pods
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML page
 
 
-def claim_allocator(strategy: str, budget_ms: int | None, stock: Stock) -> Ask:
+def claim_allocator(strategy: str, budget_ms: int | None) -> Ask:
     """Make a function that allocates claims on a node by a strategy, with a budget for each node."""
     options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
-    kept = StrategyCache(scale_of(stock.pages.values()))
+    kept = StrategyCache()
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         return choose_devices(now, node, claims, strategy=strategy, options=options, kept=kept)

@@ -57,12 +57,12 @@ def scale_of(pages: Iterable[Page]) -> Scale:
         most = scale.get((driver, name), 0)
         scale[driver, name] = max(amount, most)
 
-    for page in pages:
+    for page in {page.content: page for page in pages}.values():  # a fleet has many equal slices
         driver = page.pool[0]
         for counter_set in page.slice.spec.shared_counters:
             for name, counter in counter_set.counters.items():
                 note(driver, name, counter.value.nano)
-        for device in page.devices:
+        for device in dict(zip(page.bodies, page.devices, strict=True)).values():
             for name, capacity in device.capacity.items():
                 note(driver, name, capacity.value.nano)
     return scale

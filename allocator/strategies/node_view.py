@@ -45,13 +45,14 @@ class LooksAt(IntEnum):
 
 
 class StrategyCache:
-    """Results shared by questions to successive stocks. `scale` makes the nodes of a fleet comparable.
+    """Results shared by questions to successive stocks.
 
     The stocks must have the same classes and rules; pools and use may change. The latest results are kept, up to a number of entries.
     """
 
-    def __init__(self, scale: Scale | None = None) -> None:
-        self.scale = scale
+    def __init__(self) -> None:
+        self._pages: Mapping[str, Page] = {}
+        self._scale: Scale = {}
         self._compiled: dict[bytes, CompileCache] = {}
         self._spoilt: dict[object, float] = {}
         self._units: dict[tuple[Page, ...], tuple[HardwareUnit, ...]] = {}
@@ -81,16 +82,20 @@ class StrategyCache:
             found = self._spoilt[key] = work_out()
         return found
 
-    def units(self, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
-        """Group the devices of a node's pools into units."""
-        scale = self.scale if self.scale is not None else scale_of(page for pool in pools for page in pool.pages())
+    def units(self, stock: Stock, pools: Sequence[Pool]) -> tuple[HardwareUnit, ...]:
+        """Group the devices of a node's pools into units, weighed by the scale of the whole fleet, so that nodes can be compared."""
+        if stock.pages is not self._pages:
+            self._pages, before = stock.pages, self._scale
+            self._scale = scale_of(stock.pages.values())
+            if self._scale != before:
+                self._units.clear()
         found: list[HardwareUnit] = []
         for pool in pools:
             pages = pool.pages()
             if pages not in self._units:
                 if len(self._units) > _ENTRIES:
                     self._units.clear()
-                self._units[pages] = units(pool, scale)
+                self._units[pages] = units(pool, self._scale)
             found += self._units[pages]
         return tuple(found)
 
@@ -166,8 +171,8 @@ def _numbered(sites: Sequence[Site]) -> tuple[tuple[int, ...], ...]:
 class NodeView:
     """One node's hardware for strategies: units, topology, and what is free now.
 
-    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else, and nothing of other nodes,
-    because a simulation keeps a node's answer until that node changes.
+    It shows only what a strategy declares in `looks_at`, because the caches compare nodes by nothing else, and nothing of other nodes
+    but the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
     """
 
     def __init__(
@@ -177,7 +182,7 @@ class NodeView:
         self._node = stock.nodes[node]
         self._looks_at = looks_at
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
-        self.units = kept.units(pools)
+        self.units = kept.units(stock, pools)
         self.rooms: list[Room] = []
         self.homes: dict[DeviceId, list[int]] = {}
         self._sites: dict[DeviceId, Site] = {}

@@ -26,7 +26,6 @@ from allocator.simulation.chart import Bars, stack
 from allocator.simulation.generate import KINDS
 from allocator.simulation.replay import replay
 from allocator.strategies.choose import choose_devices
-from allocator.strategies.hardware import scale_of
 from allocator.strategies.node_view import StrategyCache
 from allocator.strategies.strategy import STRATEGIES
 from bench.row import Row
@@ -96,12 +95,12 @@ def _workload(kind: str, seed: int, load: float) -> Workload:
 
 
 def _replay(workload: Workload, strategy: str, seed: int, *, patience: float | None) -> Replay:
-    ask = _ask(strategy, workload.stock, random.Random(seed))
+    ask = _ask(strategy, random.Random(seed))
     return replay(workload.stock, workload.arrivals, strategy=strategy, ask=ask, patience=patience)
 
 
-def _ask(strategy: str, stock: Stock, dice: random.Random) -> Ask:
-    kept = StrategyCache(scale_of(stock.pages.values()))
+def _ask(strategy: str, dice: random.Random) -> Ask:
+    kept = StrategyCache()
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         if strategy == BASELINE:

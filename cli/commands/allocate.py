@@ -183,7 +183,7 @@ class _Inquiry:
     def ask_all(self) -> _Everywhere:
         """Allocate on all nodes: once for equivalent nodes, then by strategy on each feasible node."""
         from allocator import fleet
-        from allocator.strategies import DEFAULT, StrategyCache, choose_devices, scale_of
+        from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 
         if self.budget_ms is not None:
             asked: dict[str, Answer] = {}
@@ -192,7 +192,7 @@ class _Inquiry:
                 asked[node] = self.explain(node, answer)
             return _Everywhere(asked, [[node] for node in asked])
         first = fleet(self.stock, self.claims)
-        kept = StrategyCache(scale_of(self.stock.pages.values()))
+        kept = StrategyCache()
         served: dict[str, Answer] = {}
         scores: dict[str, float] = {}
         others = first.feasible if self.strategy != DEFAULT else ()

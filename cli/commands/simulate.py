@@ -126,7 +126,7 @@ def command(
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]
-    ask = simulated.claim_allocator(strategy, budget_ms, snapshot.stock)
+    ask = simulated.claim_allocator(strategy, budget_ms)
     progress = _progress(strategy)
 
     found = simulate(snapshot, ask=ask, why=simulated.with_reasons, progress=progress)
@@ -229,7 +229,7 @@ def _with_prospects(
     coming = prospects(templates, snapshot.stock) if templates else None
     if coming is None:
         return found
-    ask = simulated.claim_allocator(strategy, budget_ms, coming)
+    ask = simulated.claim_allocator(strategy, budget_ms)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
     outcomes = list(found.pods)
     for number, outcome in enumerate(outcomes):
@@ -281,7 +281,7 @@ def _replay(
             workload.stock,
             workload.arrivals,
             strategy=strategy,
-            ask=simulated.claim_allocator(strategy, budget_ms, workload.stock),
+            ask=simulated.claim_allocator(strategy, budget_ms),
             patience=patience,
             progress=_progress(strategy),
         )

@@ -198,7 +198,7 @@ def _arrived(
 
 
 def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:
-    ask = claim_allocator(STRATEGY, None, snapshot.stock)
+    ask = claim_allocator(STRATEGY, None)
 
     def hurry() -> None:
         if is_late():

@@ -2,7 +2,7 @@
 
 from allocator import FleetMemo, fleet
 from allocator.simulation.placement import Placements
-from allocator.strategies import StrategyCache, choose_devices, scale_of
+from allocator.strategies import StrategyCache, choose_devices
 from tests.allocator import fleets
 
 QUESTIONS = 300
@@ -26,7 +26,7 @@ def test_a_memo_of_fleets_keeps_the_latest_questions():
 
 def test_strategies_keep_the_latest_questions():
     here = stock()
-    cache = StrategyCache(scale_of(here.pages.values()))
+    cache = StrategyCache()
     for number in range(QUESTIONS):
         choose_devices(here, "n0", question(number), strategy="least-fragmentation", kept=cache)
     assert len(cache._compiled) == 64

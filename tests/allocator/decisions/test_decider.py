@@ -1,5 +1,7 @@
 """What is decided about a pod, from values alone."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from allocator.decisions import (
 from allocator.decisions import decider as deciders
 from allocator.one_node import Options
 from allocator.preemption import without_pods
-from allocator.strategies import DEFAULT, STRATEGIES, choose_devices, node_view, read_placement
+from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devices, node_view, read_placement
 from allocator.strategies.node_view import LooksAt
 from dra.budget import Budget
 from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
@@ -286,6 +288,33 @@ def scores_of_each(stock, strategy):
 def test_nodes_are_judged_once_only_where_they_are_equal_to_the_strategy(strategy):
     stock = pairs()
     assert scores(stock, strategy) == scores_of_each(stock, strategy)
+
+
+def test_all_who_ask_weigh_hardware_by_the_largest_of_the_fleet():
+    """The live allocator weighed it by the node's own, and so preferred n1, where `simulate` and `allocate` preferred n0."""
+
+    def gpu(name, memory, cores):
+        device = fleets.shared(name, memory)
+        return device | {"capacity": {**device["capacity"], "cores": {"value": cores}}}
+
+    here = fleets.fleet(
+        {
+            "n0": [gpu("gpu-0", "80Gi", "10"), gpu("gpu-1", "40Gi", "50")],
+            "n1": [gpu("gpu-0", "16Gi", "10"), gpu("gpu-1", "16Gi", "100")],
+        }
+    )
+    wanted = fleets.claim("one", fleets.exactly("gpu", memory="8Gi"))
+    ask = partial(choose_devices, strategy="CompactFirst", kept=StrategyCache())
+    simulated = {node: round(ask(here, node, [wanted]).score) for node in here.nodes}
+    alone = {node: round(choose_devices(here, node, [wanted], strategy="CompactFirst").score) for node in here.nodes}
+    decider = Decider()
+    live = decider.outlook(pod("p", "one"), here.with_(wanted), read_placement("CompactFirst")).nodes
+    assert live == simulated == alone == {"n0": 29, "n1": 15}
+    [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
+    later = here.with_all([wanted, large])  # what was weighed before is weighed anew
+    after = {node: round(ask(later, node, [wanted]).score) for node in here.nodes}
+    live = decider.outlook(pod("p", "one"), later, read_placement("CompactFirst")).nodes
+    assert {node: live[node] for node in here.nodes} == after != simulated
 
 
 def test_nodes_are_judged_within_one_budget(monkeypatch):
