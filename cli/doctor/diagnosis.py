@@ -184,7 +184,10 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
             continue
         why = "which the controller has not created"
         remedy = "check that drawbridge-controller runs and that the namespace enforces; its log names the pod and the reason"
-        if quota:
+        if template_lifecycle.is_copy(pod, lost[0]):
+            why = f"which {template_lifecycle.COPY}"
+            remedy = "delete the pod, and create it from its original manifest"
+        elif quota:
             why = f"which ResourceQuota {meta.namespace}/{quota} has no room for"
             remedy = f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
         elif failure:

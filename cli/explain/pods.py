@@ -14,7 +14,7 @@ from cli.explain.webhook_record import webhook_story
 from cli.loading import identity_of, inside, items, text
 from dra.objects import Pod, claim_keys, claim_name
 from dra.quantity import Quantity
-from webhook.admission import find_missed, find_unserved
+from webhook.admission import find_missed, find_unserved, template_lifecycle
 from webhook.dialects import Action
 from webhook.names import NAME, PREFIX
 
@@ -181,6 +181,9 @@ def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimSt
             if full := _full_quota(namespace, scene):
                 message = f"no claim {claim.entry} can be created: {full}"
             return NextStep(keeper=Keeper.CLAIMS, message=message)
+        if template_lifecycle.is_copy(pod, claim.template):
+            message = f"ResourceClaimTemplate {claim.template} {template_lifecycle.COPY}: create the pod from its original manifest"
+            return NextStep(keeper=Keeper.USER, message=message)
         ours = claim.template.startswith(PREFIX)
         if ours:
             return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SEE_EVENTS}")

@@ -114,6 +114,12 @@ def translated():
     return one
 
 
+def copied():
+    one = translated()
+    del one["metadata"]["annotations"]
+    return aged(one, 120)
+
+
 def made():
     meta = {"name": f"drawbridge-{'0' * 32}", "namespace": "default", "creationTimestamp": at(5)}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": claim("any")["spec"]}}  # fmt: skip
@@ -137,6 +143,7 @@ ILLS = {
     "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "not made", f"its pods cannot be created: {OF_A_WEBHOOK}"),
     "a claim that may not be made": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA), aged(pod("p", **WITH_TEMPLATE), 5)], "without claim", "exceeded quota: few"),
     "a quota of templates": ([full("2"), translated()], "without template", "ResourceQuota default/few has no room for"),
+    "a copy of a translated pod": ([copied()], "without template", "which is not created for a copy of a translated pod"),
     "a policy against templates": ([event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated()], "without template", "denied request: no owner"),
     "a finalizer of others on a pod": ([held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "in deletion", f"finalizer example.com/keeps keeps it, with {DRIVER}/n0/gpu-0"),
     "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "no scheduler", "no scheduler called no-such-scheduler has tried default/p for 40 s"),

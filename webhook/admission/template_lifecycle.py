@@ -45,6 +45,8 @@ TemplateKey = tuple[str, str]  # namespace and name
 # Sixteen digits were written by former versions; their templates are kept, and swept, like ours.
 _NAME = re.compile(re.escape(names.PREFIX) + "(?:[0-9a-f]{16}){1,2}")
 
+COPY = "is not created for a copy of a translated pod"
+
 
 class Due(Enum):
     """What to do about one template."""
@@ -60,7 +62,12 @@ def templates_of(pod: Pod) -> frozenset[TemplateKey]:
     if pod.has_ended:
         return frozenset()
     names = (claim.resource_claim_template_name or "" for claim in pod.spec.resource_claims)
-    return frozenset((pod.metadata.namespace, name) for name in names if _NAME.fullmatch(name))
+    return frozenset((pod.metadata.namespace, name) for name in names if is_our_name(name))
+
+
+def is_copy(pod: Pod, name: str) -> bool:
+    """Say whether a pod names a template of ours without its content, as a copy does: the webhook takes annotations of another pod off."""
+    return is_our_name(name) and name not in pod.metadata.annotations.get(names.TEMPLATES, "")
 
 
 def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
@@ -202,7 +209,12 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
 def is_ours(stored: ResourceClaimTemplate) -> bool:
     """Say whether we made a template, by label and by form of name: only such are ever swept."""
     labelled = names.LABELS.items() <= stored.metadata.labels.items()
-    return labelled and _NAME.fullmatch(stored.metadata.name) is not None
+    return labelled and is_our_name(stored.metadata.name)
+
+
+def is_our_name(name: str) -> bool:
+    """Say whether a template's name has the form of ours."""
+    return _NAME.fullmatch(name) is not None
 
 
 def sweep(

@@ -376,6 +376,8 @@ def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str |
         return existing if existing.status.allocation is None else None
     kind = "ResourceClaimTemplate" if one.template else "ResourceClaim"
     problem = "does not exist yet: the pod waits until it does"
+    if template_lifecycle.is_our_name(one.template):
+        problem = f"{template_lifecycle.COPY}: use its original manifest, or replace the claims with the requests in {names.ORIGINAL}"
     if kind in state.incomplete:
         problem = "could not be read, and was not checked"
     return f"{kind} {one.template or one.claim} {problem}"

@@ -66,6 +66,7 @@ STANDING = {
     "tainted devices": ([*fleet(), TAINT, claim("c"), pod("p", "c")], "bridge", "are tainted"),
     "waits for our template": ([*fleet(), entry("drawbridge-1")], "template controller", "ResourceClaimTemplate drawbridge-1 does not exist"),
     "waits for its author's template": ([*fleet(), entry("own")], "its author", "ResourceClaimTemplate own does not exist"),
+    "a copy of a translated pod": ([*fleet(), entry(f"drawbridge-{'0' * 32}")], "its author", "is not created for a copy of a translated pod: create the pod from its original manifest"),
     "waits for its claim": ([*fleet(), TEMPLATE, entry("drawbridge-1")], "claim controller", "kube-controller-manager has not created claim gpu yet"),
     "its claim belongs to another": ([*fleet(), TEMPLATE, claim("c"), made(entry("drawbridge-1"), "c")], "bridge", "claim c was not created for this pod"),
     "no such claim": ([*fleet(), pod("p", "c")], "its author", "ResourceClaim c does not exist"),

@@ -194,13 +194,36 @@ def test_entries_of_any_shape_are_answered(odd):
     assert answer(given(item))["allowed"]
 
 
-@pytest.mark.parametrize("name", ["drawbridge-0123456789abcdef0123456789abcdef", "spec", "own"])
-def test_an_entry_that_only_looks_like_ours_counts_as_what_it_refers_to(name):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "drawbridge-0123456789abcdef0123456789abcdef",
+            "is not created for a copy of a translated pod: use its original",
+        ),
+        ("spec", "does not exist yet: the pod waits"),
+        ("own", "does not exist yet: the pod waits"),
+    ],
+)
+def test_an_entry_that_only_looks_like_ours_counts_as_what_it_refers_to(name, says):
     after, _ = mutated(pod(limits={"nvidia.com/gpu": "3"}))
     after["spec"]["resourceClaims"].append({"name": "drawbridge-more", "resourceClaimTemplateName": name})
-    assert "does not exist yet" in answer(given(after))["warnings"][0]
+    assert f"ResourceClaimTemplate {name} {says}" in answer(given(after))["warnings"][0]
     known = state(templates={("ns", name): template_of(3)})
     assert not answer(given(after, known))["allowed"]
+
+
+def test_a_translated_pod_that_was_copied_elsewhere_does_not_wait_for_a_template_that_none_creates():
+    after, outcome = mutated(pod())
+    copy = admission.judge_claims(admission.mutate(review(after, namespace="elsewhere"), ENFORCE), ENFORCE)
+    [name] = outcome.record.templates
+    said, removed = answer(copy)["warnings"]
+    assert said == (
+        f"ResourceClaimTemplate {name} is not created for a copy of a translated pod: "
+        "use its original manifest, or replace the claims with the requests in drawbridge.dev/original"
+    )
+    assert "not written by drawbridge for this pod, and removed" in removed
+    assert untouched(given(after)), "the same pod again"
 
 
 def test_a_forged_seal_proves_nothing_about_a_claim_and_does_not_stay():
