@@ -9,7 +9,7 @@ not become a pod author's. Everything else follows from the proof and from what 
 | yes | nothing | create it |
 | yes | the same content | nothing, also if another writer made it |
 | yes | other content, labelled as ours | replace it and say so: the name is the content's hash, so no other content can be meant |
-| yes | other content of another writer | say so and leave it; the webhook turns back pods that need this name |
+| yes | other content of another writer, or deleted and kept by a finalizer | say so and leave it; the webhook turns back pods that need this name |
 | no | labelled as ours, with other content than its name says, and used by no pod | take it away |
 | no | labelled as ours, unused for longer than the grace period | sweep it |
 | no | anything else | not ours to touch |
@@ -54,7 +54,7 @@ class Due(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
-    TAKEN = "taken"  # by another writer, with other content
+    TAKEN = "taken"  # by another writer, or until its finalizers are gone, with other content
 
 
 def templates_of(pod: Pod) -> frozenset[TemplateKey]:
@@ -161,7 +161,7 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
         return Due.CREATE
     if asks_the_same(wanted, stored.spec.spec):
         return Due.NOTHING
-    return Due.REPLACE if is_ours(stored) else Due.TAKEN
+    return Due.REPLACE if is_ours(stored) and not stored.metadata.deletion_timestamp else Due.TAKEN
 
 
 def asks_the_same(wanted: Json, stored: ResourceClaimSpec) -> bool:

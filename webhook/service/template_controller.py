@@ -338,14 +338,16 @@ class Templates:
                 )
                 await self._delete(stored, "replaced")
                 await self._create(namespace, name, wanted)
-            case Due.TAKEN:
-                self._log_taken(namespace, name)
+            case Due.TAKEN if stored is not None:
+                self._log_taken(stored)
 
-    def _log_taken(self, namespace: str, name: str) -> None:
-        owner = self._state().template_owners.get((namespace, name), "")
+    def _log_taken(self, stored: ResourceClaimTemplate) -> None:
+        meta = stored.metadata
+        owner = self._state().template_owners.get((meta.namespace, meta.name), "")
         self._metrics.template("taken")
         logger.warning(
-            "a template of another owner has a reserved name", extra={"template": f"{namespace}/{name}", "owner": owner}
+            "a template of another owner has a reserved name",
+            extra={"template": meta.key, "owner": owner, "finalizers": meta.finalizers},
         )
 
     async def _create(self, namespace: str, name: str, spec: Json) -> None:
@@ -360,7 +362,7 @@ class Templates:
                     await self._delete(stored, "replaced")
                     self._queue.add((namespace, name))
                 elif due is Due.TAKEN:
-                    self._log_taken(namespace, name)
+                    self._log_taken(stored)
             return
         except NotFound:
             return  # the namespace is gone, and the pod with it

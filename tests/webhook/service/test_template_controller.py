@@ -9,6 +9,7 @@ import pytest
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Gone, Invalid, NotFound, Unavailable
+from cluster.patch import Merge
 from dra.footprint import footprint
 from dra.stock import Stock
 from runtime.controllers import events
@@ -302,6 +303,21 @@ async def test_another_owners_template_under_a_reserved_name_is_kept_and_reporte
         await put(cluster, translated(), translated("b", 2))
         await has(cluster, 2, 8)
     assert "a template of another owner has a reserved name" in caplog.text
+
+
+async def test_a_template_that_a_finalizer_keeps_is_waited_for_and_replaced_when_it_goes():
+    cluster = Recorder()
+    squat = template.object_of(template.name_of(spec()), spec(8), "default")
+    squat["metadata"]["finalizers"] = ["tenant.dev/keep"]
+    made = await cluster.create(resources.RESOURCE_CLAIM_TEMPLATES.raw, squat, "default")
+    async with running(cluster) as controller:
+        await put(cluster, translated())
+        await until(lambda: asyncio.sleep(0, count(controller, "taken")))
+        await asyncio.sleep(0.3)  # a loop that does not wait writes hundreds of times meanwhile
+        assert len(cluster.writes) <= 3
+        off = Merge({"metadata": {"finalizers": None}})
+        await cluster.patch(resources.RESOURCE_CLAIM_TEMPLATES, made["metadata"]["name"], off, "default")
+        await has(cluster, 1)
 
 
 async def test_a_template_sealed_for_another_namespace_is_not_made():
