@@ -113,6 +113,10 @@ class Invalid(ApiError):
     status, reason = 422, "Invalid"
 
 
+# A server that wants a longer pause is asked again after this one.
+LONGEST_RETRY_SECONDS = 60.0
+
+
 class Throttled(ApiError):
     """Too many requests: wait `retry_after` seconds."""
 
@@ -160,6 +164,8 @@ def from_status(status: Status, *, retry_after: float | None = None) -> ApiError
     seconds = retry_after
     if seconds is None and details.retry_after_seconds:
         seconds = float(details.retry_after_seconds)
+    if seconds is not None:
+        seconds = min(max(seconds, 0.0), LONGEST_RETRY_SECONDS)
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)
     if kind is None:
         # A plain 500 is an answer (a webhook that failed, a check that has no better code), not an absence.

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from cluster.errors import ApiError, BadRequest, Conflict, Invalid
+from cluster.errors import ApiError, BadRequest, Conflict, Invalid, Unavailable
 from cluster.kubernetes import answers as reading
 from cluster.kubernetes import protobuf
 from cluster.kubernetes.answers import Lines, Stream
@@ -22,6 +22,7 @@ from cluster.kubernetes.connection import LARGEST_ANSWER, Call, Connection, TooL
 from cluster.patch import Apply, Merge, Operations
 from cluster.resources import BY_KIND, PODS, RESOURCE_CLAIMS
 from cluster.server import METRICS, PROBES, Probe, ServerInfo, parse_gate, survives
+from dra.wire import WireError, decode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -46,7 +47,8 @@ _ALL = 400
 
 
 class _VersionAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    git_version: str = ""
+    # Required, because otherwise any JSON would be read as a server without a version.
+    git_version: str
     minor: str = ""
     # The minor version of --emulated-version.
     emulation_minor: str = ""
@@ -61,7 +63,7 @@ class _ApiGroup(msgspec.Struct, frozen=True):
 
 
 class _Groups(msgspec.Struct, frozen=True):
-    groups: tuple[_ApiGroup, ...] = ()
+    groups: tuple[_ApiGroup, ...]
 
 
 class PageSizes:
@@ -257,19 +259,24 @@ class Kubernetes:
 
     async def server(self, *, probe: bool = True) -> ServerInfo:
         """Detect the server's version, API groups and feature gates. Creates nothing: probes are dry runs."""
-        answer = await self._call("GET", "/version")
-        version = msgspec.json.decode(answer, type=_VersionAnswer)
-        answer = await self._call("GET", "/apis")
-        served = msgspec.json.decode(answer, type=_Groups)
+        version = await self._describe("/version", _VersionAnswer)
+        served = await self._describe("/apis", _Groups)
         versions = {"v1"}
         for group in served.groups:
             versions.update(one.group_version for one in group.versions)
         gates: dict[str, bool] = {}
         if probe and _DRA in versions:
             gates = await self._gates_from_metrics() or await self._gates_from_dry_runs()
-        digits = "".join(filter(str.isdigit, version.emulation_minor or version.minor))
-        minor = int(digits or 0)
-        return ServerInfo(version.git_version, minor, frozenset(versions), gates)
+        digits = "".join(filter(str.isdecimal, version.emulation_minor or version.minor))
+        return ServerInfo(version.git_version, int(digits[:9] or 0), frozenset(versions), gates)
+
+    async def _describe(self, path: str, type_: type[T]) -> T:
+        """Read what the server says of itself."""
+        answer = await self._call("GET", path)
+        try:
+            return decode(answer, type_)
+        except WireError as error:
+            raise Unavailable(f"the answer to {path} is not of an API server: {error}") from error
 
     async def _gates_from_metrics(self) -> dict[str, bool]:
         """Read the server's feature gates from its metrics; empty if that is forbidden."""

@@ -169,7 +169,7 @@ class Connection:
                     text = await _beginning(response.content, _ERROR_BODY)
                 # API servers do not use the date form of Retry-After; it means the default here.
                 retry_after = response.headers.get("Retry-After", "")
-                raise from_response(status, text, retry_after=float(retry_after) if retry_after.isdigit() else None)
+                raise from_response(status, text, retry_after=float(retry_after) if retry_after.isdecimal() else None)
             yield response
 
     @asynccontextmanager

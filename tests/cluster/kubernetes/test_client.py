@@ -13,6 +13,7 @@ import pytest
 
 from cluster import Apply, Merge
 from cluster.errors import (
+    LONGEST_RETRY_SECONDS,
     ApiError,
     BadRequest,
     ConfigError,
@@ -162,6 +163,9 @@ async def test_a_refused_request_keeps_the_causes_of_its_error(tmp_path, status,
         ({}, failure(429, "TooManyRequests", details={"retryAfterSeconds": 3}), 3),
         ({}, b"", 1),
         ({"Retry_After": "Fri, 31 Dec 2027 23:59:59 GMT"}, b"", 1),
+        ({"Retry_After": "9" * 400}, b"", LONGEST_RETRY_SECONDS),
+        ({}, failure(429, "TooManyRequests", details={"retryAfterSeconds": 10**15}), LONGEST_RETRY_SECONDS),
+        ({}, failure(429, "TooManyRequests", details={"retryAfterSeconds": -7}), 0),
     ],
 )
 async def test_a_throttled_request_says_how_long_to_wait(tmp_path, headers, body, seconds):
@@ -735,6 +739,21 @@ async def test_a_server_tells_its_gates_among_its_metrics_however_they_are_cut(t
         assert server.minor == 36  # as which it does, not which it is
         assert [one for one in made.asked if one.request.startswith("POST")] == []
         assert (await reached.server(probe=False)).gates == {}
+
+
+NO_SERVER = [b'{"gitVersion": "v1.3', b"", b"<html>log in</html>", b"[1]", b"{}", b'{"gitVersion": 7, "groups": 7}', b'{"a":"\xff"}']  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ["/version", "/apis"])
+@pytest.mark.parametrize("body", NO_SERVER)
+async def test_an_answer_about_the_server_that_is_none_is_unavailable(tmp_path, asked, body):
+    async def answer(exchange):
+        _, path, _ = exchange.request.split()
+        await exchange.reply(body=body if path == asked else msgspec.json.encode(VERSION | {"groups": []}))
+
+    async with connected(answer, tmp_path) as (reached, _):
+        with pytest.raises(Unavailable, match=f"the answer to {asked} is not of an API server"):
+            await reached.server()
 
 
 async def test_a_client_that_may_not_read_metrics_probes_with_dry_runs(tmp_path):
