@@ -19,7 +19,7 @@ from dra.objects import IMPLICIT
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
-from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints
+from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints, reach_templates
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate import PLACEHOLDER, Decision, find_placeholder, near_key, rows_at, served_by, view_pod
 
@@ -265,13 +265,16 @@ def _find_missing_plugins(
     The pods of a template may get a toleration of the key from the API server (ExtendedResourceToleration), before a webhook sees them.
     """
     fleet = state.fleet
-    coming = {key for template in state.configuration.file.node_templates for key in template.allocatable}
     left_keys: dict[str, Decision] = {}
     for one in decided:
         if one.action is Action.LEFT and not one.code:
             left_keys.setdefault(one.key, one)
+    if not left_keys:
+        return
+    place = place_of(view.spec)
+    coming = {key for template in reach_templates(place, state.configuration) for key in template.allocatable}
     for key, one in left_keys.items():
-        if not state.offers(key):
+        if not (key in fleet.extended or key in fleet.handed_out_anywhere or key in coming):
             # A system's own key need not be on nodes; a plugin that has none to hand out may be starting.
             known = any(not row.dialect.system for row in state.configuration.resource(key))
             statuses = [node.status for node in fleet.nodes.values()] if known and not state.unseen else []
@@ -282,7 +285,6 @@ def _find_missing_plugins(
         # A class may serve it on other nodes, and an autoscaler may make one.
         if not givers or key in fleet.extended or key in coming:
             continue
-        place = place_of(view.spec)
         if not _is_beyond(place, givers, state):
             continue
         detail = f"no node that the pod can run on has it, as {min(givers)} does: the pod waits until one does"

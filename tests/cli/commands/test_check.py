@@ -335,6 +335,7 @@ def test_a_taint_that_the_api_server_may_tolerate_keeps_no_pod_of_a_template(tmp
 OLD_AND_BARE = (node("old", gpu=8), node("bare"))
 ON_BARE = {"nodeSelector": {"kubernetes.io/hostname": "bare"}}
 CORDONED = node("bare") | {"spec": {"taints": [{"key": "kept", "effect": "NoSchedule"}]}}
+POOL = {"nodeTemplates": [{"name": "burst", "labels": {"pool": "burst"}, "allocatable": {"nvidia.com/gpu": "8"}}]}
 BURST = {"nodeTemplates": [{"name": "burst", "labels": {}, "allocatable": {"nvidia.com/gpu": "8"}}]}
 
 
@@ -350,7 +351,10 @@ BURST = {"nodeTemplates": [{"name": "burst", "labels": {}, "allocatable": {"nvid
         (asking(), (CORDONED | {"status": node("old", gpu=8)["status"]}, node("other")), {}, "D221"),
         (asking(), OLD_AND_BARE, {}, ""),
         (asking(**ON_BARE), (node("bare"),), {}, "D222"),
-        (asking(**ON_BARE), OLD_AND_BARE, BURST, ""),
+        (asking(**ON_BARE), OLD_AND_BARE, BURST, "D221"),
+        (asking(**ON_BARE), (node("bare"),), BURST, "D222"),
+        (asking(nodeSelector={"pool": "burst"}), OLD_AND_BARE, POOL, ""),
+        (asking(nodeSelector={"pool": "burst"}), (node("bare"),), POOL, ""),
         (asking(**ON_BARE), (*OLD_AND_BARE, *moved("new", extended="nvidia.com/gpu")), {}, ""),
     ],
 )  # fmt: skip
