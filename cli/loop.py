@@ -114,7 +114,7 @@ def problem_of(certificate: str, now: datetime) -> str:
 
 def remedy_for(error: BaseException, page: str) -> str:
     """Return the remedy for an error of the cluster."""
-    from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
+    from cluster.errors import ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
 
     match error:
         case Unauthorized():
@@ -126,6 +126,8 @@ def remedy_for(error: BaseException, page: str) -> str:
             return f"name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context{or_files}"
         case Forbidden():
             return f"ask for the rights listed in {page}"
+        case Throttled():
+            return "try again in a minute; if it stays so, look for clients that send too many requests"
         case Unavailable():
             return "try again when the API server answers; if it does elsewhere, check --kubeconfig and --context"
     return f"check --kubeconfig, --context and your rights ({page})"

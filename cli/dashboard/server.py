@@ -28,6 +28,7 @@ from cli.dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
 from cli.html import STYLE, el, link
 from cli.loading import look_at
 from cli.loopback import refuse_other_hosts, refuse_other_origins
+from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 if TYPE_CHECKING:
     import ssl
@@ -58,6 +59,8 @@ MOST_OF_TIME = 0.2  # the part of the time that is spent on reading while a page
 SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
 SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
+# The kinds that a sample of the history counts: one without a kind that others had would show what is not so.
+_COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Frame-Options": "DENY",
@@ -131,6 +134,7 @@ class Dashboard:
         self._ended_or_seen = asyncio.Event()
         self._is_whole = False
         self._history, self._begun = Samples(), _now()
+        self._known: set[str] = set()  # which of the counted kinds a reading has had
         self._survey: Overview | None = None
         self._survey_problem, self._survey_made_at = "", ""
         self._surveyed_at = 0.0
@@ -241,16 +245,25 @@ class Dashboard:
                 self._ended_or_seen.set()
             self._view = await asyncio.to_thread(self._find_reasons, view)
             self._is_whole = True
-            if self._history.is_due(view.picture.read_at):
+            unread = {one.kind for one in scene.unread}
+            self._known |= _COUNTED - unread
+            if self._history.is_due(view.picture.read_at) and not unread & self._known:
                 self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.scene.stock))
         except CommandEnded as error:
-            self._problem = f"{error.message} ({error.remedy})" if error.remedy else error.message
-            if self._view is not None:
-                self._view = self._view._replace(problem=self._problem)
+            self._tell(f"{error.message} ({error.remedy})" if error.remedy else error.message)
+        except Exception:  # noqa: BLE001  a defect of ours: what was read before stays, and the next reading may do
+            logger.exception("the cluster could not be read")
+            self._tell("the reading failed: the log of the dashboard says why")
         self._read_at = time.monotonic()
         self._ended_or_seen.set()
         self._took = self._read_at - begun
         self._live.wake()
+
+    def _tell(self, problem: str) -> None:
+        """Say on every page what is wrong with the last reading."""
+        self._problem = problem
+        if self._view is not None:
+            self._view = self._view._replace(problem=problem)
 
     def _view_of(self, scene: Scene, read_at: str) -> ClusterView:
         configuration = self._source.configuration
@@ -291,7 +304,8 @@ class Dashboard:
             page_ = await asyncio.to_thread(write, view, request)
             if page_ is not None:
                 return web.Response(text=page_, content_type="text/html")
-            nothing = el("p", "It did not exist when this was read. ", link("Look at the fleet"))
+            why = "It did not exist when this was read, or is of a kind that could not be read (below). " if view.picture.unread else "It did not exist when this was read. "  # fmt: skip
+            nothing = el("p", why, link("Look at the fleet"))
             return web.Response(status=404, text=pages.layout("Not found", view, nothing), content_type="text/html")
 
         return self._shown(answer, whole=whole)

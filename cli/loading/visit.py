@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from cli.loading.objects import Gathered, Trimmer, Unread, owner_of
 from cluster import resources
-from cluster.errors import ApiError, Gone, Unauthorized, Unavailable
+from cluster.errors import ApiError, Gone, Throttled, Unauthorized, Unavailable
 from cluster.resources import Resource
 from dra.raw import inside, items, text
 
@@ -46,7 +46,7 @@ _OPTIONAL = frozenset({"drawbridge.dev", "resource.k8s.io"})  # groups that a se
 # Kinds without which a survey is incomplete.
 NECESSARY_KINDS = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
 _CONCURRENT_LISTS = 4
-_TRIES = 3  # of a list whose continue token expires
+_TRIES = 3  # of a list whose continue token expires, and of a page that is throttled
 _MOST_CUSTOM_KINDS = 200
 _DEFINITIONS = replace(resources.CUSTOM_RESOURCE_DEFINITIONS, page=50)
 # Namespaces where vendors' instructions install device plugins and autoscalers.
@@ -177,11 +177,16 @@ class Visit(Generic[T]):
                 except (Unauthorized, Unavailable):
                     raise
                 except ApiError as error:
-                    if isinstance(error, Gone) and tries < _TRIES:
+                    if isinstance(error, Gone | Throttled) and tries < _TRIES:
                         tries += 1
-                        found.clear()
-                        more = ""
+                        if isinstance(error, Gone):
+                            found.clear()
+                            more = ""
+                        else:
+                            await asyncio.sleep(error.retry_after)
                         continue
+                    if isinstance(error, Throttled):
+                        raise
                     if error.status != 404 or resource.group not in _OPTIONAL:
                         self.unread.append(Unread(resource.id, error.message))
                     return []

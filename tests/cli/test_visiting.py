@@ -1,14 +1,18 @@
-"""What helps where a cluster cannot be looked at: it depends on what the API server said."""
+"""What helps where a cluster cannot be looked at: it depends on what the API server said. One with too many requests is waited for."""
 
 import pytest
 
 from cli.contract import CommandFailed
+from cli.loading import look_at
 from cli.loop import visit
-from cluster.errors import ConfigError, Forbidden, Unauthorized, Unavailable
+from cluster.errors import ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
+from cluster.resources import PODS
+from tests.allocator.service.sidecar import loaded, pod
 
 HELPS = {
     Unauthorized: "may have expired: log in again",
     Forbidden: "ask for the rights listed in docs/survey.md",
+    Throttled: "look for clients that send too many requests",
     Unavailable: "try again when the API server answers",
     ConfigError: "name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context",
 }
@@ -23,3 +27,21 @@ def test_the_remedy_depends_on_the_error_of_the_api_server(error):
         visit("", "", look, "docs/survey.md")
     assert told.value.message == "so it said"
     assert HELPS[error] in told.value.remedy
+
+
+async def test_pods_of_a_server_with_too_many_requests_are_waited_for_and_never_left_out():
+    cluster, refused = loaded(pod("p")), 0
+    answer = cluster.list
+
+    async def lists(resource, *args, **kwargs):
+        nonlocal refused
+        if resource.id == PODS.id and refused != 1:
+            refused += 1
+            raise Throttled("too many requests", retry_after=0.0)
+        return await answer(resource, *args, **kwargs)
+
+    cluster.list = lists
+    assert list((await look_at(cluster)).pods) == ["default/p"]
+    refused = 2
+    with pytest.raises(ExceptionGroup, match="TaskGroup"):
+        await look_at(cluster)

@@ -12,10 +12,11 @@ import pytest
 from cli import explain
 from cli.contract import CommandFailed
 from cli.dashboard import Dashboard, Source, api
-from cli.loading import scene_of
+from cli.loading import Unread, scene_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
 from tests.cli.running import run
+from tests.limits import PATIENCE
 from webhook.state import Configuration, Features
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
@@ -195,6 +196,32 @@ async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_st
         while "This page is out of date: the API server is away" not in (page := await text_of(session, "/")):
             assert "nodes with devices" in page
         assert json.loads(await text_of(session, "/api/v1/fleet"))["problem"].startswith("the API server is away")
+
+
+async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
+    answers = [False, True, False, True]
+
+    def read():
+        if answers.pop(0):
+            return scene(*crowded())
+        raise RuntimeError("a defect")
+
+    async with served(Source("a test", read, Configuration(), lives=True), fresh=0.0) as session:
+        said = "the reading failed: the log of the dashboard says why"
+        assert said in await text_of(session, "/", 503, timeout=aiohttp.ClientTimeout(PATIENCE))
+        assert "nodes with devices" in await text_of(session, "/")
+        while said not in (page := await text_of(session, "/")):
+            assert "nodes with devices" in page
+        while said in (page := await text_of(session, "/")):
+            assert "nodes with devices" in page
+
+
+async def test_a_page_of_a_kind_that_could_not_be_read_does_not_say_that_the_object_is_gone():
+    partial = scene_of([one for one in crowded() if one["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
+    async with served(Source("a test", lambda: partial, Configuration(), lives=False)) as session:
+        assert "or is of a kind that could not be read" in await text_of(session, "/pods/default/p0", 404)
+    async with served(standing(*crowded())) as session:
+        assert "could not be read" not in await text_of(session, "/pods/default/p9", 404)
 
 
 async def test_a_fleet_without_devices_and_one_where_none_waits_say_what_to_do():

@@ -13,11 +13,12 @@ from cli.dashboard import Dashboard, Login, Source
 from cli.dashboard.colours import in_use
 from cli.dashboard.history import Sample, Samples, page_of, sample_of
 from cli.dashboard.picture import draw_picture
+from cli.loading import Unread, scene_of
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
 from tests.cli.explain.scenes import claim, fleet, full, held, phased, pod
-from webhook.state import Configuration
+from webhook.state import Configuration, Features
 
 BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
@@ -114,6 +115,27 @@ async def test_a_live_source_is_read_again_even_without_requests():
         async with asyncio.timeout(60):
             for _ in range(3):
                 await readings.get()
+
+
+SLICES = "resourceslices.resource.k8s.io"
+
+
+@pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
+async def test_a_reading_that_lacks_what_others_had_is_no_sample(readings, devices, monkeypatch):
+    monkeypatch.setattr("cli.dashboard.history.APART", 0.0)
+
+    def seen(missing):
+        objects = [one for one in full() if one["kind"] != "ResourceSlice" or not missing]
+        return scene_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
+
+    left = [seen(one) for one in readings]
+    source = Source("a test", lambda: left.pop(0) if left[1:] else left[0], Configuration(), lives=True)
+    dashboard = Dashboard(source, fresh=0.0)
+    async with dashboard.open("127.0.0.1", 0):
+        for _ in range(len(readings) + 1):
+            await dashboard.look()
+            await dashboard._reading
+    assert {sum(one.devices.values()) for one in dashboard._history.samples()} == devices
 
 
 async def test_in_use_is_what_the_page_of_the_fleet_says():
