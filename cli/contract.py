@@ -468,17 +468,13 @@ def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
 def read_tree(
     paths: Sequence[str], *more: Sequence[str], keep: Keep | None = None
 ) -> tuple[list[Document], list[InputProblem]]:
-    """Read manifests and report those that cannot be read; return separately the files that do not look like manifests.
+    """Read manifests and report those that cannot be read; return separately those that do not look like manifests.
 
     `keep` chooses what of an object is kept. Commands call `cli.manifest_files.read_manifests`, which uses this.
     """
     documents, problems_ = _read(paths, *more, keep=keep)
     report_unread(problem for problem in problems_ if not problem.instead)
-    others: dict[str, InputProblem] = {}
-    for problem in problems_:
-        if problem.instead:
-            others.setdefault(problem.file, problem)
-    return documents, list(others.values())
+    return documents, [problem for problem in problems_ if problem.instead]
 
 
 def report_unread(problems_: Iterable[InputProblem]) -> None:

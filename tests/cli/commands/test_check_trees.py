@@ -138,6 +138,7 @@ def test_a_text_that_cannot_be_read_is_broken_only_if_it_says_apiversion(text, t
         ("values.yaml", "a: 1\nresources:\n  limits:\n    nvidia.com/gpu: 1\n", ":4 nvidia.com/gpu"),
         ("values.yaml", "a: 1\n---\nb: {limits: {'amd.com/gpu': '2'}}\n", ":3 amd.com/gpu"),
         ("t.yaml", "a: b\n---\n{{- if .x }}\nnvidia.com/gpu: {{ .Values.gpus }}\n{{- end }}\n", ":4 nvidia.com/gpu"),
+        ("t.yaml", "{{ if .a }}\nb: c\n---\n{{ if .x }}\nnvidia.com/gpu: {{ .Values.gpus }}\n", ":5 nvidia.com/gpu"),
         ("list.yaml", "- op: add\n- nvidia.com/gpu: 1\n", ":2 nvidia.com/gpu"),
         ("values.yaml", "# nvidia.com/gpu: 1\na: {}  # nvidia.com/gpu: 1\n", ""),
         ("values.yaml", "nodeSelector: {nvidia.com/gpu: present}\nlimits: {nvidia.com/gpu: 0}\n", ""),
