@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Coroutine, Mapping
 
+    from runtime.http.listener import Listener
+
 
 MIB = 1 << 20
 MAX_LINE = 4096
@@ -96,34 +98,6 @@ class Handler(Protocol):
         ...
 
 
-class Owner(Protocol):
-    """The part of the listener that a connection uses."""
-
-    limits: Limits
-    draining: bool
-    body_bytes: int  # of all bodies that are not answered yet
-
-    def forget(self, connection: PeerConnection) -> None:
-        """Remove a connection that has ended."""
-        ...
-
-    def free_bytes(self) -> None:
-        """Close connections, because bodies exceed `limits.bytes`."""
-        ...
-
-    def queue_request(self, connection: PeerConnection, head: Head, body: bytes) -> None:
-        """Queue a complete request."""
-        ...
-
-    def run_task(self, work: Coroutine[None, None, None]) -> object:
-        """Run work in a task."""
-        ...
-
-    def read_in_turn(self, transport: asyncio.Transport) -> None:
-        """Read more of a large body after other connections had their turn."""
-        ...
-
-
 class KnownHead(NamedTuple):
     """The last parsed head of a connection. An API server repeats it with each review, except for the length.
 
@@ -165,7 +139,7 @@ _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORE
 class PeerConnection(BaseProtocol):
     """A connection, from the time it is accepted."""
 
-    def __init__(self, owner: Owner, handler: Handler, peer: str, sock: socket.socket) -> None:
+    def __init__(self, owner: Listener, handler: Handler, peer: str, sock: socket.socket) -> None:
         self._owner = owner
         self._handler = handler
         self._sock = sock

@@ -14,7 +14,7 @@ import logging
 import re
 from collections import Counter
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from runtime.http import Head
+    from webhook.service.deciding.decider import ReviewDecider
     from webhook.service.metrics import WebhookMetrics
 
 logger = logging.getLogger("drawbridge.webhook")
@@ -45,34 +46,6 @@ PEER_SHARE = 0.75
 # How often it is looked whether a template has come.
 POLL_SECONDS = 0.01
 BUG = "internal error, see the log of drawbridge"
-
-
-class Decider(Protocol):
-    """What decides reviews. Of the state only its identity matters here."""
-
-    def state(self) -> Any:
-        """Hand out what decisions are made on now."""
-        ...
-
-    def decide(self, path: str, body: bytes, state: Any, patience: float) -> Outcome:
-        """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take."""
-        ...
-
-    def is_early(self, outcome: Outcome) -> bool:
-        """Say whether a workload's pod names a template that is made for the workload, and is not there yet."""
-        ...
-
-    def forget(self, state: Any) -> None:
-        """Drop what a decision that was interrupted may have left half remembered."""
-        ...
-
-    def unready(self) -> Mapping[str, str]:
-        """Name what keeps us from deciding well: check to reason; an empty reason is fine."""
-        ...
-
-    def notes(self) -> Mapping[str, str]:
-        """Name what is worth knowing and keeps the webhook from no review, in the same way."""
-        ...
 
 
 class _OpenReview(NamedTuple):
@@ -102,7 +75,7 @@ class App:
 
     def __init__(
         self,
-        decider: Decider,
+        decider: ReviewDecider,
         metrics: WebhookMetrics,
         *,
         decisions: Decisions | None = None,
