@@ -164,10 +164,17 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
     charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
     lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
     asked = "it does not exist, so the API server does not call the webhook, and admits pods as written"
-    found = {
-        name_of(one): asked if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
-        for one in lost
-    }
+    found: dict[str, str] = {}
+    for one in lost:
+        if one["kind"] == "ConfigMap" and "data" not in one:
+            yield Ailment(
+                "missing",
+                name_of(one),
+                "it does not exist, and pods of its namespace that mount it do not start",
+                "create it with the DeviceInventory of these nodes as inventory.yaml (docs/driver.md)",
+            )
+            continue
+        found[name_of(one)] = asked if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
     yield from _each("missing", found, AGAIN)
 
 

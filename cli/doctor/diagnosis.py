@@ -370,7 +370,7 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
             note(claim.spec, f"ResourceClaim {claim.metadata.key}")
     for template in seen.templates:
         note(template.spec.spec, f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}")
-    for name, requester in classes_named(seen):
+    for name, requester in (*classes_named(seen), *_classes_of_webhook(seen)):
         asking[name][requester] = None
     for name in sorted(asking.keys() - seen.stock.classes.keys()):
         yield Ailment(
@@ -379,6 +379,37 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
             f"it does not exist, but is requested by {list_first(list(asking[name]), _NAMED)}",
             "install the driver's chart, which brings it, or correct the name",
         )
+
+
+def _classes_of_webhook(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Give the DeviceClasses that pods to come need by the configuration, or by the devices that drivers publish, each with what names it."""
+    known = seen.stock.classes.keys()
+    if seen.configuration is None or (seen.dumped and not known):
+        return
+    file, targets = seen.configuration.file, seen.configuration.targets
+    for name, class_name in file.classes.items():
+        yield class_name, f"the configuration (classes.{name})"
+    for class_name in file.kueue.device_classes:
+        yield class_name, "the configuration (kueue.deviceClasses)"
+    published: defaultdict[str, set[str | None]] = defaultdict(set)  # the types of devices, by driver
+    for piece in seen.stock.slices.values():
+        driver = piece.spec.driver
+        for device in piece.spec.devices:
+            type_ = device.attributes.get("type") or device.attributes.get(f"{driver}/type")
+            published[driver].add(type_.string if type_ is not None else None)
+    drivers = set(_drivers_of_classes(seen.stock).values())
+
+    def has_class(name: str) -> bool:
+        target = targets[name]
+        declared = name in file.classes or not known.isdisjoint(target.classes)
+        return declared or (not target.type and target.driver in drivers)
+
+    for name, target in targets.items():
+        types = published[target.driver]
+        others = [one for one in (target.instead, target.virtual) if one in targets]
+        publishes = bool(types) and (not target.type or target.type in types)
+        if target.classes and publishes and not any(map(has_class, (name, *others))):
+            yield target.classes[0], f"claims of the webhook for devices of driver {target.driver} (target {name})"
 
 
 def without_devices(seen: Seen) -> Iterator[Ailment]:

@@ -13,6 +13,7 @@ from cli.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Parts, Replica
 from cluster import resources
 from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
 from cluster.manifests import ManifestError
+from dra.raw import inside, items
 from webhook import names
 from webhook.state import Configuration
 
@@ -40,11 +41,14 @@ async def read_parts(
     wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
     wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
     wanted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of("Lease")]
-    for kind, name in wanted if parts.homes else ():
+    placed = [(kind, name, parts.home) for kind, name in wanted]
+    mounted = [one["metadata"] for one in parts.expected if one["kind"] == "ConfigMap" and "data" not in one]
+    placed += [(resources.CONFIG_MAPS.raw, one["name"], one["namespace"]) for one in mounted]
+    for kind, name, namespace in placed if parts.homes else ():
         if kind.kind in unread:
             continue
         try:
-            found = await cluster.get(kind, name, parts.home)
+            found = await cluster.get(kind, name, namespace)
         except NotFound:
             continue
         except Forbidden:
@@ -124,6 +128,14 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
         own = {name_of(one) for one in part if one["kind"] != "Namespace"}
         if own & present:
             expected += part
+    # What a workload mounts and an administrator writes.
+    known = {name_of(one) for one in expected}
+    for one in [one for one in expected if one["kind"] in WORKLOADS]:
+        for volume in items(inside(one, "spec", "template", "spec"), "volumes"):
+            metadata = {"name": inside(volume, "configMap").get("name"), "namespace": one["metadata"]["namespace"]}
+            mounted: Object = {"kind": "ConfigMap", "metadata": metadata}
+            if metadata["name"] and name_of(mounted) not in known:
+                expected.append(mounted)
     kinds = {*WEBHOOKS, *(kind.kind for kind in installation.KINDS)}
     return tuple(one for one in expected if one["kind"] in kinds)
 

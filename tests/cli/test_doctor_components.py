@@ -1,6 +1,7 @@
 """What is wrong with drawbridge itself: each ill of an installation that is otherwise well, as `drawbridge manifests` prints it."""
 
 import ast
+import asyncio
 import copy
 import json
 import random
@@ -12,6 +13,7 @@ import yaml
 
 from cli.doctor import components, installed
 from node.audit import FindingKind
+from tests.allocator.service.sidecar import loaded
 from tests.cli.running import manifest, run
 from tests.draws import draws
 
@@ -238,6 +240,25 @@ def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, s
     [found] = examined(installation(), components.answer_of("p", readiness, metrics))
     assert found.kind == what
     assert said in found.message
+
+
+def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_missed():
+    printed = list(yaml.safe_load_all(run("manifests", "--image", IMAGE, "--driver").stdout))
+    driver = [one for one in printed if one["metadata"].get("namespace") == "drawbridge-driver"]
+    for one in driver:
+        if one["kind"] == "DaemonSet":
+            one["status"] = {"desiredNumberScheduled": 1, "numberReady": 1}
+    cluster_wide = [one for one in printed if "drawbridge-driver" in one["metadata"]["name"] and one not in driver]
+    objects = [*installation(), *driver, *cluster_wide]
+    [found] = examined(objects)
+    assert (found.kind, found.object) == ("missing", "ConfigMap drawbridge-driver/drawbridge-inventory")
+    assert "DeviceInventory" in found.remedy
+    meta = {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"}
+    inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
+    assert examined([*objects, inventory]) == []
+    for stored, told in (((), 1), ((inventory,), 0)):
+        parts = asyncio.run(installed.read_parts(loaded(*stored), objects, frozenset({"Secret"}), None))
+        assert len([*components.examine(parts, NOW)]) == told
 
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ClusterRole", "MutatingWebhookConfiguration"])

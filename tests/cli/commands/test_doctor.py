@@ -723,6 +723,39 @@ def found_with(tmp_path, *objects, fleet=OF_NVIDIA):
     return run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
 
 
+def typed(type_):
+    """A slice of NVIDIA's driver with a device of a type."""
+    one = gpus("n0", 1)
+    one["spec"]["devices"][0]["attributes"] = {"type": {"string": type_}}
+    return one
+
+
+@pytest.mark.parametrize(
+    ("objects", "settings", "missing"),
+    [
+        ([device_class("other"), typed("gpu")], {}, {NVIDIA: "driver gpu.nvidia.com (target gpu)"}),
+        ([device_class(NVIDIA), typed("mig")], {}, {"mig.nvidia.com": "driver gpu.nvidia.com (target mig)"}),
+        ([device_class(NVIDIA), typed("gpu")], {}, {}),
+        ([device_class("hami-core-gpu.project-hami.io"), typed("gpu")], {}, {}),
+        ([device_class("ours"), typed("gpu")], {"classes": {"gpu": "ours"}}, {}),
+        ([device_class("other"), typed("gpu")], {"classes": {"gpu": "ours"}}, {"ours": "the configuration (classes.gpu)"}),
+        ([device_class("a")], {"kueue": {"deviceClasses": ["a", "b"]}}, {"b": "the configuration (kueue.deviceClasses)"}),
+        ([typed("gpu")], {}, {}),
+        ([device_class("other"), typed("gpu")], None, {}),
+        ([device_class("other"), unused()], {}, {"gpu": f"ResourceClaimTemplate default/{unused()['metadata']['name']}"}),
+    ],
+)  # fmt: skip
+def test_a_class_that_pods_to_come_need_is_missed_before_one_waits(tmp_path, objects, settings, missing):
+    of_file = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
+    given = ["--config", manifest(tmp_path / "configuration.yaml", of_file | settings)] if settings is not None else []
+    manifest(dump := tmp_path / "dump.yaml", node("n0"), pod("p"), *objects)
+    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
+    found = run_json("doctor", "-f", str(dump), *given)[1]["findings"]
+    told_of = {one["object"]: one["message"] for one in found if one["what"] == "without class"}
+    assert told_of.keys() == {f"DeviceClass {name}" for name in missing}
+    assert [name for name, by in missing.items() if by not in told_of[f"DeviceClass {name}"]] == []
+
+
 def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp_path):
     """What only an administrator can fix."""
     two = [untranslated(), untranslated(name="q", uid="q")]
