@@ -121,7 +121,7 @@ SLICES = "resourceslices.resource.k8s.io"
 
 
 @pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
-async def test_a_reading_that_lacks_what_others_had_is_no_sample(readings, devices, monkeypatch):
+async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings, devices, monkeypatch):
     monkeypatch.setattr("cli.dashboard.history.APART", 0.0)
 
     def seen(missing):

@@ -746,7 +746,7 @@ NO_SERVER = [b'{"gitVersion": "v1.3', b"", b"<html>log in</html>", b"[1]", b"{}"
 
 @pytest.mark.parametrize("asked", ["/version", "/apis"])
 @pytest.mark.parametrize("body", NO_SERVER)
-async def test_an_answer_about_the_server_that_is_none_is_unavailable(tmp_path, asked, body):
+async def test_an_invalid_answer_about_the_server_is_unavailable(tmp_path, asked, body):
     async def answer(exchange):
         _, path, _ = exchange.request.split()
         await exchange.reply(body=body if path == asked else msgspec.json.encode(VERSION | {"groups": []}))
