@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from cli.installation import KINDS, LEASES
@@ -11,7 +12,7 @@ from cluster import resources
 from cluster.errors import NotFound
 from cluster.patch import Merge, Operations
 from cluster.protocol import pages
-from dra.objects import Pod
+from dra.objects import Pod, ResourceClaimTemplate
 from dra.texts import list_first
 from dra.wire import WireError, convert
 from node.audit import MARKED_ON, condition_on
@@ -19,7 +20,7 @@ from webhook import names
 from webhook.admission import template_lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cluster.patch import Patch
     from cluster.protocol import Cluster
@@ -69,6 +70,15 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
 
     labelled = await asyncio.gather(*(all_of(kind, _LABELLED) for kind in KINDS))
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
+    registered = {kind: [one for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
+    places = _places(ours, registered.values())
+    left: list[str] = []
+    for kind in KINDS:
+        # Our Roles for device plugins' settings are in those plugins' namespaces.
+        if kind.namespaced and kind.kind not in ("Role", "RoleBinding"):
+            strangers = [one for one in ours[kind.kind] if one["metadata"]["namespace"] not in places]
+            ours[kind.kind] = [one for one in ours[kind.kind] if one["metadata"]["namespace"] in places]
+            left += [f"{_name(one)}, whose label says drawbridge, in a namespace without it" for one in strangers]
     homes = {one["metadata"]["namespace"] for one in ours["Deployment"]}
     if only and homes - {only}:
         mine = [
@@ -78,9 +88,8 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         shared = f"cluster-scoped objects (roles, policies, webhook configurations, CRDs), used by {others}"
         return UninstallPlan(tuple(mine), (shared,))
     steps: list[RemovalStep] = []
-    for kind in _WEBHOOKS:
-        registered = [one for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)]
-        steps += [_step(kind, one) for one in registered]
+    for kind, found in registered.items():
+        steps += [_step(kind, one) for one in found]
     for kind in KINDS:
         if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule"):
             steps += [_step(kind, one) for one in ours[kind.kind]]
@@ -92,8 +101,9 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         fences = one["spec"].get("taint", {}).get("key") == names.FENCE
         if fences or MARKED_ON in (one["metadata"].get("labels") or {}):
             steps.append(_step(resources.DEVICE_TAINT_RULES.raw, one))
-    made, left = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
+    made, kept = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
     steps += made
+    left += kept
     for kind in (resources.NAMESPACES.raw, resources.NODES.raw):
         steps += _labels(kind, await all_of(kind))
     left += _stranded(pods)
@@ -118,6 +128,18 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     for name in sorted(homes - created.keys()):
         left.append(f"Namespace {name}, which the manifests did not create: kubectl delete namespace {name}")
     return UninstallPlan(tuple(steps), tuple(left))
+
+
+def _places(ours: Mapping[str, Iterable[Raw]], registered: Iterable[Iterable[Raw]]) -> set[str]:
+    """Return the namespaces of installations, as cluster-scoped objects say: a tenant may write our label in their own namespace."""
+    found = {one["metadata"]["name"] for one in ours["Namespace"]}
+    for one in ours["ClusterRoleBinding"]:
+        found.update(subject.get("namespace", "") for subject in one.get("subjects") or ())
+    for configuration in chain.from_iterable(registered):
+        for webhook in configuration.get("webhooks") or ():
+            service = (webhook.get("clientConfig") or {}).get("service") or {}
+            found.add(service.get("namespace", ""))
+    return found
 
 
 def _step(kind: Resource[Raw], obj: Raw) -> RemovalStep:
@@ -154,7 +176,10 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
     steps: list[RemovalStep] = []
     left: list[str] = []
     for one in templates:
-        if (one["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by") != names.NAME:
+        try:
+            if not template_lifecycle.is_ours(convert(one, ResourceClaimTemplate)):
+                continue
+        except WireError:
             continue
         if user := needed.get(resources.key(one)):
             left.append(f"{_name(one)}, until Pod {user} has its claim")

@@ -6,6 +6,7 @@ from cli.uninstall import find, take
 from cluster import resources
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
 from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
+from webhook import names
 from webhook.claims import taint_rule, template
 
 OURS = {"app.kubernetes.io/name": "drawbridge"}
@@ -100,6 +101,36 @@ async def test_a_template_whose_pod_has_its_claim_goes():
     cluster = loaded(*installed(), template_for("a"), asking("p", made=True))
     await uninstall(cluster)
     assert (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items == ()
+
+
+def forged():
+    """What a tenant may write into their own namespace."""
+    mine = {**template_for("a"), "metadata": {"name": "mine", "namespace": "default", "labels": names.LABELS}}
+    own = [
+        obj("apps/v1", "Deployment", "drawbridge-webhook", "team", spec={}),
+        obj("v1", "ConfigMap", "boards", "team"),
+    ]
+    lease = obj("coordination.k8s.io/v1", "Lease", "drawbridge", "team", labels={}, spec={})
+    return [obj("v1", "Namespace", "team", labels={}), *own, lease, mine]
+
+
+@pytest.mark.parametrize("home", ["", SYSTEM])
+@pytest.mark.parametrize("is_labelled", [True, False])
+async def test_our_label_in_a_namespace_of_another_deletes_and_keeps_nothing(home, is_labelled):
+    """An installation in a namespace that was there before is known by what is cluster-scoped."""
+    service = {"service": {"namespace": SYSTEM, "name": "w"}}
+    called = [] if is_labelled else [{"name": "w", "clientConfig": service}]
+    webhooks = obj("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "drawbridge", webhooks=called)
+    [place, *ours] = installed()
+    place["metadata"]["labels"] = OURS if is_labelled else {}
+    cluster = loaded(place, *ours, webhooks, *forged())
+    taken, left = await uninstall(cluster, home)
+    assert {"MutatingWebhookConfiguration drawbridge", "Deployment drawbridge-system/drawbridge-webhook"} <= {*taken}
+    assert not [one for one in taken if "team" in one or "mine" in one]
+    assert "ConfigMap team/boards, whose label says drawbridge, in a namespace without it" in left
+    assert not [one for one in left if one.startswith("Namespace team")]
+    for one in forged():
+        assert await cluster.get(resources.of(one), one["metadata"]["name"], one["metadata"].get("namespace"))
 
 
 async def test_of_two_installations_one_goes_and_what_they_share_stays():
