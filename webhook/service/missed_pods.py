@@ -17,14 +17,13 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.footprint import footprint
 from dra.texts import list_first
-from runtime.controllers import now_of_the_wall
 from runtime.informers import Allotment
 from webhook import names
 from webhook.admission import find_missed, find_unserved
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cluster.protocol import Cluster
     from dra.objects import Pod
@@ -73,7 +72,8 @@ class MissedPods:
         self._every = every
         self._judged: dict[str, float] = {}  # by uid
         self._reported: dict[str, float] = {}
-        self._evicted: dict[str, str] = {}  # by uid of the owner, when a pod of it was evicted first
+        # By uid of the owner, when the last pod was created that was there at the first eviction.
+        self._evicted: dict[str, str] = {}
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -106,7 +106,7 @@ class MissedPods:
                 logger.exception("a bug while judging a pod; please report it", extra={"pod": pod.metadata.key})
             await asyncio.sleep(0)
         self._metrics.missed.set(len(missed))
-        await self._evict([one for one in missed if one[0].metadata.uid in self._reported])
+        await self._evict([one for one in missed if one[0].metadata.uid in self._reported], waiting)
         unreported = [one for one in missed if clock() - self._reported.get(one[0].metadata.uid, -REPEAT) >= REPEAT]
         for pod, one in unreported[:EVENTS]:
             self._reported[pod.metadata.uid] = clock()
@@ -159,8 +159,13 @@ class MissedPods:
             place[pod.metadata.namespace] += 1
         return sorted(found, key=lambda pod: turn[pod.metadata.uid])
 
-    async def _evict(self, missed: list[tuple[Pod, MissedPod]]) -> None:
-        """Evict pods that a controller makes again; one whose next pod was missed as well gets no third."""
+    async def _evict(self, missed: list[tuple[Pod, MissedPod]], waiting: Iterable[Pod]) -> None:
+        """Evict pods that a controller creates again; if that one was missed as well, there is no third."""
+        # By uid of the owner, when its last pod was created: by the API server's clock, because ours may be ahead of it.
+        newest: dict[str, str] = {}
+        for pod in waiting:
+            for owner in pod.metadata.owner_references:
+                newest[owner.uid] = max(newest.get(owner.uid, ""), pod.metadata.creation_timestamp)
         allowed = self._state().configuration.file.evict_missed_pods * self._every / 60.0
         for pod, one in missed:
             meta = pod.metadata
@@ -184,5 +189,5 @@ class MissedPods:
                 return
             if len(self._evicted) >= OWNERS:
                 self._evicted.clear()
-            self._evicted.setdefault(one.owner.uid, now_of_the_wall())
+            self._evicted.setdefault(one.owner.uid, newest.get(one.owner.uid, meta.creation_timestamp))
             logger.info("a pod was evicted that was created without its claims", extra={"pod": meta.key})

@@ -151,6 +151,23 @@ async def test_where_the_next_pod_is_missed_as_well_its_owner_is_left_alone():
     assert cluster.evicted == []
 
 
+async def test_a_clock_ahead_of_the_api_servers_evicts_no_third_pod():
+    cluster = Evicting()
+    controller = looking(cluster, evict=60)
+    for second, name in ((10, "p0"), (12, "p1"), (11, "p2"), (13, "next")):
+        cluster._api._identity = msgspec.structs.replace(cluster._api._identity, now=lambda at=second: f"2020-01-01T00:00:{at}Z")  # fmt: skip
+        if name == "next":
+            for _ in range(2):
+                await controller.look()
+            assert len(cluster.evicted) == 3, "those that were there at the first eviction"
+            for gone in ("p0", "p1", "p2"):
+                await cluster.delete(resources.PODS, gone, "default")
+        await made(cluster, waiting(name))
+    for _ in range(3):
+        await controller.look()
+    assert len(cluster.evicted) == 3
+
+
 @pytest.mark.parametrize(
     ("answer", "asked"), [(Throttled("a budget"), 3), (NotFound("gone"), 3), (Forbidden("no right"), 1)]
 )
