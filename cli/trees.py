@@ -57,6 +57,7 @@ _REMOTE: Final = re.compile(r"[a-z+]+://|git@|[\w-]+\.[a-z]+/.*(//|\?ref=)")
 _AMOUNT: Final = re.compile(
     r"(?P<container>(?P<pod>(?:/\w+)*/spec)/containers/\d+)/resources/(?P<field>limits|requests)/(?P<key>[^/]+)"
 )
+_NOTHING: Final = re.compile(r"""["']? *: *["']?0+["']? *(?:[#,}]|$)""")  # an amount that asks for no device
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
 _MOST: Final = 10_000  # kustomizations of a repository
 
@@ -492,7 +493,7 @@ class Trees:
         found = []
         for number, line in enumerate(self._text(file).split("\n"), 1):
             match = self._keys.search(line)
-            key = match.group().replace("~1", "/") if match else ""
+            key = match.group().replace("~1", "/") if match and not _NOTHING.match(line, match.end()) else ""
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
                 found.append(
                     InputProblem(shown(file), f"{key} requests a device here and stays", "edit it by hand", number)

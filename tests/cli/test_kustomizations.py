@@ -150,3 +150,11 @@ def test_undo_names_an_edit_in_its_way_and_brings_nothing_back(here):
     assert done.exit_code == 1
     assert "b.yaml:13: error: not restored: this line was edited" in done.stderr
     assert texts(here) == before
+
+
+@pytest.mark.parametrize(("amount", "is_named"), [("1", True), ("10", True), ("0", False), ("'0'  # none", False)])
+def test_values_that_request_no_device_need_no_edit(here, amount, is_named):
+    write(here, {"values.yaml": f"limits:\n  nvidia.com/gpu: {amount}\n"})
+    done = run("translate", "--in-place", ".")
+    assert done.exit_code == (2 if is_named else 0)
+    assert ("values.yaml:2: nvidia.com/gpu requests a device" in done.stderr) == is_named

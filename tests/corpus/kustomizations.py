@@ -139,11 +139,12 @@ TREES = {
             # Labels of nodes, taints, a name that ends like one of ours, and what helm-unittest expects of the templates.
             "values-nodes.yaml": "nodeSelector:\n  nvidia.com/gpu: present\n  node-role.nvidia.com/gpu: 1\ntolerations: [{key: nvidia.com/gpu, value: present}]\n",
             "app/values-nodes.yaml": "nodeSelector: {nvidia.com/gpu: 'present'}\n",
+            "values-cpu.yaml": "resources:\n  requests: {nvidia.com/gpu: '0'}\n  limits:\n    nvidia.com/gpu: 0  # none\n",
             "app/tests/app_test.yaml": "suite: app\ntests: [{asserts: [{equal: {value: {limits: {nvidia.com/gpu: 1}}}}]}]\n",
             "release.yaml": "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: app}\nspec:\n  values:\n    resources: {limits: {nvidia.com/gpu: 2}}\n",
         },
         ("app/values.yaml:4", "app/templates/plain.yaml:14", "values-prod.yaml:1", "release.yaml:6"),
-        no=("app/values.yaml:1", "quiet/values.yaml:", "values-nodes.yaml:", "app_test.yaml:"),
+        no=("app/values.yaml:1", "quiet/values.yaml:", "values-nodes.yaml:", "values-cpu.yaml:", "app_test.yaml:"),
     ),
     "charts that Flux and Argo CD turn on": Tree(
         {
