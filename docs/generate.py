@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.schemas.schema import NAMES, text_of
+from cli.schemas.schema import ANSWERS, NAMES, schema_of, text_of
 from docs import kinds, messages, metrics, sessions, settings
 from docs import map as picture
 from docs.layout import laid_out
@@ -63,6 +63,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/allocator-api.md": allocator_api,
         "docs/configuration.md": configuration,
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
+        "docs/json.md": answers,
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/messages.md": messages.page,
         "docs/operating.md": alerts,
@@ -104,6 +105,26 @@ def configuration() -> str:
     return laid_out(
         between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
     )
+
+
+def answers() -> str:
+    """List the documents that commands print with `-o json`, and the keys at the top of each, in their page."""
+    lines: list[str] = []
+    for command, types in ANSWERS.items():
+        schema = schema_of(command)
+        for type_ in types:
+            struct = schema["definitions"][type_.__name__]
+            title = struct["description"].removesuffix(".").replace("`drawbridge ", "`").replace(" -o json`", "`")
+            keys = [f"`{key}`{told(key, field)}" for key, field in struct["properties"].items() if key != "errors"]
+            line = f"- {title}: {', '.join(keys)}"
+            lines += [line] * (line not in lines)
+    return laid_out(between(text_at("json.md"), "<!-- answers -->", "<!-- end of answers -->", "\n".join(lines)))
+
+
+def told(key: str, field: Mapping[str, str]) -> str:
+    """Say in brackets what a key has, where there is more to say than its name; the page says of all what is unread."""
+    text = field.get("description", "").removesuffix(".")
+    return f" ({text[0].lower()}{text[1:]})" if text and key != "unread" else ""
 
 
 def rules() -> str:

@@ -293,7 +293,7 @@ class OfPod(msgspec.Struct, frozen=True, kw_only=True):
 class OfWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain KIND/NAME -o json`, of a workload."""
 
-    workload: WorkloadStory
+    workload: WorkloadStory  # its pods are groups of the same status
     server: ServerMeant
     unread: list[Unread]
 

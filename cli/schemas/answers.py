@@ -53,10 +53,10 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
     # Every object, in order, new templates before what needs them.
     items: list[dict[str, Any]]
-    decisions: list[Decision]
+    decisions: list[Decision]  # of each key
     warnings: list[str]
     refusals: list[str]
-    quotas: list[OfQuotas]
+    quotas: list[OfQuotas]  # what DeviceQuotas say
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,15 +71,13 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-# An overview counts its fates itself, so here they are their own field, as are the files that were left out.
-Surveyed = msgspec.defstruct(
-    "Surveyed",
-    [("fates", dict[MoveOutlook, int]), ("passed_by", list[Passed])],
-    bases=(Overview,),
-    namespace={"__doc__": "`drawbridge survey -o json`; `fates` says how many workloads have which."},
-    kw_only=True,
-    rename="camel",
-)
+class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge survey -o json`."""
+
+    # How many workloads have which.
+    fates: dict[MoveOutlook, int]  # type: ignore[assignment]
+    # Files left out, with the reason, and the first key of each that asks for devices.
+    passed_by: list[Passed]
 
 
 class Spot(Finding, frozen=True, kw_only=True):
@@ -94,6 +92,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge check -o json`."""
 
     findings: list[Spot]
+    # Files left out, with the reason, and the first key of each that asks for devices.
     passed_by: list[Passed]
 
 
@@ -140,7 +139,7 @@ class Scored(OfNode, frozen=True, kw_only=True, rename="camel"):
 class OfNodes(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge allocate --all-nodes -o json`."""
 
-    nodes: dict[str, Scored]
+    nodes: dict[str, Scored]  # by name
 
 
 class Simulated(Simulation, frozen=True, kw_only=True):
@@ -255,7 +254,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     findings: list[Misfit]
-    held: list[HeldOfPlugin]
+    held: list[HeldOfPlugin]  # what containers have of device plugins
     unread: list[NotRead]
 
 
@@ -273,9 +272,9 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge dialects -o json`: tables, in the form in which a configuration takes them."""
+    """`drawbridge dialects -o json`."""
 
-    dialects: list[Dialect]
+    dialects: list[Dialect]  # tables, in the form in which a configuration takes them
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):

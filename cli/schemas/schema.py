@@ -32,7 +32,7 @@ _REFERENCE = "#/definitions/{name}"
 _ERRORS = "What could not be read; only where there was such."
 # Where a target is named.
 _TARGETS_NAMED = (("Row", "target"), ("Dialect", "target"), ("Target", "instead"), ("Target", "virtual"))
-_FIELD = re.compile(r"    (\w+): [^#]*(?:# (.*))?").fullmatch
+_FIELD = re.compile(r"    (\w+): [^#]*(?:# type: ignore\S*)?(?:# (.*))?").fullmatch
 _MODULE = re.compile(r" \(`webhook\.[^)]*\)")  # which readers of the code are sent to
 _COMMENT = re.compile(r"    # (.*)").fullmatch
 

@@ -74,10 +74,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     obstacles: tuple[Obstacle, ...]
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
+    # Of each name that moves, the nodes: plugin, driver, both, halfway, neither.
     sides: tuple[NodesOfName, ...]
+    # Pools of network devices that stay, and what can be declared, as YAML.
     network: PoolTables
-    classes: dict[str, int]
-    modes: dict[str, str]
+    classes: dict[str, int]  # devices by class
+    modes: dict[str, str]  # by namespace
     unread: tuple[Unread, ...]
 
     @property

@@ -1,6 +1,7 @@
 """The published schemas: equal to the code, and to what the commands print."""
 
 import json
+import os
 import re
 
 import pytest
@@ -9,16 +10,45 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cli.main import COMMANDS as TABLE
-from cli.schemas.schema import NAMES, text_of
+from cli.main import command_of
+from cli.schemas.schema import ANSWERS, NAMES, text_of
 from docs.generate import ROOT
 from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
-from tests.cli.test_json import COMMANDS, EXAMPLES, MODES, PODS, WHY, answers_in_json
 from tests.draws import draws
 from tests.schemas import wrong
 from tests.webhook.dialects.test_rules import FILES, HEAD
 from webhook.state.configuration import read
 
-FLEET = str(EXAMPLES / "fleet")
+EXAMPLES = ROOT / "manifests" / "examples"
+FLEET, MODES, PODS, WHY = (str(EXAMPLES / name) for name in ("fleet", "modes", "pods", "why"))
+# A call for each document that a command prints: the command, and the type of the document.
+CALLS = {
+    "translate Translated": ["translate", "-f", PODS],
+    "survey Surveyed": ["survey", "-f", PODS],
+    "check Checked": ["check", "-f", PODS],
+    "check Explained": ["check", "--explain", "D001"],
+    "explain Explained": ["explain", "R023"],
+    "explain OfPod": ["explain", "pod", "notebook", "-f", WHY],
+    "explain OfWorkload": ["explain", "deployment/training", "-f", PODS],
+    "explain OfClaim": ["explain", "claim", "notebook-gpu-7xk2p", "-f", WHY],
+    "explain OfDevice": ["explain", "device", "node-b/gpu-1", "-f", WHY],
+    "allocate OfNode": ["allocate", "-f", MODES, "--node", "gpu-node"],
+    "allocate OfNodes": ["allocate", "-f", MODES, "--all-nodes"],
+    "simulate Simulated": ["simulate", "-f", MODES],
+    "simulate Compared": ["simulate", "--generate", "mig", "--pods", "5"],
+    "matrix Matrices": ["matrix", "-f", MODES],
+    "nodes Held": ["nodes", "-f", WHY],
+    "observed Observed": ["observed", os.devnull],
+    "quota Limited": ["quota", "-f", WHY],
+    "resize OfResize": ["resize", "deployment/training", "nvidia.com/gpu=2", "-f", PODS],
+    "doctor Examined": ["doctor", "-f", MODES],
+    "uninstall Uninstalled": ["uninstall"],
+    "node-agent Looked": ["node-agent", "--once", "--node-name", "n0", "--kubelet-dir", "away", "--cdi-dir", "away"],
+    "snapshot Saved": ["snapshot", "--to", "snapshot.json"],
+    "dialects Vocabularies": ["dialects"],
+    "test OfCases": ["test", str(EXAMPLES / "cases")],
+    "version OfVersion": ["version"],
+}
 SCHEMAS = {name: json.loads(text_of(name)) for name in NAMES}
 CONFIGURATION = SCHEMAS["config"]
 
@@ -28,8 +58,29 @@ def test_the_command_prints_what_is_published(name):
     assert run("schema", name).stdout == ((ROOT / "docs" / "schemas") / f"{name}.json").read_text()
 
 
+def answers_in_json(name):
+    forms = [option.type for option in command_of(name).params if option.name == "output"]
+    return any("json" in form.choices for form in forms)
+
+
 def test_every_command_that_answers_in_json_has_a_schema():
     assert {name for name in TABLE if answers_in_json(name)} == set(NAMES) - {"config"}
+    documents = {f"{name} {type_.__name__}" for name, types in ANSWERS.items() for type_ in types}
+    assert set(CALLS) == documents, "each document has a call"
+
+
+def members(schema):
+    """Every member that a schema names, at any depth."""
+    if isinstance(schema, list):
+        return {name for one in schema for name in members(one)}
+    if not isinstance(schema, dict):
+        return set()
+    return set(schema.get("properties", ())) | {name for one in schema.values() for name in members(one)}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_key_is_in_camel_case(name):
+    assert [one for one in members(SCHEMAS[name]) if not re.fullmatch(r"[a-z][A-Za-z]*", one)] == []
 
 
 def test_a_name_that_is_not_there_is_named_with_those_that_are():
@@ -54,10 +105,12 @@ def answer_of(*args):
 
 
 @pytest.mark.usefixtures("somewhere")
-@pytest.mark.parametrize("row", COMMANDS)
+@pytest.mark.parametrize("row", CALLS)
 def test_the_output_of_each_command_matches_its_schema(row):
-    _, found = answer_of(*COMMANDS[row])
+    command, document = row.split()
+    answer, found = answer_of(*CALLS[row])
     assert found == [], "add it in cli/schemas/answers.py"
+    assert set(answer) == set(SCHEMAS[command]["definitions"][document]["properties"]) - {"errors"}
 
 
 def test_a_survey_of_a_fleet_fits_its_schema():
@@ -94,19 +147,19 @@ def test_ills_fit_the_schema_of_doctor(tmp_path):
     assert answer["findings"]
 
 
-@pytest.mark.parametrize("row", [row for row in COMMANDS if "-f" in COMMANDS[row]])
+@pytest.mark.parametrize("row", [row for row in CALLS if "-f" in CALLS[row]])
 def test_the_output_for_an_unreadable_file_matches_the_schema(row, tmp_path):
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: [")
-    answer, found = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in COMMANDS[row]])
+    answer, found = answer_of(*[str(file) if part in (PODS, MODES, WHY) else part for part in CALLS[row]])
     assert found == []
     assert answer["errors"]
 
 
 @pytest.mark.usefixtures("somewhere")
-@pytest.mark.parametrize("row", COMMANDS)
+@pytest.mark.parametrize("row", CALLS)
 def test_the_output_for_an_unknown_option_matches_the_schema(row):
-    answer, found = answer_of(*COMMANDS[row], "--no-such-option")
+    answer, found = answer_of(*CALLS[row], "--no-such-option")
     assert found == []
     assert answer["errors"]
 
