@@ -135,12 +135,12 @@ def make_cases(
             place = name, order if dialect.scope is Scope.CONTAINER else 0
             _, of_slots = grouped.setdefault(place, (dialect, []))
             of_slots.append((slot, tuple(own_keys)))
-    answered = [
-        _answer(dialect, tuple(of_slots), owners, configuration, fleet) for dialect, of_slots in grouped.values()
-    ]
+    cases: list[Case] = []
+    for dialect, of_slots in grouped.values():
+        cases.append(_answer(dialect, tuple(of_slots), owners, configuration, fleet))
     for dialect, hint in owners.placing_systems:
-        answered.append(_read_pod(dialect, hint, owners, configuration))
-    return answered
+        cases.append(_read_pod(dialect, hint, owners, configuration))
+    return cases
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:

@@ -21,6 +21,7 @@ from webhook.claims import (
     Impossible,
     Made,
     Sharing,
+    claim_maker,
     count_devices,
     pass_fence,
     share,
@@ -42,68 +43,107 @@ from webhook.dialects import (
 from webhook.names import EXTENDED_RESOURCES, TABLES
 from webhook.refusals import Code
 from webhook.translate.cpus import check_nodes, leave_cpus
+from webhook.translate.owner import find_misspelt
 from webhook.translate.packing import packing_of
 from webhook.translate.report import served_by
+from webhook.translate.workload_kind import QUEUE, READ_ON_PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dra.wire import Json
     from webhook.dialects import Need
-    from webhook.state import Configuration, Features, Inventory, Joint
+    from webhook.state import Configuration, Features, Inventory, Joint, State
     from webhook.translate.case import Case
+    from webhook.translate.owner import Owners
     from webhook.translate.pod_view import PodView
+    from webhook.translate.record import WrittenRecord
+    from webhook.translate.workload_kind import Provenance
 
     Step = Callable[[Case, "Context"], Case]
 
 
 class Context(NamedTuple):
-    """What the cases of a pod are judged by."""
+    """What the cases of a pod are checked against."""
 
     pod: PodView
     configuration: Configuration
     fleet: Inventory
     features: Features
     claim_maker: ClaimMaker
-    confirmed: bool  # whether the fleet may be a reason to refuse
-    scheduler: str  # that the pod has, or is going to have
-    quota: frozenset[str] = frozenset()
-    limit_range: frozenset[str] = frozenset()
-    namespace: str = ""
-    # Whether something on the pod needs its own scheduler.
-    scheduled: bool = False
-    # What an autoscaler that does not consider claims makes of a pod with such; "" if there is none.
-    neglected: str = ""
-    queue: str = ""  # of Kueue's, that the pod or its workload is in
-    # Containers that misspell a key, by their order.
+    confirmed: bool  # whether the inventory is complete enough to refuse a pod for it
+    scheduler: str  # the pod's, or the one that a translated pod gets
+    namespace: str
+    quota: frozenset[str]  # keys that a ResourceQuota of the namespace limits
+    limit_range: frozenset[str]  # keys that a LimitRange of the namespace has
+    queue: str  # Kueue's, of the pod or its workload
+    # Whether the pod, or its workload, needs the scheduler that it names.
+    scheduled: bool
+    # Why an autoscaler that ignores claims creates no node for the pod; "" if it does, or there is none.
+    neglected: str
+    # Misspelt keys, by the order of their containers.
+    misspelt: Mapping[int, Left]
+    # Keys that the pod's controller reads on the pod, each with what for.
+    read_on_pods: Mapping[str, str]
+    # Keys that an earlier round removed, by container.
+    recorded: Mapping[str, Mapping[str, Json]]
+
+
+def make_context(
+    pod: PodView, state: State, owners: Owners, written: WrittenRecord, *, origin: Provenance, namespace: str
+) -> Context:
+    """Collect what the cases of a pod are checked against."""
+    configuration, installed = state.configuration, state.fleet.installed
     misspelt: Mapping[int, Left] = {}
-    # Keys that the controller of the pod reads on it, and what for.
-    read_on_pods: Mapping[str, str] = {}
-    # What an earlier round took from each container.
-    recorded: Mapping[str, Mapping[str, Json]] = {}
-    # Whether claims for CPUs are among the cases.
-    cpus: bool = False
+    for slot in pod.slots:
+        if len(slot.limits) > len(slot.legacy_keys):
+            misspelt = find_misspelt(pod, configuration, state.fleet)
+            break
+    read_on_pods: dict[str, str] = {}
+    for label, (key, purpose) in READ_ON_PODS.items():
+        if label in pod.labels or label in origin.labels:
+            read_on_pods[key] = purpose
+    return Context(
+        pod=pod,
+        configuration=configuration,
+        fleet=state.fleet,
+        features=state.features,
+        claim_maker=claim_maker(configuration, state.fleet),
+        confirmed=state.confirmed and not (state.incomplete and state.unseen),
+        scheduler=pod.scheduler or "default-scheduler",
+        namespace=namespace,
+        quota=state.quotas.get(namespace, frozenset()),
+        limit_range=state.limit_ranges.get(namespace, frozenset()),
+        queue=origin.queue or str(pod.labels.get(QUEUE) or ""),
+        scheduled=bool(owners.scheduled or origin.scheduler),
+        neglected=installed.neglects(pod.selected, pod.spec) if installed.autoscalers else "",
+        misspelt=misspelt,
+        read_on_pods=read_on_pods,
+        recorded=written.record.containers,
+    )
 
 
 class CheckedPod(NamedTuple):
-    """The cases as they came out, the claims of those that went through, and the scheduler the pod shall have."""
+    """The checked cases, the claims of those that stayed open, and how the pod is placed."""
 
     cases: tuple[Case, ...]
     shared: Sharing = Sharing(())
-    scheduler: str = ""  # "" keeps what the pod names
-    strategy: str = ""  # by which the bridge places the pod, "" leaves it to other settings
-    packed: Mapping[str, tuple[str, str]] = {}  # annotations that the strategy stands for: their dialect, and how
+    scheduler: str = ""  # the pod's new one, "" if it keeps its own
+    strategy: str = ""  # by which the bridge places the pod, "" if other settings decide
+    # Annotations that the strategy replaces, each with its dialect and what the report says of it.
+    packed: Mapping[str, tuple[str, str]] = {}
 
     @property
     def translated(self) -> tuple[Case, ...]:
+        """The cases whose keys become claims."""
         return tuple([case for case in self.cases if case.open])
 
 
-_NEAREST = "topology"  # the strategy of the bridge's
+_NEAREST = "topology"  # a strategy of the bridge
 
 
 def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
-    """Decide about all cases of a pod."""
+    """Check all cases of a pod, and find the claims of those that pass."""
     if context.recorded:
         cases = _run_steps(cases, (leave_latecomers,), context)
     if context.misspelt:
@@ -114,8 +154,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
         cases = _pair_keys(cases, joint)
     if context.fleet.extended:
         cases = [leave_to_core(case, context) if case.left is not None else case for case in cases]
-    given = cases
-    # Each by itself, in the steps that something asks for.
+    without_claims = cases
     steps: list[Step] = [leave_served_by_core, make_claims, leave_approximations]
     if context.quota:
         steps.append(respect_quotas)
@@ -124,35 +163,33 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
     if context.queue:
         steps.append(respect_queue)
     cases = _run_steps(cases, steps, context)
-    if context.cpus:
+    if context.pod.cpus:
         cases = tuple(check_nodes(cases, context))
     cases, scheduler = _choose_scheduler(cases, context)
     shared = _share_claims(cases, context)
-    bridge = context.configuration.file.bridge
-    bridged = bridge is not None and bridge.scheduler_name == (scheduler or context.scheduler)
-    if bridged:  # also where there is no fence: pods that wait when one is put up are not kept out by it
-        shared = pass_fence(shared)
+    devices = 0
+    for grant in shared.grants:
+        devices += count_devices(grant.spec)
+    if devices > POD_LIMIT:  # a limit of the API server for claims; a device plugin has none
+        if any(case.keeps and case.open for case in cases):
+            return judge(leave_cpus(without_claims, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)
+        reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
+        return CheckedPod(tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases]))
     strategy = ""
     packed: dict[str, tuple[str, str]] = {}
-    if bridged:
+    bridge = context.configuration.file.bridge
+    if bridge is not None and bridge.scheduler_name == (scheduler or context.scheduler):
+        shared = pass_fence(shared)  # even without a fence: one that is put up later must not stop pods that wait
         own = context.pod.annotations.get(STRATEGY)
         cases, strategy = _place_close(cases, own)
         if not strategy:
             cases, strategy, packed = _pack_nodes(cases, context.pod.annotations, own)
-    devices = 0
-    for grant in shared.grants:
-        devices += count_devices(grant.spec)
-    if devices > POD_LIMIT and any(case.keeps and case.open for case in cases):
-        return judge(leave_cpus(given, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)
-    if devices > POD_LIMIT:  # a device plugin has no such limit
-        reason = f"{devices} devices for one pod, {POD_LIMIT} is the most that claims give to one"
-        return CheckedPod(tuple([case.leave(case.keys[0], reason) if case.open else case for case in cases]))
     for container, text in shared.remarks:
-        remarked: list[Case] = []
+        noted: list[Case] = []
         for case in cases:
-            is_meant = case.open and case.container == container
-            remarked.append(case.note(Note(case.keys[0], Action.APPROXIMATED, text)) if is_meant else case)
-        cases = tuple(remarked)
+            is_approximated = case.open and case.container == container
+            noted.append(case.note(Note(case.keys[0], Action.APPROXIMATED, text)) if is_approximated else case)
+        cases = tuple(noted)
     return CheckedPod(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy, packed=packed)
 
 

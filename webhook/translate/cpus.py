@@ -13,22 +13,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
 from dra.raw import items, mapping, members
-from webhook.dialects import Action, Answer, Demand, Dialect, KeyedDemand, Left, Note
+from webhook.dialects import Action, Demand, Dialect, KeyedDemand, Note
 from webhook.mixed_fleet import node_index, place_of
+from webhook.translate.case import Case
 from webhook.translate.pod_view import requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.state import Configuration, State
-    from webhook.translate.case import Case
     from webhook.translate.checks import Context
-    from webhook.translate.pod_view import PodView, Slot
+    from webhook.translate.pod_view import PodView
     from webhook.translate.record import WrittenRecord
 
 CPU, MEMORY = "cpu", "memory"
@@ -86,54 +88,60 @@ def _nano(value: Json) -> int | None:
         return None
 
 
-# What is asked for
+# What the pod requests
 
 
-def wanted_cpus(pod: PodView, configuration: Configuration, namespace: str) -> dict[int, int]:
-    """Say for how many CPUs claims are to be made, by the container's order, where the administrator wants any."""
+def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> PodView:
+    """Add the CPUs that claims are made for, where the administrator wants any."""
     if not configuration.file.cpu_claims.wanted(namespace or "default"):
-        return {}
+        return pod
     numbers = whole_cpus(pod)
-    return numbers if any(slot.order in numbers and not slot.init for slot in pod.slots) else {}
+    for slot in pod.slots:
+        if slot.order in numbers and not slot.init:
+            return replace(pod, cpus=numbers, asks_for_devices=True)
+    return pod
 
 
-def ask_for_cpus(
+def make_cpu_cases(
     pod: PodView,
-    numbers: Mapping[int, int],
     state: State,
+    others: Sequence[Case],
     *,
     namespace: str,
     written: WrittenRecord,
-    others: Iterable[Case],
-) -> list[tuple[Slot, Answer | Left]]:
-    """Ask for each container that is to have CPUs alone, and has not been given them in an earlier round."""
-    given = {
+    without_cpus: str,
+) -> list[Case]:
+    """Make a case for each container that gets CPUs of its own, unless an earlier round made one; `others` are the pod's other cases."""
+    served = {
         name for name, devices in written.devices.items() for one in members(devices) if mapping(one).get("key") == CPU
     }
-    asking = [slot for slot in pod.slots if slot.order in numbers and not slot.init and slot.name not in given]
-    if not asking:
+    slots = [slot for slot in pod.slots if slot.order in pod.cpus and not slot.init and slot.name not in served]
+    if not slots:
         return []
-    left = _claim_for_cpus(pod, state, namespace, written)
+    obstacle = _claim_for_cpus(pod, state, namespace, written)
     for case in others:
-        for asked in case.demands:
-            if CPU in (asked.key, *asked.other_keys):
-                left = f"{case.dialect.title} requests the pod's CPUs through a claim"
+        for requested in case.demands:
+            if CPU in (requested.key, *requested.other_keys):
+                obstacle = f"{case.dialect.title} requests the pod's CPUs through a claim"
     if mapping(pod.spec.get("os")).get("name") == "windows":
-        left = "the driver gives CPUs to containers of Linux only"
-    if left:
-        return [(slot, Left(CPU, left)) for slot in asking]
+        obstacle = "the driver gives CPUs to containers of Linux only"
     init_notes: list[Note] = []
-    init_names = [slot.name for slot in pod.slots if slot.order in numbers and slot.init]
+    init_names = [slot.name for slot in pod.slots if slot.order in pod.cpus and slot.init]
     if init_names:
         text = f"init container {init_names[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
         init_notes.append(Note(CPU, Action.APPROXIMATED, text))
-    found: list[tuple[Slot, Answer | Left]] = []
-    for slot in asking:
-        number = numbers[slot.order]
+    cases: list[Case] = []
+    for slot in slots:
+        case = Case(dialect=CPU_DIALECT, slot_keys=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
+        if obstacle:
+            cases.append(case.leave(CPU, obstacle))
+            continue
+        number = pod.cpus[slot.order]
         text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
         demand = KeyedDemand(CPU, Demand(target=TARGET, cpus=number))
-        found.append((slot, Answer(demands=(demand,), notes=(Note(CPU, Action.TRANSLATED, text), *init_notes))))
-    return found
+        notes = (Note(CPU, Action.TRANSLATED, text), *init_notes)
+        cases.append(replace(case, demands=(demand,), notes=notes, open=True))
+    return leave_cpus(cases, without_cpus) if without_cpus else cases
 
 
 def _claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:

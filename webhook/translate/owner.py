@@ -36,12 +36,14 @@ from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.names import TABLES, other_name
 from webhook.translate.known_keys import near_key
 from webhook.translate.pod_view import LegacyKey, PodView
+from webhook.translate.record import removed_annotations
 
 if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import BareKey, Known, Target
     from webhook.state import Configuration, Inventory, Replicated
     from webhook.translate.pod_view import Slot
+    from webhook.translate.record import WrittenRecord
 
 
 class Owners(msgspec.Struct, frozen=True):
@@ -84,10 +86,10 @@ class Owners(msgspec.Struct, frozen=True):
         return legacy_key.known[0]
 
 
-def find_owners(pod: PodView, configuration: Configuration, recorded: Mapping[str, Mapping[str, Json]]) -> Owners:
-    """Gather the keys of every dialect on a pod, and find the system that it was written for.
+def find_owners(pod: PodView, configuration: Configuration, written: WrittenRecord) -> Owners:
+    """Find the keys of every dialect on a pod, and the system that the pod was written for.
 
-    `recorded` are the keys that an earlier round took off, by container: a pod is of one system in every round.
+    Keys that an earlier round removed (`written`) count as well: a pod is of one system in every round.
     """
     selected = pod.selected
     hints, ignored, evidence = _hints(pod, selected, configuration)
@@ -98,7 +100,7 @@ def find_owners(pod: PodView, configuration: Configuration, recorded: Mapping[st
         if slot.privileged:
             privileged = privileged or slot.name
         legacy_keys = slot.legacy_keys
-        if removed := recorded.get(slot.name):
+        if removed := written.record.containers.get(slot.name):
             legacy_keys = (*legacy_keys, *(LegacyKey(key, configuration.resource(key)) for key in removed))
         for legacy_key in legacy_keys:
             for known in legacy_key.known:
@@ -130,6 +132,14 @@ def find_owners(pod: PodView, configuration: Configuration, recorded: Mapping[st
         hint = of_dialect.get(Role.ASKS)
         if hint and (is_named or Role.SCHEDULED in of_dialect or hint.row.place is Position.LABEL):
             placing_systems.append((table, hint))
+    if placing_systems:
+        # An annotation that an earlier round removed requests nothing again, whatever stands beside it.
+        removed_before = set(removed_annotations(pod, written))
+        placing_systems = [
+            (table, hint)
+            for table, hint in placing_systems
+            if removed_before.isdisjoint([row.name for row in table.keys])
+        ]
     return Owners(
         hints,
         ignored,

@@ -8,6 +8,7 @@ some dialect knows.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     asks_for_devices: bool  # whether any container, or an annotation or label by itself, may ask for something
     marked: bool  # whether it bears an annotation with a name of ours
     selected: Selected  # what it demands of its node's labels
+    # CPUs that claims are made for, by the container's order (`cpus`).
+    cpus: Mapping[int, int] = {}
 
     @property
     def passed_by(self) -> bool:

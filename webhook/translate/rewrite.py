@@ -17,7 +17,7 @@ from webhook.claims import make_template
 from webhook.dialects import Position, kinds
 from webhook.translate import json_patch as patch
 from webhook.translate.pod_view import equal
-from webhook.translate.record import Original, WrittenRecord, annotate
+from webhook.translate.record import Original, WrittenRecord, annotate, foreign_annotations
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -75,21 +75,17 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class Rewrite(msgspec.Struct, frozen=True):
-    """Operations, and the templates that the pod then names."""
+    """The operations on a pod, and the templates and claims that it then names."""
 
     operations: tuple[Operation, ...] = ()
     templates: Mapping[str, Json] = {}
     given: tuple[Given, ...] = ()
-    # Whether the record would make the pod's annotations larger than the API server takes them.
+    cpus: bool = False  # whether containers get claims for CPUs
+    # Whether the record would make the pod's annotations larger than the API server accepts.
     too_large: bool = False
 
 
-def asked_by_annotation(translated: Sequence[Case]) -> tuple[str, ...]:
-    """Name the annotations that claims take the place of."""
-    all_keys = [legacy_key for case in translated for _, legacy_keys in case.slot_keys for legacy_key in legacy_keys]
-    return tuple(
-        dict.fromkeys(legacy_key.key for legacy_key in all_keys if legacy_key.known[0].row.place is Position.ANNOTATION)
-    )
+UNCHANGED = Rewrite()
 
 
 def rewrite(
@@ -99,29 +95,26 @@ def rewrite(
     *,
     returned_keys: Mapping[str, tuple[str, ...]],
     returned_annotations: Sequence[str],
-    replaced_annotations: Sequence[str],
     written: WrittenRecord,
-    foreign: Sequence[str],
     namespace: str,
     path: str,
     key: bytes | None,
     existing_templates: Container[tuple[str, str]],
 ) -> Rewrite:
-    """Write the operations.
+    """Write the operations that replace the keys of the checked cases by claims, and the record of both.
 
-    `returned_keys` are keys that came back after an earlier round, by container, and `returned_annotations` annotations that did,
-    `replaced_annotations` those that are taken off now, `written` what that round wrote, `foreign` what another writer wrote in our name,
-    `existing_templates` the templates that certainly exist, by namespace and name.
+    `written` is what an earlier round wrote; `returned_keys`, by container, and `returned_annotations` are what it removed and another
+    webhook put back. `existing_templates` are those that certainly exist, by namespace and name.
     """
     spec = pod.spec
-    removed, devices = _removed_keys_and_devices(verdict.translated)
+    removed, replaced_annotations, devices = _replaced_keys(verdict.cases)
     entries, references, given = _entries(verdict.shared.grants, pod, removed)
     operations: list[Operation] = []
     for slot in pod.slots:
         keys = (*removed.get(slot.name, ()), *returned_keys.get(slot.name, ()))
-        seen = references.get(slot.name, ())
-        if keys or seen:
-            operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, seen)
+        claims = references.get(slot.name, ())
+        if keys or claims:
+            operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, claims)
     operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
     for name in dict.fromkeys((*returned_annotations, *replaced_annotations)):
         operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
@@ -129,22 +122,22 @@ def rewrite(
         if operations and key is not None:
             operations += _label(pod, _TRANSLATED)
         return Rewrite(tuple(operations))
-    later = Original(removed, tuple(replaced_annotations))
+    record = Original(removed, replaced_annotations)
     if verdict.scheduler:
         operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
-        later = replace(later, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
+        record = replace(record, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
-        # What the ExtendedResourceToleration plugin adds for each name that was there (its admission.go).
-        have = members(spec.get("tolerations"))
+        # The ExtendedResourceToleration plugin (its admission.go) would have added these to the pods, which lose the keys here.
+        existing_tolerations = members(spec.get("tolerations"))
         added: list[Json] = []
         for name in sorted(set().union(*removed.values()).difference(replaced_annotations)):
             toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-            added += [] if toleration in have else [toleration]
+            added += [] if toleration in existing_tolerations else [toleration]
         operations += patch.append(f"{path}/spec/tolerations", spec.get("tolerations"), added)
     templates: dict[str, Json] = {}
     for entry, claim in zip(entries, given, strict=True):
         templates[entry["resourceClaimTemplateName"]] = claim.spec
-    # What became of each key; it stands on the pod that it is about.
+    # Without the pod's name: the annotation is on the pod itself.
     decisions: list[Json] = []
     for decision in report.decisions:
         fields: dict[str, Json] = {
@@ -156,7 +149,7 @@ def rewrite(
         }
         decisions.append(fields)
     now = WrittenRecord(
-        record=later,
+        record=record,
         decisions=tuple(decisions),
         devices=devices,
         templates=templates,
@@ -165,7 +158,7 @@ def rewrite(
     annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
         return Rewrite(too_large=True)
-    for name in foreign:
+    for name in foreign_annotations(pod, written) if pod.marked else ():
         if name not in annotations:
             operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
     metadata = pod.raw.get("metadata")
@@ -173,13 +166,14 @@ def rewrite(
         operations += patch.set_keys(f"{path}/metadata/annotations", metadata.get("annotations"), annotations)
     else:
         operations.append({"op": "add", "path": f"{path}/metadata", "value": {"annotations": annotations}})
-    if key is not None:  # behind the annotations, so that there is metadata
+    if key is not None:  # after the annotations, which create missing metadata
         labels = _TRANSLATED
         for name in templates:
             if (namespace, name) not in existing_templates:
                 labels = _AWAITING
         operations += _label(pod, labels)
-    return Rewrite(tuple(operations), templates, tuple(given))
+    cpus = bool(pod.cpus) and any(case.keeps and case.open for case in verdict.cases)
+    return Rewrite(tuple(operations), templates, tuple(given), cpus=cpus)
 
 
 def _label(pod: PodView, labels: _Labels) -> list[Operation]:
@@ -279,18 +273,25 @@ def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[
     return operations
 
 
-def _removed_keys_and_devices(translated: Sequence[Case]) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
-    """Say per container which keys go, and how many devices of which class it is given, for tools that counted the old keys.
+def _replaced_keys(
+    cases: Sequence[Case],
+) -> tuple[dict[str, dict[str, Json]], tuple[str, ...], dict[str, Json]]:
+    """List the keys that claims replace, by container, which of them are annotations, and each container's devices for tools that counted the keys.
 
-    Models are of the first kind of device, which a claim is for before all.
+    Models are those of the first kind of device in a claim.
     """
     removed: dict[str, dict[str, Json]] = {}
+    annotations: dict[str, None] = {}
     devices: dict[str, Json] = {}
-    for case in translated:
+    for case in cases:
+        if not case.open:
+            continue
         for slot, legacy_keys in case.slot_keys:
             of_container = removed.setdefault(slot.name, {})
             for legacy_key in legacy_keys:
                 of_container[legacy_key.key] = legacy_key.raw
+                if legacy_key.known[0].row.place is Position.ANNOTATION:
+                    annotations[legacy_key.key] = None
         for asked, made in zip(case.demands, case.made, strict=True):
             keys = (asked.key, *asked.other_keys)
             given: list[Json] = []
@@ -300,4 +301,4 @@ def _removed_keys_and_devices(translated: Sequence[Case]) -> tuple[dict[str, dic
                 given[0]["models"] = list(made.claims.models)
             for slot, _ in case.slot_keys:
                 devices[slot.name] = [*devices.get(slot.name, ()), *given]
-    return removed, devices
+    return removed, tuple(annotations), devices

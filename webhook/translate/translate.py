@@ -22,14 +22,13 @@ from dra.objects import template_site
 from dra.raw import inside
 from dra.wire import Json
 from webhook import names
-from webhook.claims import claim_maker
-from webhook.dialects import Action, Left
+from webhook.dialects import Action
 from webhook.refusals import Denial
-from webhook.translate.case import Case, make_cases
-from webhook.translate.checks import CheckedPod, Context, judge
-from webhook.translate.cpus import CPU, CPU_DIALECT, ask_for_cpus, leave_cpus, wanted_cpus
+from webhook.translate.case import make_cases
+from webhook.translate.checks import CheckedPod, judge, make_context
+from webhook.translate.cpus import make_cpu_cases, with_cpus
 from webhook.translate.limits import exceeded_limit
-from webhook.translate.owner import find_misspelt, find_owners
+from webhook.translate.owner import find_owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import (
@@ -38,26 +37,28 @@ from webhook.translate.record import (
     foreign_annotations,
     is_offline_record,
     read_record,
-    removed_annotations,
 )
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import (
+    UNCHANGED,
     Given,
-    asked_by_annotation,
+    Rewrite,
     claims_on_pod,
     clean_annotations,
     remove_recorded,
     rewrite,
 )
-from webhook.translate.workload_kind import QUEUE, READ_ON_PODS, STANDALONE, Provenance, group_kind, origin_of
+from webhook.translate.workload_kind import STANDALONE, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dra.budget import Budget
     from webhook.state import CustomKind, State
+    from webhook.translate.case import Case
+    from webhook.translate.owner import Owners
     from webhook.translate.pod_view import LegacyKey, PodView, Slot
-    from webhook.translate.record import Original
+    from webhook.translate.record import Original, WrittenRecord
 
     _LegacyKeys = tuple[LegacyKey, ...]
 
@@ -106,147 +107,132 @@ def translate(
     origin: Provenance = STANDALONE,
     without_cpus: str = "",
 ) -> Translation:
-    """Translate a pod, or the pod template that stands at `path` of a workload: the same result for every caller.
+    """Translate a pod, or the pod template at `path` of a workload.
 
-    `seal` writes the templates annotation, with the state's first key; offline it could not be verified. A template is also given
-    the tolerations that ExtendedResourceToleration adds to pods before a webhook sees them, which it can't once the keys are gone.
-    `without_cpus` says why CPUs get no claims here, whatever the configuration says.
+    `seal` adds the annotation of sealed templates, with the state's first key; a file has none. `origin` is what a template gets from
+    its workload. `without_cpus` is the reason why CPUs get no claims, whatever the configuration says.
     """
     configuration = state.configuration
     view = view_pod(pod, configuration)
-    cpus = wanted_cpus(view, configuration, namespace) if configuration.claims_cpus else {}
-    asks_for_devices = view.asks_for_devices or bool(cpus)
-    if view.passed_by or not (asks_for_devices or view.marked):
+    if configuration.claims_cpus:
+        view = with_cpus(view, configuration, namespace)
+    if view.passed_by or not (view.asks_for_devices or view.marked):
         return NOTHING
     if origin.scheduler:
         view = replace(view, scheduler=origin.scheduler)
-    quiet = view.bound or not asks_for_devices
-    written = read_record(view, namespace, state.keys, offline=not seal) if view.marked else NOTHING_WRITTEN
-    foreign = foreign_annotations(view, written) if view.marked else ()
-    cleaning = clean_annotations(view, foreign, path) if foreign else ()
     report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
-    if foreign and not is_offline_record(view):
-        report.warnings.append(f"{', '.join(foreign)}: not written by drawbridge for this pod, and removed")
+    written = NOTHING_WRITTEN
+    cleaning: tuple[dict[str, Json], ...] = ()
+    if view.marked:
+        written = read_record(view, namespace, state.keys, offline=not seal)
+        cleaning = _remove_foreign_annotations(view, written, path, report)
+    change = UNCHANGED
+    if view.asks_for_devices and not view.bound:
+        change = _translate_keys(
+            view,
+            state,
+            report,
+            written,
+            namespace=namespace,
+            path=path,
+            key=state.keys[0] if seal and state.keys else None,
+            budget=budget,
+            origin=origin,
+            without_cpus=without_cpus,
+        )
     earlier = claims_on_pod(view, written) if written.templates else ()
-    if quiet:
-        return _unchanged(report, cleaning, earlier)
-    if view.labels.get(names.SKIP_LABEL, "false") != "false":  # it is not "true", or it would not be looked at
-        report.add_misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
-    if view.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
-        report.add_misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
-    if problem := exceeded_limit(view, configuration):
+    return Translation(
+        decisions=tuple(report.decisions),
+        operations=change.operations or (() if report.refusals else cleaning),
+        cleaning=cleaning,
+        templates=change.templates,
+        given=(*earlier, *change.given),
+        refusals=tuple(report.refusals),
+        warnings=tuple(report.warnings),
+        cpus=change.cpus,
+    )
+
+
+def _remove_foreign_annotations(
+    pod: PodView, written: WrittenRecord, path: str, report: Report
+) -> tuple[dict[str, Json], ...]:
+    foreign = foreign_annotations(pod, written)
+    if foreign and not is_offline_record(pod):
+        report.warnings.append(f"{', '.join(foreign)}: not written by drawbridge for this pod, and removed")
+    return clean_annotations(pod, foreign, path)
+
+
+def _translate_keys(
+    pod: PodView,
+    state: State,
+    report: Report,
+    written: WrittenRecord,
+    *,
+    namespace: str,
+    path: str,
+    key: bytes | None,
+    budget: Budget | None,
+    origin: Provenance,
+    without_cpus: str,
+) -> Rewrite:
+    """Translate a pod that has keys, and report what becomes of each; UNCHANGED if all stay or the pod is refused."""
+    configuration = state.configuration
+    _report_misread(pod, report)
+    if problem := exceeded_limit(pod, configuration):
         report.leave_pod(problem)
-        return _unchanged(report, cleaning, earlier)
+        return UNCHANGED
     if budget is not None:
-        budget.charge(sum([_PRICE * (1 + len(slot.legacy_keys)) for slot in view.slots]) + _PRICE * len(cpus))
-    new_keys, returned_keys = _split_keys(view, written.record, report)
-    returned_annotations = _returned_annotations(view, written.record, report) if written.record.annotations else ()
+        key_count = len(pod.cpus)
+        for slot in pod.slots:
+            key_count += len(slot.legacy_keys)
+        budget.charge(_PRICE * (len(pod.slots) + key_count))
+    new_keys, returned_keys = _split_keys(pod, written.record, report)
+    returned_annotations = _returned_annotations(pod, written.record, report) if written.record.annotations else ()
     if returned_annotations:
-        kept = {name: text for name, text in view.annotations.items() if name not in returned_annotations}
-        view = replace(view, annotations=kept)
-    owners = find_owners(view, configuration, written.record.containers)
-    if owners.placing_systems:
-        # What asks beside annotations that an earlier round took off, such as a label, is passed over.
-        removed = set(removed_annotations(view, written))
-        remaining = [one for one in owners.placing_systems if removed.isdisjoint([row.name for row in one[0].keys])]
-        owners = replace(owners, placing_systems=tuple(remaining))
+        remaining = {name: text for name, text in pod.annotations.items() if name not in returned_annotations}
+        pod = replace(pod, annotations=remaining)
+    owners = find_owners(pod, configuration, written)
     if owners.mixed and new_keys:
         report.leave_pod(owners.mixed, new_keys.values())
-        return _unchanged(report, cleaning, earlier)
-    read_on_pods: dict[str, str] = {}
-    for label, (read, what_for) in READ_ON_PODS.items():
-        if label in view.labels or label in origin.labels:
-            read_on_pods[read] = what_for
-    misspelt_keys: Mapping[int, Left] = {}
-    for slot in view.slots:
-        if len(slot.limits) > len(slot.legacy_keys):
-            misspelt_keys = find_misspelt(view, configuration, state.fleet)
-            break
-    found = make_cases(new_keys, owners, configuration, state.fleet)
-    # What has its annotations taken off is no longer in the queue or group of their system.
+        return UNCHANGED
+    cases = make_cases(new_keys, owners, configuration, state.fleet)
     if owners.scheduled and owners.placing_systems:
-        asking = [dialect for dialect, _ in owners.placing_systems]
-        leaving = [row for case in found if case.open and case.dialect in asking for row in case.dialect.keys]
-        if owners.scheduled.row in leaving:
-            owners = replace(owners, scheduled=None)
-    context = Context(
-        pod=view,
-        configuration=configuration,
-        fleet=state.fleet,
-        features=state.features,
-        confirmed=state.confirmed and not (state.incomplete and state.unseen),
-        claim_maker=claim_maker(configuration, state.fleet),
-        scheduler=view.scheduler or "default-scheduler",
-        quota=state.quotas.get(namespace, frozenset()),
-        limit_range=state.limit_ranges.get(namespace, frozenset()),
-        namespace=namespace,
-        scheduled=bool(owners.scheduled or origin.scheduler),
-        neglected=state.fleet.installed.neglects(view.selected, view.spec) if state.fleet.installed.autoscalers else "",
-        queue=origin.queue or str(view.labels.get(QUEUE) or ""),
-        recorded=written.record.containers,
-        misspelt=misspelt_keys,
-        read_on_pods=read_on_pods,
-        cpus=bool(cpus),
-    )
-    if cpus:
-        of_cpus = ask_for_cpus(view, cpus, state, namespace=namespace, written=written, others=tuple(found))
-        for slot, answer in of_cpus:
-            case = Case(dialect=CPU_DIALECT, slot_keys=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
-            if isinstance(answer, Left):
-                found.append(replace(case, left=answer))
-            else:
-                found.append(replace(case, demands=answer.demands, notes=answer.notes, open=True))
-        found = leave_cpus(found, without_cpus) if without_cpus else found
-    verdict = judge(found, context)
+        owners = _without_removed_group(owners, cases)
+    if pod.cpus:
+        cases += make_cpu_cases(pod, state, cases, namespace=namespace, written=written, without_cpus=without_cpus)
+    context = make_context(pod, state, owners, written, origin=origin, namespace=namespace)
+    verdict = judge(cases, context)
     if context.neglected and verdict.translated:
         report.warnings.append(context.neglected)
-    key = state.keys[0] if seal and state.keys else None
-    before = len(report.decisions)
+    earlier_decisions = len(report.decisions)
     report.add(verdict, owners)
     if report.refusals:
-        return _unchanged(report, cleaning, earlier)
+        return UNCHANGED
     change = rewrite(
-        view,
+        pod,
         verdict,
         report,
         returned_keys=returned_keys,
         returned_annotations=returned_annotations,
-        replaced_annotations=asked_by_annotation(verdict.translated) if owners.placing_systems else (),
         written=written,
-        foreign=foreign,
         namespace=namespace,
         path=path,
         key=key,
         existing_templates=state.templates if state.confirmed else (),
     )
     if change.too_large:
-        del report.decisions[before:]
+        del report.decisions[earlier_decisions:]
         left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in verdict.cases]
         report.add(CheckedPod(cases=tuple(left)), owners)
-        return _unchanged(report, cleaning, earlier)
-    if not change.operations:
-        return _unchanged(report, cleaning, earlier)
-    return Translation(
-        decisions=tuple(report.decisions),
-        operations=change.operations,
-        cleaning=cleaning,
-        templates=change.templates,
-        given=(*earlier, *change.given),
-        warnings=tuple(report.warnings),
-        cpus=bool(cpus) and any(case.keeps for case in verdict.translated),
-    )
+    return change
 
 
-def _unchanged(report: Report, cleaning: tuple[dict[str, Json], ...], given: tuple[Given, ...]) -> Translation:
-    """Nothing becomes of the pod's keys; annotations that are not ours go all the same."""
-    return Translation(
-        decisions=tuple(report.decisions),
-        operations=() if report.refusals else cleaning,
-        cleaning=cleaning,
-        given=given,
-        refusals=tuple(report.refusals),
-        warnings=tuple(report.warnings),
-    )
+def _report_misread(pod: PodView, report: Report) -> None:
+    """Report a label or annotation of ours whose value has no meaning. A pod with the label `"true"` is not translated at all."""
+    if pod.labels.get(names.SKIP_LABEL, "false") != "false":
+        report.add_misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
+    if pod.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
+        report.add_misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
 
 
 def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ...]:
@@ -320,6 +306,13 @@ def _returned_annotations(pod: PodView, record: Original, report: Report) -> tup
     for key in returned:
         report.add_returned_key("", key, pod.annotations[key], removed[key])
     return tuple(returned)
+
+
+def _without_removed_group(owners: Owners, cases: Sequence[Case]) -> Owners:
+    """Forget the queue or group that needs the pod's scheduler, if its annotation is removed: the pod is no longer in it."""
+    placing = [dialect for dialect, _ in owners.placing_systems]
+    removed = [row for case in cases if case.open and case.dialect in placing for row in case.dialect.keys]
+    return replace(owners, scheduled=None) if owners.scheduled and owners.scheduled.row in removed else owners
 
 
 CLAIMS = "resourceClaims"
