@@ -1,7 +1,7 @@
-"""One case: the keys of one dialect on one container, or on the whole pod, and the answer to them.
+"""A case: the keys of one dialect on one container, or on the whole pod, and what becomes of them.
 
-A case is made from the keys on the pod, answered by the dialect's rule, and then served with claims; at every step it
-may be refused or left. Cases are the translator's working values: nothing of them leaves `webhook.translate.translate`.
+`make_cases` lets the dialect's rule answer the keys with demands; `webhook.translate.checks` finds the claims that serve them. At
+each step a case may be refused, or left as it is. Cases are not used outside of this package.
 """
 
 from __future__ import annotations
@@ -54,43 +54,43 @@ _SlotKeys = tuple[Slot, tuple[LegacyKey, ...]]  # the keys of one container
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One dialect's keys on some containers, and the answer to them."""
+    """One dialect's keys on some containers, and what becomes of them."""
 
     dialect: Dialect
-    # Each key with the one row that it is read by.
+    # Each key has one known row here.
     slot_keys: tuple[_SlotKeys, ...]
-    container: str = ""  # the one it is about, "" if it is about the pod
+    container: str = ""  # "" if the case is about the pod
     keys: tuple[str, ...] = ()
     demands: tuple[KeyedDemand, ...] = ()
-    # What serves the demands, one for each, once that was found.
+    # What serves each demand, in the same order; empty until `make_claims`.
     made: tuple[Made, ...] = ()
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     left: Left | None = None
-    # Whether its author gets no warning that it was left; core serving it is expected.
+    # Whether no warning says that the keys stay, as where Kubernetes serves them.
     quiet: bool = False
-    # Whether it is still on its way to be translated. It may be so without demands: they can be part of another case (`joint`).
+    # Whether the keys are still to be translated. A case without demands is open if another case has them (`joint`).
     open: bool = False
-    # A demand of this case goes with another case (`joint`), so the two stay or go together.
+    # Whether a demand of the case belongs to another one (`joint`): both are translated, or neither.
     joined: bool = False
-    # Its keys stay on the containers beside the claims.
+    # Whether the keys stay on the containers beside the claims.
     keeps: bool = False
-    # A name that no system claims, and what a unit of it was taken for.
+    # A key that no system has for itself, and what a unit of it means.
     bare: str = ""
     unit: Meaning = WHOLE
 
     @property
     def independent(self) -> bool:
-        """Whether other cases of its containers move without it, and it without them."""
+        """Whether it is translated without regard to other cases of its containers."""
         return self.dialect.independent and not self.joined
 
     def role(self, key: str) -> Role:
-        """The role of a key in this dialect."""
+        """Return the role of a key in this dialect."""
         rows = [entry.known[0].row for _, entries in self.slot_keys for entry in entries if entry.key == key]
         return rows[0].role if rows else Role.NONE
 
     def asking_keys(self) -> list[str]:
-        """List the keys that ask for something: a count of none does not."""
+        """List the keys that request something; a count of 0 does not."""
         found: dict[str, None] = {}
         for _, entries in self.slot_keys:
             for entry in entries:
@@ -100,16 +100,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return list(found)
 
     def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
-        """Give it up; the containers stay as they are."""
+        """Close the case: its keys stay on the containers."""
         return replace(self, left=Left(key, reason, code, served), quiet=quiet, open=False)
 
     def refuse(self, key: str, reason: str, remedy: str = "", code: Code = Code.RULE) -> Case:
-        """Turn the pod back for it."""
+        """Close the case, and refuse the pod."""
         refusal = Refusal(key, reason, remedy, code)
         return replace(self, refusals=(*self.refusals, refusal), open=False)
 
     def note(self, *notes: Note) -> Case:
-        """Add notes on what becomes of its keys."""
+        """Add notes about its keys."""
         return replace(self, notes=(*self.notes, *notes))
 
 
@@ -144,7 +144,7 @@ def make_cases(
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:
-    """Have the dialect's reader answer to what asks outside of containers; what its table leaves, its system keeps serving."""
+    """Let the dialect answer annotations or labels that request devices; if its table leaves them, its system serves them."""
     case = Case(dialect=dialect, slot_keys=(), keys=(hint.key,))
     read, pod = configuration.vocabularies[dialect.name].read_pod, owners.pod
     if hint.row.action is Action.LEFT or read is None or pod is None:
@@ -182,7 +182,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     )
     if not isinstance(answer, Answer):
         return _stop(case, answer)
-    # Annotations that a claim takes the place of go, so that their system cannot serve them as well.
+    # Annotations that a claim replaces are removed, so that their system does not serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
     taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
     replaced_keys = [
@@ -203,7 +203,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
 def _answer(
     dialect: Dialect, slot_keys: tuple[_SlotKeys, ...], owners: Owners, configuration: Configuration, fleet: Inventory
 ) -> Case:
-    """Stop where something on the pod keeps us away; else read the numbers and ask the dialect's reader."""
+    """Let the dialect answer keys on containers, unless another system serves them or an amount is invalid."""
     first, first_keys = slot_keys[0]
     container = first.name if dialect.scope is Scope.CONTAINER else ""
     keys = tuple(dict.fromkeys([legacy_key.key for _, legacy_keys in slot_keys for legacy_key in legacy_keys]))
@@ -233,7 +233,7 @@ def _answer(
     unit = WHOLE
     if bare:
         unit = unit_meaning(bare, dialect, configuration, fleet, owners)
-        # A malformed number is refused whatever a unit is, as the API server would.
+        # An invalid amount is refused whatever a unit means, as the API server does.
         if unit.left and INVALID.isdisjoint([one.code for one in refusals]):
             quiet = configuration.file.meanings.get(bare) == "leave"
             return case(left=unit.left, quiet=quiet, bare=bare, unit=unit)
@@ -271,7 +271,7 @@ def _stop(case: Case, why: Stop) -> Case:
 
 
 def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
-    """Leave or refuse what its own system has dealt with already, or would not have taken."""
+    """Find why the dialect's own system serves the keys itself, or would refuse them."""
     hints = owners.hints.get(dialect.name, {})
     for system, hint in owners.placing_systems:
         if not dialect.independent:
@@ -288,14 +288,14 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
 
 
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
-    """Read a container's variables as hints; of two with one name the last counts, as for the kubelet."""
+    """Read a container's environment variables as hints. Of two with one name the last counts, as for the kubelet."""
     found: dict[Role, Hint] = {}
     for one in items(slot.raw, "env"):
         name = str(one.get("name"))
         row = rows.get(name)
         if row is None:
             continue
-        # A number that is not written out, or is implausibly long, is not read.
+        # A value from elsewhere (`valueFrom`, `$(NAME)`) is unknown here; a very long one is not read.
         value = one.get("value", "")
         text = UNREADABLE
         if isinstance(value, str) and len(value) <= BYTES and "$(" not in value and not one.get("valueFrom"):
@@ -307,7 +307,7 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
 
 
 def _out_of_range(legacy_key: LegacyKey, row: Row, value: int) -> Refusal:
-    """Refuse a number outside of the bounds of its row, which are the legacy system's."""
+    """Refuse a number outside of the bounds of its row: its system refuses it, too."""
     remedy = f"write a whole number of {row.unit}, {row.bounds}"
     converted = value // row.unit.size
     if converted != value and row.takes(converted):

@@ -1,9 +1,8 @@
-"""CPUs of Guaranteed pods: what the kubelet's static CPU manager gives one container alone, asked for by claim as well.
+"""CPUs of Guaranteed pods: claims for those that the kubelet's static CPU manager would give one container alone.
 
-Only where the administrator says so (`cpuClaims`). No key is taken off: the request stays, and is what the scheduler, quotas and the
-kubelet count; the claim says which CPUs. A pod that gets none stays as it was, for the kubelet serves the request in any case: nothing is
-refused here. A claim of the CPU driver serves one container, so ordinary init containers have none; their CPUs would stay reserved
-for as long as the pod lives.
+Only where the administrator wants that (`cpuClaims`). The request stays: scheduler, quotas and kubelet count it, and the claim says
+which CPUs. Nothing is refused, since the kubelet serves the request without a claim as well. A claim of the CPU driver is for one
+container as long as the pod lives, so init containers that end get none.
 
 Mirrors kubernetes:pkg/apis/core/v1/helper/qos and pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs), on a pod with the API
 server's defaults or without them.
@@ -41,11 +40,11 @@ _UNKNOWN = "the pod has its own claim, {}, which may or may not be for CPUs"
 _OWN = "the pod requests CPUs through its own claim, {}"
 
 
-# What the kubelet would give
+# The kubelet's static CPU manager
 
 
 def whole_cpus(pod: PodView) -> dict[int, int]:
-    """Say how many CPUs the static CPU manager would give a container alone, by the container's order; nothing of other pods."""
+    """Count the CPUs that the static CPU manager gives each container alone, by its order; {} unless the pod is Guaranteed."""
     whole = mapping(pod.spec.get("resources"))
     limits, requested = mapping(whole.get("limits")), mapping(whole.get("requests"))
     by_pod = any(name in (CPU, MEMORY) or name.startswith("hugepages-") for name in (*limits, *requested))
@@ -61,7 +60,7 @@ def whole_cpus(pod: PodView) -> dict[int, int]:
         return {}
     numbers: dict[int, int] = {}
     for slot in pod.slots:
-        # With resources of the pod, containers may ask for less than would make them Guaranteed.
+        # With pod-level resources, single containers need not be Guaranteed.
         if not by_pod or _is_guaranteed(slot.requests, slot.limits):
             milli = -(-(_nano(slot.limits.get(CPU)) or 0) // _MILLI)
             if milli and not milli % 1000:
@@ -70,7 +69,7 @@ def whole_cpus(pod: PodView) -> dict[int, int]:
 
 
 def _is_guaranteed(requested: Mapping[str, Json], limits: Mapping[str, Json]) -> bool:
-    """Say whether CPUs and memory are both limited to what is requested; a request that is missing is equal to the limit."""
+    """Say whether the limits of CPUs and memory equal the requests. A missing request equals the limit."""
     for name in (CPU, MEMORY):
         limit = _nano(limits.get(name))
         if limit is None or limit <= 0 or _nano(requested.get(name, limits.get(name))) != limit:
@@ -79,7 +78,7 @@ def _is_guaranteed(requested: Mapping[str, Json], limits: Mapping[str, Json]) ->
 
 
 def _nano(value: Json) -> int | None:
-    """Read an amount in billionths; None of what is not one."""
+    """Read an amount in billionths; None if it is not a quantity."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 16:
         return int(value) * NANO
     try:
@@ -145,9 +144,9 @@ def make_cpu_cases(
 
 
 def _claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
-    """Say which claim that the pod brings is for CPUs, or may be; "" if none is."""
+    """Find a claim in the author's pod that is for CPUs, or may be; "" if there is none."""
     unknown = ""
-    # What an earlier round put on the pod, where no seal is there to read which template it names.
+    # Entries that an earlier round wrote: in files no seal says which templates are ours.
     ours = {entry for slot in pod.slots if slot.name in written.record.containers for entry in slot.claims}
     for entry in items(pod.spec, "resourceClaims"):
         name, template = str(entry.get("name")), str(entry.get("resourceClaimTemplateName") or "")
@@ -176,16 +175,16 @@ def _is_for_cpus(spec: ResourceClaimSpec, state: State) -> bool:
     return False
 
 
-# Whether claims would serve
+# Checks
 
 
 def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
-    """Leave CPUs to the kubelet, and everything else as it is."""
+    """Leave CPUs to the kubelet; other cases are not changed."""
     return [case.leave(CPU, reason) if case.keeps and case.open else case for case in cases]
 
 
 def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
-    """Leave CPUs to the kubelet unless most of the nodes that the pod can run on give CPUs by claim, and count them once."""
+    """Leave CPUs to the kubelet unless most nodes that the pod can run on serve claims for CPUs, and count no CPU twice."""
     kept = [case for case in cases if case.keeps and case.open]
     if not kept or not context.fleet.nodes:
         return cases

@@ -1,12 +1,15 @@
-"""What we write on a pod, so that it can be read, replayed, taken back, and never done twice.
+"""The annotations of a translated pod: written, read, and verified, so that no key is translated twice.
 
-`original` holds the requests as they were, by container, which of them were annotations, and the scheduler's name; `decision` what was done and by which
-version; `devices` counts and models for tools that looked at the old keys; `templates` the sealed specs
-(`webhook.claims.template`). The seal covers the text of `original`, which in turn carries a digest of `decision` and `devices`.
+| annotation | holds |
+|---|---|
+| `original` | the removed keys by container, which of them were annotations, and the scheduler's name |
+| `decision` | what became of each key, and the version that decided it |
+| `devices` | counts and models, for tools that read the old keys |
+| `templates` | the sealed specs of the claims (`webhook.claims.template`) |
 
-A pod author may write these too. A record that does not verify is not ours: nothing in it counts, and it is taken off. What verifies
-still counts only for containers that have a claim of ours to show for it, because the annotations of one pod can be copied to
-another one of the same workload. Offline there is no key: then the claim alone must do, and there is no tenant to protect.
+The seal covers the text of `original`, which holds a digest of `decision` and `devices`. Pod authors can write all four: a record
+that does not verify is removed and never read. One that does counts only for containers with a claim of ours, because annotations
+can be copied between pods of one workload. Files have no seal; there the claim alone decides.
 """
 
 from __future__ import annotations
@@ -28,30 +31,30 @@ if TYPE_CHECKING:
 
     from webhook.translate.pod_view import PodView
 
-# Bytes that all annotations of an object may have together.
+# The API server's limit for all annotations of an object, in bytes.
 LARGEST = 256 * 1024
 _DIGITS = 16  # of a digest, in hex
 
 
 class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the pod asked for before we came: each container's removed keys, and the scheduler if we changed it."""
+    """The pod before its translation: each container's removed keys, and its scheduler if that was changed."""
 
     containers: dict[str, dict[str, Json]] = {}
-    # Of the keys those that stood among the pod's annotations.
+    # Those of the keys that were annotations of the pod.
     annotations: tuple[str, ...] = ()
     scheduler_name: str | None = None
-    # What we set instead, so that a replay needs no configuration.
+    # The new scheduler, so that a replay needs no configuration.
     scheduled_by: str | None = None
-    # Of the two annotations beside it.
+    # Of the annotations `decision` and `devices`.
     digest: str = ""
 
     @property
     def removed_annotations(self) -> dict[str, Json]:
-        """Give the annotations that were taken off, with their texts."""
+        """The annotations that were removed, with their texts."""
         return {key: keys[key] for keys in self.containers.values() for key in self.annotations if key in keys}
 
     def join(self, later: Original) -> Original:
-        """Add what a later round recorded; the first record stands."""
+        """Add the record of a later round; of a key in both, the first amount stays."""
         containers = {**later.containers, **self.containers}
         for name in self.containers.keys() & later.containers.keys():
             containers[name] = {**later.containers[name], **self.containers[name]}
@@ -64,13 +67,13 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class WrittenRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What an earlier round of ours wrote on a pod."""
+    """The annotations of one round on a pod, decoded."""
 
     record: Original = Original()
     decisions: tuple[Json, ...] = ()
     devices: dict[str, Json] = {}
     templates: dict[str, Json] = {}
-    # How the bridge is to place the pod, "" where the pod has none or names its own; never read back.
+    # The bridge's strategy for the pod, "" if the pod names its own or needs none. It is never read back.
     strategy: str = ""
 
 
@@ -78,7 +81,7 @@ NOTHING_WRITTEN = WrittenRecord()
 
 
 def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> WrittenRecord:
-    """Read what we wrote on a pod; what another writer wrote in our name counts as nothing."""
+    """Read our annotations on a pod; NOTHING_WRITTEN if another writer wrote them."""
     text = pod.annotations.get(names.ORIGINAL)
     sealed = pod.annotations.get(names.TEMPLATES)
     decision, devices = pod.annotations.get(names.DECISION), pod.annotations.get(names.DEVICES)
@@ -104,7 +107,7 @@ def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline:
 
 
 def is_genuine(annotations: Mapping[str, Json], pod: template.SealedPod, keys: Sequence[bytes]) -> bool:
-    """Say whether annotations were written by us for this pod. A caller that has read the whole pod also wants to be shown a claim."""
+    """Say whether annotations were written by us for this pod. `read_record`, which has the whole pod, also requires a claim of ours."""
     sealed = str(annotations.get(names.TEMPLATES))
     text = annotations.get(names.ORIGINAL)
     try:
@@ -120,9 +123,9 @@ def is_genuine(annotations: Mapping[str, Json], pod: template.SealedPod, keys: S
 def annotate(
     pod: PodView, before: WrittenRecord, now: WrittenRecord, *, namespace: str, key: bytes | None
 ) -> dict[str, Json] | None:
-    """Write our annotations: what an earlier round wrote, and what this one adds; the first record of a key stands.
+    """Write our annotations: those of an earlier round (`before`) and what this one adds (`now`).
 
-    None if the pod's annotations would be more than the API server takes.
+    None if the pod's annotations would be larger than the API server accepts.
     """
     record = now.record if before is NOTHING_WRITTEN else before.record.join(now.record)
     decisions = (*before.decisions, *now.decisions)
@@ -141,7 +144,7 @@ def annotate(
         sealed_pod = template.identify_raw(pod.raw, namespace, original)
         templates = {**before.templates, **now.templates}
         annotations[names.TEMPLATES] = template.seal(templates, key, sealed_pod)
-    # As the API server counts them (apimachinery: ValidateAnnotationsSize); a letter is four bytes at most.
+    # The API server counts bytes (apimachinery: ValidateAnnotationsSize). A character has at most four.
     together = {**pod.annotations, **annotations}
     letters = 0
     for name, value in together.items():
@@ -155,27 +158,27 @@ def annotate(
 
 
 def foreign_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
-    """Name the annotations that look like ours and are not."""
+    """List the annotations with our names that another writer wrote."""
     if written is not NOTHING_WRITTEN:
         return ()
     return tuple([name for name in names.ANNOTATIONS if name in pod.annotations])
 
 
 def is_offline_record(pod: PodView) -> bool:
-    """Say whether a record is of a file that was translated, which has no seal: its removal needs no warning."""
+    """Say whether the record is one of a translated file, which has no seal: it is removed without a warning."""
     record = _original(pod.annotations.get(names.ORIGINAL))
     unsealed = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
     return unsealed and record is not None and _has_claims_for(record, pod)
 
 
 def removed_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
-    """Name the annotations that an earlier round took off. A file's record is enough: at most it keeps a label from asking."""
+    """List the annotations that an earlier round removed. An unsealed record of a file is enough: at worst a label requests nothing."""
     record = _original(pod.annotations.get(names.ORIGINAL)) if is_offline_record(pod) else written.record
     return record.annotations if record else ()
 
 
 def digest(decision: Json, devices: Json) -> str:
-    """Sum up the two annotations that stand beside a record."""
+    """Hash the two annotations that the seal does not cover itself."""
     both = f"{decision}\0{devices}".encode(errors="surrogatepass")
     return hashlib.sha256(both).hexdigest()[:_DIGITS]
 

@@ -1,6 +1,6 @@
-"""What became of each key, as people read it: decisions, warnings and refusals.
+"""What became of each key, for people: decisions, warnings and refusals.
 
-Whole sentences: the caller cuts them to what its medium holds (`webhook.admission.admission_review`).
+Sentences are whole; `webhook.admission.admission_review` shortens them for the API server.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     # Of a refusal.
     code: str = ""
     remedy: str = ""
-    # On what it rests that a unit of this key was taken for what it was taken for.
+    # What shows that a unit of the key means this.
     basis: str = ""
-    # Whether that is only what it most often means: nothing was there to look at.
+    # Whether that is only its usual meaning: no inventory shows it.
     assumed: bool = False
-    # What becomes of a key that is left to the webhook, on the pod: translated, approximated or ignored.
+    # What the webhook does with the key on the pods, where the template stays: translated, approximated or ignored.
     pods: str = ""
-    # Why its object stays, of such a key.
+    # Why the template stays, where it does.
     stays: str = ""
-    # Whether the key is left because core serves it, by the name of a class or by a class that the key names.
+    # Whether the key stays because Kubernetes serves it with devices of a DeviceClass.
     served: bool = False
 
 
 class Report:
-    """Collects decisions, warnings and refusals about one pod, in the order in which it is found."""
+    """Collects decisions, warnings and refusals about one pod, in order."""
 
     __slots__ = ("_approximations", "_object", "decisions", "refusals", "warnings")
 
@@ -65,7 +65,7 @@ class Report:
         self.refusals: list[Denial] = []
 
     def add(self, verdict: CheckedPod, owners: Owners) -> None:
-        """Report every case, and the known keys that play no part."""
+        """Report every case, and the known keys that are ignored."""
         dialects = set()
         for case in verdict.cases:
             dialects.add(case.dialect.name)
@@ -92,7 +92,7 @@ class Report:
 
     def _add_translated(self, case: Case) -> None:
         dialect = case.dialect.name
-        silent = dict.fromkeys(case.keys)  # keys of which nothing was noted
+        silent = dict.fromkeys(case.keys)  # keys without a note
         for note in case.notes:
             key, action = note.key, note.action
             silent.pop(key, None)
@@ -133,11 +133,11 @@ class Report:
                 self._object, case.container, case.dialect.name, key, Action.LEFT, text, code=code, served=served
             )
             self.decisions.append(decision)
-        if not case.quiet and not case.keeps:  # the author need not hear that the kubelet serves it as before
+        if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
     def leave_pod(self, left: Left, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
-        """Report that a pod was not looked at, and that all that its containers ask for stays with one key."""
+        """Report that a pod stays as it is for one key, and its other keys with that."""
         self._decide("", "", left.key, Action.LEFT, left.reason)
         for slot, legacy_keys in slots:
             for legacy_key in legacy_keys:
@@ -162,12 +162,12 @@ class Report:
         self.refusals.append(Denial(refusal.code, message, refusal.remedy))
 
     def add_misread(self, key: str, detail: str) -> None:
-        """Report a key of ours whose value is not understood."""
+        """Report a label or annotation of ours with an invalid value."""
         self._not_understood("", key, detail, "D211")
         self._warn(f"{key}: {detail}")
 
     def add_returned_key(self, container: str, key: str, now: Json, before: Json) -> None:
-        """Report a key that another webhook put back: the same number is removed again, another one is a second request."""
+        """Report a key that another webhook put back: the same amount is removed again, another one is refused."""
         if equal(now, before):
             self._decide(container, "", key, Action.TRANSLATED, "was put back by another webhook and is removed again")
             return

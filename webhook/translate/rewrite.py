@@ -1,4 +1,4 @@
-"""The patch for one pod: keys out, claims in, the record written. Also the replay of a record on an update."""
+"""The JSON Patch for one pod: removes keys, adds claims, writes the record. On an update it applies the record again."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _Entry = dict[str, str]  # of the pod's resourceClaims
 _References = dict[str, list["Json"]]  # by container
 _Labels = dict[str, "Json"]
 _LABEL = 63
-_SHOWN = 3  # keys and containers that are named where a message says which container asks
-# Has the pod looked at once more when all other webhooks have changed it, and noticed by the templates controller.
+_SHOWN = 3  # keys and containers that a message names
+# The first label brings the pod to the webhook again, after all others; the second one to the template controller.
 _TRANSLATED: _Labels = {names.TRANSLATED_LABEL: "true"}
 _AWAITING: _Labels = {**_TRANSLATED, names.WAITS_LABEL: "true"}
 _MARKS: dict[str, Operation] = {
@@ -43,32 +43,32 @@ _MARKS: dict[str, Operation] = {
 
 
 class Given(msgspec.Struct, frozen=True):
-    """One claim that a pod asks for: the name of its entry, and where it is ours the spec of its template, and its containers.
+    """One claim of a pod: the name of its entry in `resourceClaims`, the containers that use it, and for a claim of ours its spec.
 
-    Of a claim that the pod came with its entry says which template it is made from, or which claim it is.
+    For a claim that the author wrote, `template` or `claim` name the object of its entry.
     """
 
     name: str
     spec: Json = None
     users: tuple[str, ...] = ()
-    # What its first user asked for: key and amount.
+    # Keys and amounts that the first of these containers requested.
     words: Mapping[str, Json] = {}
     template: str = ""
     claim: str = ""
-    # Where the scheduler makes the claim: what the pod asks for by names, in nano-units. A device plugin may serve it.
+    # A claim that the scheduler makes for extended resources: their names and amounts, in billionths. A device plugin may serve them.
     by_name: Mapping[str, int] = {}
-    # ... by request the containers that ask for it, each with each name that it asks by, and which scheduler makes the claim.
+    # For such a claim: the container of each request, the names that each container requests, the scheduler, and the pod.
     requesters: Mapping[str, str] = {}
     asks: tuple[tuple[str, str], ...] = ()
     scheduler: str = ""
-    pod: Pod | None = None  # ... and whose it is
+    pod: Pod | None = None
 
     @property
     def requester(self) -> str:
-        """Name the container that asks for this, with its keys: the pod's author does not know the claim."""
+        """Name the containers and their keys: the pod's author does not know the claim."""
         if not self.users:
             return "the pod"
-        # In one order: files keep the one that was written, and the API server sorts.
+        # Sorted, as the API server stores them; files have any order.
         listed_amounts = [f"{key}: {self.words[key]}" for key in sorted(self.words)]
         listed = f" ({', '.join(listed_amounts[:_SHOWN])})" if listed_amounts else ""
         return f"container {' and '.join(self.users[:_SHOWN])}{listed}"
@@ -183,12 +183,12 @@ def _label(pod: PodView, labels: _Labels) -> list[Operation]:
 
 
 def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
-    """Take off annotations that look like ours and are not."""
+    """Remove annotations with our names that another writer wrote."""
     return tuple(patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
 
 
 def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
-    """Take away again what a record says was taken, where it stands there with the recorded number."""
+    """Remove again what a record says was removed, where it is back with the recorded amount."""
     operations: list[Operation] = []
     for slot in pod.slots:
         removed = record.containers.get(slot.name, {})
@@ -207,7 +207,7 @@ def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
 def _entries(
     grants: Sequence[Grant], pod: PodView, removed: Mapping[str, Mapping[str, Json]]
 ) -> tuple[list[_Entry], _References, list[Given]]:
-    """Name the claims on the pod: its entries, each container's references, and what is asked for by each entry."""
+    """Name the claims on the pod: its entries, each container's references, and the claim of each entry."""
     taken = set(pod.claims)
     entries: list[_Entry] = []
     references: _References = {}
@@ -225,7 +225,7 @@ def _entries(
 
 
 def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
-    """Give the amounts of the first of these containers that has any."""
+    """Return the amounts of the first of these containers that has any."""
     for user in users:
         if user in amounts:
             return amounts[user]
@@ -233,7 +233,7 @@ def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json
 
 
 def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
-    """Find the claims that an earlier round of ours has put on a pod."""
+    """Find the claims that an earlier round put on a pod."""
     given: list[Given] = []
     for entry in items(pod.spec, "resourceClaims"):
         name = str(entry.get("name"))
@@ -247,7 +247,7 @@ def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """Find a name that is still free, and short enough for a label. One try more than names are taken is enough."""
+    """Find a name that is not taken and fits a label: of more candidates than there are taken names, one is free."""
     name = wanted if len(wanted) <= _LABEL else wanted[: _LABEL - 4].rstrip("-")
     if name not in taken:
         return name

@@ -1,12 +1,12 @@
-"""The translator: a raw pod and what is declared and known, to what shall be changed on it. No clock, no client.
+"""Translates a pod, or the pod templates of an object: claims replace the keys of device plugins. No clock, no client.
 
      keys on containers ─▶ their dialect ─▶ the dialect's rule ─▶ demands ─▶ claims ─▶ containers ─▶ JSON Patch
       (pod_view)            (owner)           (case, dialects)      (demand)    (maker)   (sharing)        (rewrite)
 
-A container is translated with all its keys or not at all. What stands in the way of one (no class, a scheduler that
-would misread the claim, a quota that would lose its hold, an approximation the administrator does not want) leaves it as
-it was, with the reason; what the legacy system or the API server would have refused is refused here, and then nothing on
-the pod is changed. What was removed is recorded on the pod, so that doing it again changes nothing.
+A container is translated with all its keys or not at all. It stays as it is, with a reason, where a claim would not serve it: no
+DeviceClass, a scheduler that misreads claims, a ResourceQuota that would no longer count it, an approximation that the administrator
+rules out. What the device plugin or the API server would refuse is refused, and then nothing on the pod changes. Annotations record
+what was removed, so a second translation changes nothing.
 """
 
 from __future__ import annotations
@@ -62,34 +62,34 @@ if TYPE_CHECKING:
 
     _LegacyKeys = tuple[LegacyKey, ...]
 
-# Steps that a container, or a key on one, may cost.
+# Steps of the budget for each container and each key.
 _PRICE = 100
 TOO_LARGE = f"with its record, the pod's annotations would be larger than {LARGEST // 1024} KiB"
 
 
 class Translation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that translating one pod comes to."""
+    """The result of translating one pod, or the templates of one object."""
 
     decisions: tuple[Decision, ...] = ()
     operations: tuple[dict[str, Json], ...] = ()
-    # Taking off annotations that only look like ours: all of the operations, where nothing is translated or refused.
+    # Operations that remove annotations with our names by another writer. They are all of `operations` if no key is translated.
     cleaning: tuple[dict[str, Json], ...] = ()
-    # Name of a ResourceClaimTemplate: its spec.
+    # Specs of ResourceClaimTemplates, by name.
     templates: Mapping[str, Json] = {}
-    # The pod's claims of ours.
+    # Claims that we put on the pod, now or in an earlier round.
     given: tuple[Given, ...] = ()
     refusals: tuple[Denial, ...] = ()
     warnings: tuple[str, ...] = ()
-    # Of the warnings those that would be refusals, were it certain that no node can serve it.
+    # Warnings that become refusals once it is certain that no node can serve the pod.
     doubts: tuple[Decision, ...] = ()
-    # Whether containers were given claims for CPUs, which the kubelet would serve without.
+    # Whether containers get claims for CPUs: the kubelet serves these requests without claims, too.
     cpus: bool = False
-    # Why the template stays although its pods get claims: they get them at the webhook.
+    # Why the template stays as it is, although the webhook translates its pods.
     stays: str = ""
 
     @property
     def changed(self) -> bool:
-        """Whether anything becomes of the pod's own keys."""
+        """Whether keys of the pod are changed, not only annotations removed."""
         return bool(self.operations) and self.operations != self.cleaning
 
 
@@ -228,7 +228,7 @@ def _translate_keys(
 
 
 def _report_misread(pod: PodView, report: Report) -> None:
-    """Report a label or annotation of ours whose value has no meaning. A pod with the label `"true"` is not translated at all."""
+    """Report a label or annotation of ours with an invalid value."""
     if pod.labels.get(names.SKIP_LABEL, "false") != "false":
         report.add_misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
     if pod.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
@@ -236,7 +236,7 @@ def _report_misread(pod: PodView, report: Report) -> None:
 
 
 def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ...]:
-    """Find the claims that a pod was given by us before, if its record is ours."""
+    """Find the claims that an earlier round put on a pod; none if another writer wrote its record."""
     view = view_pod(pod, state.configuration)
     if not view.marked:
         return ()
@@ -244,7 +244,7 @@ def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ..
 
 
 def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], ...]:
-    """Take off what only looks like ours, without a look at anything else."""
+    """Remove annotations with our names by another writer, and change nothing else."""
     view = view_pod(pod, state.configuration)
     if view.passed_by or not view.marked:
         return ()
@@ -254,11 +254,10 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
 
 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation:
-    """On an update of a pod that was translated, take away again what the record says was taken, and nothing else.
+    """Remove again, in an update of a translated pod, what its record says was removed.
 
-    A second apply of the same manifest asks for the old keys and the old scheduler again; the API server would refuse
-    that as a change of what can't be changed. A number that differs from the record is not touched: that is a change. Nor is
-    anything on a pod whose record is not ours: to follow that would make the API server refuse the update.
+    A second apply of a manifest brings the old keys and the old scheduler back, and the API server refuses that: these fields are
+    immutable. An amount that differs from the record stays, since its author changed it. Nothing is removed by a record of another writer.
     """
     before = view_pod(old, state.configuration)
     if not before.marked:
@@ -274,7 +273,7 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
 def _split_keys(
     pod: PodView, record: Original, report: Report
 ) -> tuple[dict[int, tuple[Slot, _LegacyKeys]], dict[str, tuple[str, ...]]]:
-    """Separate new keys from those that another webhook put back: by container order, and by name."""
+    """Separate new keys, by container order, from those that another webhook put back, by container name."""
     new_keys: dict[int, tuple[Slot, _LegacyKeys]] = {}
     returned_keys: dict[str, tuple[str, ...]] = {}
     for slot in pod.slots:
@@ -300,7 +299,7 @@ def _split_keys(
 
 
 def _returned_annotations(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
-    """Name the annotations that were taken off and that another webhook put back."""
+    """List the annotations that were removed and that another webhook put back."""
     removed = record.removed_annotations
     returned = [key for key in record.annotations if key in pod.annotations and key in removed]
     for key in returned:
@@ -318,12 +317,11 @@ def _without_removed_group(owners: Owners, cases: Sequence[Case]) -> Owners:
 CLAIMS = "resourceClaims"
 _LOST = "keep the key: the webhook translates the pods; an administrator can install a CRD that keeps claims"
 
-# Whole objects, in files. In a cluster the webhook sees pods, and warns about workloads: to rewrite them there would fight with
-# their controllers.
+# Whole objects are translated in files only. In a cluster the webhook translates pods: controllers of workloads would undo the rest.
 
 
 def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
-    """Translate a pod, or every pod template of a workload; refused as a whole if one of them is."""
+    """Translate a pod, or every pod template of a workload; if one is refused, none is translated."""
     return merge(translate_each(obj, state, unknown=unknown).values())
 
 
@@ -353,12 +351,12 @@ def translate_each(
         if translation.changed and not stays and definitions:
             stays = _dropped(apply_json_patch(obj, translation.operations), path, version, definitions)
         if translation.changed and stays:
-            # What was decided about such a template is what becomes of its pods at the webhook.
+            # The decisions stay: the webhook makes the same ones for its pods.
             warning = f"the template stays: {stays}; its pods are translated at the webhook"
             translation = replace(
                 translation, operations=(), templates={}, warnings=(warning, *translation.warnings), stays=stays
             )
-        # Claims that the object has already.
+        # Claims that the author wrote into the template.
         spec = inside(pod, "spec")
         if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
             decision = Decision("", "", "", CLAIMS, Action.NOT_UNDERSTOOD, lost, code="D002", remedy=_LOST)
@@ -366,14 +364,14 @@ def translate_each(
             translation = replace(
                 translation, decisions=(*translation.decisions, decision), warnings=(*translation.warnings, warning)
             )
-        # The decisions speak of the object that the template stands in.
+        # Decisions name the object, not the template.
         decisions = tuple([replace(decision, object=name) for decision in translation.decisions])
         done[path] = replace(translation, decisions=decisions)
     return done
 
 
 def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterable[CustomKind]) -> str:
-    """Say by which definition the API server drops claims of the template at `path`; "" if it keeps them."""
+    """Say which CRD makes the API server drop claims of the template at `path`; "" if none does."""
     for kind in definitions:
         if lost := lost_claims(obj, kind.prune(obj), path):
             return f"its CRD {kind.name} has no {lost} in {version}, so the API server would drop the claims"
@@ -381,7 +379,7 @@ def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterabl
 
 
 def merge(several: Iterable[Translation]) -> Translation:
-    """Put the translations of an object's templates together."""
+    """Merge the translations of an object's templates."""
     done = tuple(several)
     if len(done) < 2:
         return done[0] if done else NOTHING
@@ -389,7 +387,7 @@ def merge(several: Iterable[Translation]) -> Translation:
     operations: list[dict[str, Json]] = []
     templates: dict[str, Json] = {}
     refusals: list[Denial] = []
-    warnings: dict[str, None] = {}  # a set that keeps their order
+    warnings: dict[str, None] = {}  # an ordered set
     doubts: list[Decision] = []
     for one in done:
         doubts += one.doubts
