@@ -111,4 +111,4 @@ def features_of(server: Server | None, configuration: Configuration | None = Non
     if not (declared.minor or declared.gates):
         return newest
     minor = declared.minor or newest.minor
-    return Features.seen(minor, {}, declared)
+    return Features.combine(minor, {}, declared)

@@ -184,7 +184,7 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
         server = stock.reading.server
         # Unknown gates count as on for judging claims, and have their default for what is written.
         off = dict.fromkeys(known_gates(server.minor).keys() - server.gates, False)
-        features = Features.seen(server.minor, off)
+        features = Features.combine(server.minor, off)
         state = State(configuration=source.current, fleet=fleet, features=features)
         translated: list[Object] = []
         notes: list[str] = []

@@ -217,7 +217,7 @@ async def look_at(
         in_namespace = await _read(cluster, namespace, report_progress, inside_one)
         objects += in_namespace.objects
         unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in in_namespace.unread]
-    features = Features.seen(server.minor, server.gates)
+    features = Features.combine(server.minor, server.gates)
     around, forbidden = await look_around(cluster, evidence)
     scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep)
     return replace(scene, gathered=replace(scene.gathered, evidence=around))

@@ -28,4 +28,4 @@ def read_cluster(
     gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
     assert gathered.server is not None
     declared = configuration.file.kubernetes.declared()
-    return gathered, Features.seen(gathered.server.minor, gathered.server.gates, declared)
+    return gathered, Features.combine(gathered.server.minor, gathered.server.gates, declared)

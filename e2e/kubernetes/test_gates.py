@@ -41,8 +41,8 @@ async def test_a_server_tells_by_its_metrics_and_by_dry_runs_which_gates_are_off
     assert tried == {gate: server.gates[gate] for gate in tried}
     assert tried.keys() == {probe.gate for probe in PROBES}
     assert created.items == ()
-    told = Features.seen(server.minor, server.gates)
-    shown = Features.seen(server.minor, tried)
+    told = Features.combine(server.minor, server.gates)
+    shown = Features.combine(server.minor, tried)
     assert {gate: told.on(gate) for gate in told.known()} == {gate: SERVER.on(gate) for gate in told.known()}
     assert told.likely == shown.likely == told.server == SERVER
     assert told.doubts() == ""

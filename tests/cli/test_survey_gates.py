@@ -119,13 +119,13 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
 @pytest.mark.parametrize(
     ("features", "said"),
     [
-        (Features.seen(35, {}), "off by default"),
-        (Features.seen(35, {gates.CAPACITY: False}), "off:"),
-        (Features.seen(36, {gates.CAPACITY: False}), "off:"),
-        (Features.seen(36, {}, Declared(36, {gates.CAPACITY: False})), "off:"),
-        (Features.seen(35, {}, Declared(35, {gates.CAPACITY: True})), ""),
-        (Features.seen(35, {gates.CAPACITY: True}), ""),
-        (Features.seen(36, {}), ""),
+        (Features.combine(35, {}), "off by default"),
+        (Features.combine(35, {gates.CAPACITY: False}), "off:"),
+        (Features.combine(36, {gates.CAPACITY: False}), "off:"),
+        (Features.combine(36, {}, Declared(36, {gates.CAPACITY: False})), "off:"),
+        (Features.combine(35, {}, Declared(35, {gates.CAPACITY: True})), ""),
+        (Features.combine(35, {gates.CAPACITY: True}), ""),
+        (Features.combine(36, {}), ""),
     ],
 )
 def test_a_gate_counts_as_reported_then_as_declared_then_as_by_default(features, said):
@@ -147,11 +147,11 @@ def test_a_gate_counts_as_reported_then_as_declared_then_as_by_default(features,
     ],
 )  # fmt: skip
 def test_the_remedy_names_the_version_and_the_components(gate, minor, remedy):
-    assert remedy_of(gate, Features.seen(minor, {})) == remedy
+    assert remedy_of(gate, Features.combine(minor, {})) == remedy
 
 
 def test_a_gate_that_needs_another_one_is_switched_on_with_it():
-    off = Features.seen(37, {gates.COUNTERS: False})
+    off = Features.combine(37, {gates.COUNTERS: False})
     assert "DRAPartitionableDevices=true,DRADeviceCompatibilityGroups=true" in remedy_of(gates.GROUPS, off)
 
 
@@ -195,7 +195,7 @@ SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumab
 
 
 def test_a_workload_waits_where_only_a_gate_keeps_its_key_from_a_claim():
-    off = Features.seen(36, {gates.CAPACITY: False})
+    off = Features.combine(36, {gates.CAPACITY: False})
     ((name, keys),) = fates(off, maker("Deployment", "hami", HAMI)).items()
     assert name == ("hami", "waits")
     assert keys == [(key, "waits", SHARES) for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")]

@@ -228,8 +228,8 @@ def shorten(warnings: Sequence[Warned]) -> tuple[str, ...]:
     distinct = list(dict.fromkeys(_one_line(text) for text in warnings))
     if len(distinct) <= MAX_WARNINGS:
         return tuple(distinct)
-    kept = distinct[: MAX_WARNINGS - 1]
-    return (*kept, f"drawbridge: {len(distinct) - len(kept)} more; see `drawbridge translate -f` for all of them")
+    shown = distinct[: MAX_WARNINGS - 1]
+    return (*shown, f"drawbridge: {len(distinct) - len(shown)} more; see `drawbridge translate -f` for all of them")
 
 
 def _one_line(warning: Warned) -> str:

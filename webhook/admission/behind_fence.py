@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.state import State
-    from webhook.translate import Given
+    from webhook.translate import PodClaim
 
 STRANDED = "D218"
 _NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delete its DeviceTaintRule"
 
 
 def add_stranded(
-    decisions: Sequence[Decision], given: Iterable[Given], state: State, name: str = ""
+    decisions: Sequence[Decision], given: Iterable[PodClaim], state: State, name: str = ""
 ) -> tuple[tuple[Decision, ...], tuple[str, ...]]:
     """Give the decisions about a pod with those of its names that a fence strands, and a warning for each of these.
 
@@ -60,7 +60,7 @@ def add_stranded(
     return tuple(extended), tuple(warnings)
 
 
-def _find_stranded(given: Iterable[Given], state: State) -> Iterator[tuple[str, str, str, str]]:
+def _find_stranded(given: Iterable[PodClaim], state: State) -> Iterator[tuple[str, str, str, str]]:
     """Find the containers and names that a fence strands, the scheduler that it keeps away, and the driver behind it."""
     bridge = state.configuration.file.bridge
     wanted = bridge.drivers if bridge is not None and bridge.fence else ()

@@ -52,7 +52,7 @@ from webhook.mixed_fleet import Preference
 from webhook.names import WAY_OUT
 from webhook.refusals import INVALID, Code, Denial, Warned
 from webhook.state import Mode, doubts, mode_of, workload
-from webhook.translate import Decision, Given, Translation, clean, is_passed_by, replay, translate
+from webhook.translate import Decision, PodClaim, Translation, clean, is_passed_by, replay, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -129,7 +129,7 @@ class Outcome(Wire, frozen=True, kw_only=True):
     # All of them; the response has room for a few.
     warnings: tuple[Warned, ...] = ()
     # All claims that the pod will have, its namespace and scheduler, and the operations that stay if it gets no claims.
-    given: tuple[Given, ...] = ()
+    given: tuple[PodClaim, ...] = ()
     namespace: str = ""
     scheduler: str = ""
     restoring: tuple[dict[str, Json], ...] = ()
@@ -171,7 +171,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     restoring: tuple[dict[str, Json], ...] = ()
     decisions: tuple[Decision, ...] = ()
     templates: tuple[str, ...] = ()
-    given: tuple[Given, ...] = ()
+    given: tuple[PodClaim, ...] = ()
     problems: tuple[Warned, ...] = ()
     preference: Preference | None = None
     by_plugin: PluginRequest | None = None
@@ -401,7 +401,7 @@ def answer(
         audit = {"outcome": outcome, "mode": str(mode)}
     record = _record(question, ruling, outcome, mode)
     # The claims that the pod will have.
-    given: tuple[Given, ...] = ()
+    given: tuple[PodClaim, ...] = ()
     by_plugin = unchanged = None
     created = question.path == "mutate" and request.operation == "CREATE"
     pod = question.object

@@ -14,7 +14,7 @@ from dra import server, wire
 from dra.objects import Pod, extended_claim, requests_of
 from dra.policy import tolerate_fence
 from dra.wire import WireError
-from webhook.translate import Given, find_names, is_passed_by
+from webhook.translate import PodClaim, find_names, is_passed_by
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -31,7 +31,7 @@ def extended_given(
     state: State,
     operations: Iterable[dict[str, Json]] = (),
     replaced_keys: Container[tuple[str, str]] = (),
-) -> tuple[Given, ...]:
+) -> tuple[PodClaim, ...]:
     """Say which claim the scheduler will make for a pod, after operations on its resources and its scheduler; nothing if it makes none.
 
     `replaced_keys` are the containers and names that the operations take away.
@@ -68,7 +68,7 @@ def extended_given(
         requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
         askers.setdefault(mapped.request_name, requester)
     return (
-        Given(
+        PodClaim(
             NAME, spec, tuple(users), amounts, by_name=by_name, requesters=askers, asks=asks, scheduler=name, pod=typed
         ),
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from allocator import Answer, FleetAnswer, Reason
     from dra.objects import DeviceRequest, ResourceClaim
     from dra.stock import Stock
-    from webhook.translate import Given
+    from webhook.translate import PodClaim
 
 # About 50 ms of search on one kind of node; the review's budget bounds all of them together.
 STEPS = 3_000
@@ -111,7 +111,7 @@ def judge(
     *,
     budget: Budget | None = None,
     steps: int = STEPS,
-    given: Mapping[str, Given] | None = None,
+    given: Mapping[str, PodClaim] | None = None,
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
     subject: str = "pod",
@@ -182,7 +182,7 @@ class _Diagnosis(NamedTuple):
     claims: Sequence[ResourceClaim]
     budget: Budget
     hint_budget: Budget  # for looking for what would fit
-    given: Mapping[str, Given]
+    given: Mapping[str, PodClaim]
     options: Options
     memo: FleetMemo
     prospects: Stock | None
@@ -518,7 +518,7 @@ def _describe_offer(hint: NearestFit, requester: str) -> str:
     return hint.text
 
 
-def _name_requester(claim: str, request: str, given: Mapping[str, Given]) -> str:
+def _name_requester(claim: str, request: str, given: Mapping[str, PodClaim]) -> str:
     if claim not in given:
         return f"claim {claim}, request {request}"
     return given[claim].requesters.get(request) or given[claim].requester
@@ -539,7 +539,7 @@ def _with_request(claim: ResourceClaim, at: int) -> ResourceClaim:
     return replace(claim, spec=replace(claim.spec, devices=devices))
 
 
-def _too_large(claim: ResourceClaim, given: Mapping[str, Given]) -> Judgement | None:
+def _too_large(claim: ResourceClaim, given: Mapping[str, PodClaim]) -> Judgement | None:
     """Say that a claim for what is asked for by name would hold more devices than any claim may; None if it would not."""
     bodies = [request.exactly for request in claim.spec.devices.requests]
     total = sum(body.count or 0 for body in bodies if body is not None)

@@ -211,13 +211,13 @@ def _take_back(changed: dict[str, Json], before: Json, filled: dict[str, Json]) 
         if part not in changed:
             continue
         amounts, written = mapping(changed[part]), mapping(own.get(part))
-        kept = {
+        remaining = {
             name: amount
             for name, amount in amounts.items()
             if name in written or mapping(filled.get(part)).get(name) != amount
         }
-        if kept or (part in own and not written):
-            after[part] = kept
+        if remaining or (part in own and not written):
+            after[part] = remaining
         else:
             del after[part]
     return after

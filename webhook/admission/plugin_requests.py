@@ -192,9 +192,9 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         return key, Denial(Code.NEVER, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
     # Each name is enough somewhere, and never all of them.
     node = min(short, key=lambda one: one.metadata.name)
-    asked = " and ".join([request.asks(key) for key in request.amounts])
+    requested = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
-    text = f"{opening}: {asked}, and no node that the pod can run on has enough of each; {node.metadata.name} has {has}"
+    text = f"{opening}: {requested}, and no node that the pod can run on has enough of each; {node.metadata.name} has {has}"
     return next(iter(request.amounts)), Denial(Code.NEVER, text)
 
 

@@ -180,12 +180,12 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
-    seen = found = 0
+    value_count = found = 0
     while waiting:
         where, value = waiting.pop()
         if where in inside:
             continue
-        if seen >= VALUES:
+        if value_count >= VALUES:
             yield Mention(where, "", _UNSEEN)
             return
         members: list[_Member] = []
@@ -193,7 +193,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
             members = list(value.items())
         elif isinstance(value, list):
             members = [(str(index), member) for index, member in enumerate(value)]
-        seen += 1 + len(members)
+        value_count += 1 + len(members)
         for member in members:
             one = _mention(where, member, state, is_named=isinstance(value, dict))
             if one and found == MOST:

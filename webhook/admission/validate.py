@@ -36,7 +36,7 @@ from webhook.refusals import Code, Denial, Warned
 from webhook.state import PodOwner, workload
 from webhook.translate import (
     Decision,
-    Given,
+    PodClaim,
     at,
     controller_kind,
     given_earlier,
@@ -151,7 +151,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     sealed = annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
-    earlier: tuple[Given, ...] = ()
+    earlier: tuple[PodClaim, ...] = ()
     if sealed and state.keys:
         bearer = template.identify(pod, namespace)
         try:
@@ -161,7 +161,7 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
             # A broken seal proves nothing: the templates that the pod names are judged as they are stored.
             warning = f"{error}: drop the {names.DOMAIN}/ annotations"
             warnings = (warning,)
-    claims: list[Given] = []
+    claims: list[PodClaim] = []
     for one in own_claims(obj, earlier):
         spec = proven.get(one.template, one.spec)
         claim = replace(one, spec=spec)
@@ -173,19 +173,19 @@ def _pod(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: B
     return deny_or_warn(replace(found, warnings=all_warnings), state)
 
 
-def own_claims(pod: dict[str, Json], ours: Iterable[Given]) -> tuple[Given, ...]:
+def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
     """Name the claims that a pod comes with; some of them may be `ours`."""
     known = {one.name: one for one in ours}
-    claims: list[Given] = []
+    claims: list[PodClaim] = []
     for entry in items(inside(pod, "spec"), "resourceClaims"):
         name = str(entry.get("name", ""))
         template_name = str(entry.get("resourceClaimTemplateName") or "")
         claim_name = str(entry.get("resourceClaimName") or "")
-        claims.append(known.get(name) or Given(name, template=template_name, claim=claim_name))
+        claims.append(known.get(name) or PodClaim(name, template=template_name, claim=claim_name))
     return tuple(claims)
 
 
-def all_claims(pod: dict[str, Json], given: Iterable[Given]) -> tuple[Given, ...]:
+def all_claims(pod: dict[str, Json], given: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
     """Name all claims that a pod has when it was `given` what it was: its own first."""
     given = tuple(given)
     own = own_claims(pod, given)
@@ -220,7 +220,7 @@ def leave_unserved_cpus(
 
 
 def judge_requests(
-    given_claims: Iterable[Given],
+    given_claims: Iterable[PodClaim],
     namespace: str,
     state: State,
     budget: Budget,
@@ -250,7 +250,7 @@ def judge_requests(
 
 def judge_unchanged(
     unchanged: PluginRequest | None,
-    claims: Iterable[Given],
+    claims: Iterable[PodClaim],
     namespace: str,
     state: State,
     budget: Budget,
@@ -281,7 +281,7 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
 
 
 def _judge_claims(
-    given_claims: Iterable[Given],
+    given_claims: Iterable[PodClaim],
     namespace: str,
     state: State,
     budget: Budget,
@@ -291,7 +291,7 @@ def _judge_claims(
 ) -> Found:
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
-    with_spec: list[Given] = []
+    with_spec: list[PodClaim] = []
     by_plugin = ""
     for one in given_claims:
         if one.by_name:
@@ -321,7 +321,7 @@ def _judge_claims(
     return replace(found, warnings=(*found.warnings, *warnings, *about_parameters))
 
 
-def _can_plugin_serve(one: Given, state: State) -> tuple[bool, str]:
+def _can_plugin_serve(one: PodClaim, state: State) -> tuple[bool, str]:
     """Say whether a device plugin can serve what is asked for by name, where the pod may go; and else which node could if it might go there, or were idle."""
     if state.stock is None or one.pod is None:
         return True, ""
@@ -336,7 +336,7 @@ def _can_plugin_serve(one: Given, state: State) -> tuple[bool, str]:
     return False, ever
 
 
-def _plugin_offer(one: Given, devices: int, state: State) -> str:
+def _plugin_offer(one: PodClaim, devices: int, state: State) -> str:
     """Say how many would fit where the device plugin of a node has more than any node has devices; "" if none has."""
     if len(one.by_name) != 1 or state.stock is None:
         return ""
@@ -351,17 +351,17 @@ def _plugin_offer(one: Given, devices: int, state: State) -> str:
     )
 
 
-def claims_after(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
+def claims_after(pod: dict[str, Json], done: Translation, state: State) -> tuple[PodClaim, ...]:
     """Name all claims of a pod as it was translated: its own, those that it was given, and what its scheduler will make."""
     return (*all_claims(pod, done.given), *_scheduler_claims(pod, done, state))
 
 
-def _scheduler_claims(pod: dict[str, Json], done: Translation, state: State) -> tuple[Given, ...]:
+def _scheduler_claims(pod: dict[str, Json], done: Translation, state: State) -> tuple[PodClaim, ...]:
     """Say what the scheduler will claim besides: nothing for a template that a controller reads and whose pods are translated."""
     return () if done.given and not done.operations else extended_given(pod, state)
 
 
-def _claim_of(one: Given, namespace: str, state: State) -> ResourceClaim | str | None:
+def _claim_of(one: PodClaim, namespace: str, state: State) -> ResourceClaim | str | None:
     """Find the claim to judge, or say why there is none; None if it has its devices already."""
     # A claim of a template has no namespace here: equal pods of all namespaces are one question.
     if one.spec is not None:
@@ -442,7 +442,7 @@ def leave_all(decisions: Iterable[Decision], reason: str) -> tuple[Decision, ...
 
 
 def choose_nodes(
-    preference: Preference | None, given: Iterable[Given], namespace: str, state: State, budget: Budget
+    preference: Preference | None, given: Iterable[PodClaim], namespace: str, state: State, budget: Budget
 ) -> Choice | None:
     """Choose the nodes of a mixed fleet for a pod with these claims; None if it has no choice."""
     if preference is None:
@@ -507,7 +507,7 @@ def _find_problems(
     state: State,
     budget: Budget,
     *,
-    given: Iterable[Given] = (),
+    given: Iterable[PodClaim] = (),
     subject: str = "pod",
     by_plugin: str = "",
     place: Mapping[str, Any] = NOWHERE,
@@ -545,7 +545,7 @@ def _judge_reachable(
     state: State,
     budget: Budget,
     *,
-    given: Iterable[Given],
+    given: Iterable[PodClaim],
     place: Mapping[str, Any],
     subject: str = "pod",
 ) -> Judgement:

@@ -1,7 +1,7 @@
 """Turns demands into claims and templates, and decides which container uses which claim."""
 
 from webhook.claims import template
-from webhook.claims.maker import ClaimMaker, Made, claim_maker, make_template
+from webhook.claims.maker import ClaimMaker, ServedDemand, claim_maker, make_template
 from webhook.claims.sharing import ContainerDemand, Grant, Sharing, pass_fence, share, taint_rule
 from webhook.claims.spec import Impossible, count_devices
 
@@ -10,7 +10,7 @@ __all__ = [
     "ContainerDemand",
     "Grant",
     "Impossible",
-    "Made",
+    "ServedDemand",
     "Sharing",
     "claim_maker",
     "count_devices",

@@ -30,7 +30,7 @@ _DEMANDS = 16 << 20
 _TEMPLATES = 16 << 20
 
 
-class Made(msgspec.Struct, frozen=True, gc=False):
+class ServedDemand(msgspec.Struct, frozen=True, gc=False):
     """Claims, and the supplies that serve them."""
 
     claims: Claims
@@ -40,7 +40,7 @@ class Made(msgspec.Struct, frozen=True, gc=False):
     moved: bool  # whether devices are moved from the host's network namespace to the pod's
 
     @classmethod
-    def of(cls, claims: Claims, *supplies: Supply) -> Made:
+    def of(cls, claims: Claims, *supplies: Supply) -> ServedDemand:
         """Make the value from claims and the supply of each kind of device."""
         classes = tuple([supply.served.name for supply in supplies])
         moved = any(supply.target.moved for supply in supplies)
@@ -53,10 +53,10 @@ class ClaimMaker:
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration
         self.fleet = fleet
-        self._made: Cache[Made | Impossible] = Cache(_DEMANDS)
+        self._made: Cache[ServedDemand | Impossible] = Cache(_DEMANDS)
         self._supplies = {name: self._supply(name) for name in configuration.targets}
 
-    def make(self, demand: Asked) -> Made | Impossible:
+    def make(self, demand: Asked) -> ServedDemand | Impossible:
         """Make the claims for a demand, or explain why there can be none."""
         made = self._made.get(demand)
         if made is not None:
@@ -72,7 +72,7 @@ class ClaimMaker:
                     made = supply
                 else:
                     claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
-                    made = Made.of(claims, supply) if isinstance(claims, Claims) else claims
+                    made = ServedDemand.of(claims, supply) if isinstance(claims, Claims) else claims
         # Estimate the bytes in the cache: a pod's lists of models and UUIDs may be long, and so are the claims.
         weight = 2_000
         for one in kinds(demand):
@@ -84,7 +84,7 @@ class ClaimMaker:
                 *[part.values for part in one.attributes],
             ):
                 weight += sum(60 + len(word) for word in words)
-        if isinstance(made, Made):
+        if isinstance(made, ServedDemand):
             for spec in made.claims.specs:
                 weight += 4 * len(wire.encode(spec))
         self._made.put(demand, made, weight)
@@ -93,22 +93,22 @@ class ClaimMaker:
     def claims(self, demand: Demand) -> Claims:
         """Make the claims for another number of devices that are known to be possible."""
         made = self.make(demand)
-        assert isinstance(made, Made)
+        assert isinstance(made, ServedDemand)
         return made.claims
 
-    def _together(self, asked: Together) -> Made | Impossible:
+    def _together(self, together: Together) -> ServedDemand | Impossible:
         parts: list[Claims] = []
         supplies: list[Supply] = []
-        for member in asked.members:
+        for member in together.members:
             made = self.make(member)
             if isinstance(made, Impossible):
                 return made
             parts.append(made.claims)
             supplies += made.supplies
-        claims = claim_specs.combine(parts, supplies, asked.attribute)
-        return Made.of(claims, *supplies) if isinstance(claims, Claims) else claims
+        claims = claim_specs.combine(parts, supplies, together.attribute)
+        return ServedDemand.of(claims, *supplies) if isinstance(claims, Claims) else claims
 
-    def _pairs(self, joint: Pairs) -> Made | Impossible:
+    def _pairs(self, joint: Pairs) -> ServedDemand | Impossible:
         first = self._choose(joint.primary)
         if isinstance(first, Impossible):
             return first
@@ -116,7 +116,7 @@ class ClaimMaker:
         if isinstance(second, Impossible):
             return second
         claims = claim_specs.build_pairs(joint, first, second, self._sizes(first))
-        return Made.of(claims, first, second) if isinstance(claims, Claims) else claims
+        return ServedDemand.of(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
         """Choose the supply of the demand's target, or of another target that serves it better (`virtual`, `instead`)."""

@@ -219,9 +219,9 @@ def pass_fence(shared: Sharing) -> Sharing:
     """Add the toleration of drawbridge's device taint to all claims."""
     grants: list[Grant] = []
     for grant in shared.grants:
-        asked = grant.spec.devices
+        devices = grant.spec.devices
         requests: list[DeviceRequest] = []
-        for request in asked.requests:
+        for request in devices.requests:
             exactly = request.exactly
             if exactly is not None:
                 exactly = replace(exactly, tolerations=(*exactly.tolerations, FENCE_TOLERATION))
@@ -229,7 +229,7 @@ def pass_fence(shared: Sharing) -> Sharing:
                 replace(one, tolerations=(*one.tolerations, FENCE_TOLERATION)) for one in request.first_available
             ]
             requests.append(replace(request, exactly=exactly, first_available=tuple(alternatives)))
-        spec = replace(grant.spec, devices=replace(asked, requests=tuple(requests)))
+        spec = replace(grant.spec, devices=replace(devices, requests=tuple(requests)))
         grants.append(replace(grant, spec=spec))
     return Sharing(tuple(grants), shared.remarks)
 

@@ -318,10 +318,10 @@ def _by_size(
             f"an administrator can declare `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
             unresolved=True,
         )
-    kept = dict(sorted(list(amounts.items())[:_MAX_ALTERNATIVES], key=lambda entry: astuple(entry[0])))
+    shown_amounts = dict(sorted(list(amounts.items())[:_MAX_ALTERNATIVES], key=lambda entry: astuple(entry[0])))
     memory = supply.served.spelling(supply.target.memory)
     alternatives: list[DeviceSubRequest] = []
-    for i, (part, products) in enumerate(kept.items()):
+    for i, (part, products) in enumerate(shown_amounts.items()):
         chosen = (*texts, product_is(supply, products))
         if part.size:
             chosen = (*chosen, capacity_is(supply, memory, part.size))
@@ -329,15 +329,15 @@ def _by_size(
     constraints = _distinct_devices(names, supply)
     if len(names) > 1 and supply.target.one_product:
         constraints = (*constraints, DeviceConstraint(requests=names, match_attribute=supply.target.product))
-    models = list(dict.fromkeys(name for products in kept.values() for name in products))
+    models = list(dict.fromkeys(name for products in shown_amounts.values() for name in products))
     remarks: list[str] = []
-    for part, products in kept.items():
+    for part, products in shown_amounts.items():
         size = f" of {part.size // MIB} MiB" if part.size else ""
         remarks.append(f"{percent_text} is {part.amount // MIB} MiB on {', '.join(products)}{size}")
     disputed = [one for one in supply.served.products if one.sizes > 1 + len(one.others) and one.name in models]
     remarks += [f"nodes publish {one.sizes} sizes of {one.name}: the most frequent is used" for one in disputed]
-    if len(amounts) > len(kept):
-        remarks.append(f"{len(amounts) - len(kept)} sizes left out: firstAvailable holds {_MAX_ALTERNATIVES}")
+    if len(amounts) > len(shown_amounts):
+        remarks.append(f"{len(amounts) - len(shown_amounts)} sizes left out: firstAvailable holds {_MAX_ALTERNATIVES}")
     return _Devices(
         requests=tuple(DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names),
         constraints=constraints,
@@ -357,16 +357,18 @@ def _by_bandwidth(
         reason = f"most nodes publish no shared devices of class {supply.served.name} with a bandwidth"
         return Impossible(reason=f"{percent} % of a network device is unknown: {reason} (request a whole one)")
     name = supply.served.spelling("bandwidth")
-    kept = sorted(published[:_MAX_ALTERNATIVES])
+    shown_bandwidths = sorted(published[:_MAX_ALTERNATIVES])
     alternatives, remarks = [], []
-    for i, bandwidth in enumerate(kept):
+    for i, bandwidth in enumerate(shown_bandwidths):
         share = -(-bandwidth * percent // 100)
         capacity = CapacityRequirements(requests={name: Quantity.from_int(share)})
         chosen = (*texts, bandwidth_is(supply, name, bandwidth))
         alternatives.append(_alternative(f"bandwidth-{i}", supply, chosen, capacity))
         remarks.append(f"{percent} % is {share} of {bandwidth} bits a second")
-    if len(published) > len(kept):
-        remarks.append(f"{len(published) - len(kept)} bandwidths left out: firstAvailable holds {_MAX_ALTERNATIVES}")
+    if len(published) > len(shown_bandwidths):
+        remarks.append(
+            f"{len(published) - len(shown_bandwidths)} bandwidths left out: firstAvailable holds {_MAX_ALTERNATIVES}"
+        )
     return _Devices(
         requests=tuple([DeviceRequest(name=one, first_available=tuple(alternatives)) for one in names]),
         constraints=_distinct_devices(names, supply),

@@ -27,11 +27,11 @@ from webhook.dialects.vocabulary import (
     Demand,
     DialectRequest,
     KeyedDemand,
-    Left,
     Note,
     Options,
     Refusal,
     Stop,
+    Untranslated,
     Vocabulary,
     several,
 )
@@ -101,7 +101,7 @@ def read(request: DialectRequest[Options], targets: Mapping[str, Target], expres
     for one in request.containers:
         for amount in one.amounts:
             if amount.row.action is Action.LEFT:
-                return Left(amount.key, amount.row.because)
+                return Untranslated(amount.key, amount.row.because)
     for one in request.containers:
         amounts: list[Amount] = []
         for amount in one.amounts:
@@ -114,9 +114,9 @@ def read(request: DialectRequest[Options], targets: Mapping[str, Target], expres
     hinted = _read_hints(container, request.hints, expressions)
     if not isinstance(hinted, _HintValues):
         return hinted
-    asked = _demand_devices(container, hinted, table)
-    if not isinstance(asked, list):
-        return asked
+    demands = _demand_devices(container, hinted, table)
+    if not isinstance(demands, list):
+        return demands
     notes: list[Note] = []
     for amount in container.amounts:
         row = amount.row
@@ -128,10 +128,10 @@ def read(request: DialectRequest[Options], targets: Mapping[str, Target], expres
             pool = amount.key if target.pooled else ""
             rdma = row.role is Role.RDMA
             nic = Demand(target=target.name, count=amount.value, resource=pool, rdma=rdma)
-            asked.append(KeyedDemand(amount.key, nic))
-    if asked:
+            demands.append(KeyedDemand(amount.key, nic))
+    if demands:
         notes += hinted.notes
-    return Answer(demands=tuple(asked), notes=tuple(notes))
+    return Answer(demands=tuple(demands), notes=tuple(notes))
 
 
 def _read_hints(
@@ -147,7 +147,7 @@ def _read_hints(
         if role not in SHAPING:
             continue
         if hint.row.action is Action.LEFT:
-            return Left(hint.key, hint.row.because)
+            return Untranslated(hint.key, hint.row.because)
         nearer = container.of(role)
         if nearer:
             notes.append(Note(hint.key, Action.IGNORED, f"{nearer.key} on the container says it"))
@@ -200,14 +200,14 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
         if amount.row.role is not Role.COUNT and amount.value:
             other = sizes.setdefault(amount.row.role, amount)
             if other.key != amount.key:
-                return Left(amount.key, f"says the {amount.row.role} of a device, and so does {other.key}")
+                return Untranslated(amount.key, f"says the {amount.row.role} of a device, and so does {other.key}")
     texts = hinted.texts
     if len(asking) > 1:
         if sizes or texts:
             reason = (
                 f"requested together with {asking[0].key}: unclear which of the two the other keys' sizes belong to"
             )
-            return Left(asking[1].key, reason)
+            return Untranslated(asking[1].key, reason)
         return [KeyedDemand(one.key, Demand(target=one.row.target or table.target, count=one.value)) for one in asking]
     # Of two names for one number, that which says 0 says nothing: the other one asks.
     own = list(filter(_counts, own)) or own
@@ -269,15 +269,15 @@ def too_costly(expression: Selector) -> bool:
 
 
 def evaluate(key: str, expression: Selector, text: str) -> object:
-    """Evaluate an expression on a text: what it gives, or a Left that says why the pod stays."""
+    """Evaluate an expression on a text: what it gives, or an Untranslated that says why the pod stays."""
     if len(text) > cel.MAX_TEXT:
-        return Left(key, f"a value of more than {cel.MAX_TEXT} letters is not read by an expression")
+        return Untranslated(key, f"a value of more than {cel.MAX_TEXT} letters is not read by an expression")
     try:
         return expression.derive(cel.TextView(text), Budget(_STEPS, longest=_LONGEST))
     except OutOfBudget:
-        return Left(key, "its expression costs too much on this value")
+        return Untranslated(key, "its expression costs too much on this value")
     except SelectorError as error:
-        return Left(key, f"its expression cannot read {text[:40]!r}: {error.message}")
+        return Untranslated(key, f"its expression cannot read {text[:40]!r}: {error.message}")
 
 
 def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
@@ -286,10 +286,10 @@ def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
     if not row.expression:
         return amount
     made = evaluate(amount.key, expressions[row.expression], str(amount.value))
-    if isinstance(made, Left):
+    if isinstance(made, Untranslated):
         return made
     if type(made) is not int or not 0 <= made <= _MOST:
-        return Left(amount.key, f"its expression makes {made!r} of {amount.value}, which is not an amount")
+        return Untranslated(amount.key, f"its expression makes {made!r} of {amount.value}, which is not an amount")
     return Amount(amount.key, row, made, amount.part)
 
 
@@ -300,7 +300,7 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
         return _unknown(hint)
     if row.expression:
         made = evaluate(hint.key, expressions[row.expression], hint.text)
-        if isinstance(made, Left):
+        if isinstance(made, Untranslated):
             return made
         number = made if type(made) is int else -1
     else:
@@ -321,7 +321,7 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
     return Amount(hint.key, row, number)
 
 
-def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Left:
+def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untranslated:
     """Read what stands elsewhere than on a container as names: one, or those of a list."""
     if _is_unknown(hint):
         return _unknown(hint)
@@ -330,13 +330,13 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Left:
         return hint.entries or ((text,) if text else ())
     expression = expressions[hint.row.expression]
     made = evaluate(hint.key, expression, hint.text)
-    if isinstance(made, Left):
+    if isinstance(made, Untranslated):
         return made
     entries = made if isinstance(made, list) else [made]
     texts = [entry for entry in entries if isinstance(entry, str)]
     if len(texts) < len(entries) or len(texts) > MOST_ENTRIES:
         reason = f"its expression makes no list of at most {MOST_ENTRIES} texts of {hint.text[:40]!r}"
-        return Left(hint.key, reason)
+        return Untranslated(hint.key, reason)
     return tuple([text for text in texts if text])
 
 
@@ -346,5 +346,7 @@ def _is_unknown(hint: Hint) -> bool:
     return several or hint.text == UNREADABLE
 
 
-def _unknown(hint: Hint) -> Left:
-    return Left(hint.key, "its value is not known before the container starts, or differs between the nodes it allows")
+def _unknown(hint: Hint) -> Untranslated:
+    return Untranslated(
+        hint.key, "its value is not known before the container starts, or differs between the nodes it allows"
+    )

@@ -230,7 +230,7 @@ class Dialect(
     refuses_privileged: bool = False
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class KnownRow(msgspec.Struct, frozen=True, gc=False):
     """A row of a dialect that a key on a pod fits, and what stood for its `<…>`."""
 
     dialect: Dialect

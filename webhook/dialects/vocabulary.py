@@ -89,11 +89,11 @@ class Together(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 Asked = Demand | Pairs | Together
 
 
-def kinds(asked: Asked) -> tuple[Demand, ...]:
+def kinds(demand: Asked) -> tuple[Demand, ...]:
     """List what is asked for by kind of device, each with the number of all its devices."""
-    match asked:
+    match demand:
         case Demand():
-            return (asked,)
+            return (demand,)
         case Pairs(primary=primary, secondary=secondary, each=each):
             return primary, secondary.times(each * primary.count) if each else secondary
         case Together(members=members):
@@ -126,7 +126,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     code: Code = Code.RULE
 
 
-class Left(msgspec.Struct, frozen=True, gc=False):
+class Untranslated(msgspec.Struct, frozen=True, gc=False):
     """Why a container, or the whole pod, stays as it is."""
 
     key: str
@@ -146,7 +146,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     containers: tuple[str, ...] = ()
 
 
-Stop = Refusal | Left  # a reader's whole answer where it refuses the pod, or leaves it
+Stop = Refusal | Untranslated  # a reader's whole answer where it refuses the pod, or leaves it
 
 
 def several(count: int, noun: str) -> str:
@@ -270,7 +270,7 @@ class Meaning(msgspec.Struct, frozen=True, gc=False):
 
     profile: str = ""
     replica: bool = False
-    left: Left | None = None
+    left: Untranslated | None = None
     basis: str = ""  # what this rests on, in words for people
     assumed: bool = False  # it rests on nothing but what the key most often means
     # It is left for a doubt only, which an administrator's word settles.
@@ -305,10 +305,10 @@ def read_each(
     for amount in request.containers[0].amounts:
         if not amount.value:
             continue
-        asked = ask(amount, request)
-        if isinstance(asked, Stop):
-            return asked
-        demand, action, text = asked
+        answer = ask(amount, request)
+        if isinstance(answer, Stop):
+            return answer
+        demand, action, text = answer
         demands.append(KeyedDemand(amount.key, demand))
         notes.append(Note(amount.key, action, text))
     return Answer(demands=tuple(demands), notes=tuple(notes))

@@ -112,18 +112,18 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
 
 def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget) -> _Nodes | None:
     """Find the nodes that can serve a pod: those that it reaches now, else those closed to it now, else those not created yet."""
-    seen = state.fleet
-    plugin = frozenset.intersection(*[seen.handed_out_anywhere.get(key, frozenset()) for key in preference.needs])
+    inventory = state.fleet
+    plugin = frozenset.intersection(*[inventory.handed_out_anywhere.get(key, frozenset()) for key in preference.needs])
     prospects = state.prospects
     if not plugin and prospects is None:
         return None
-    found = node_index(seen).reach(preference.place, budget)
+    found = node_index(inventory).reach(preference.place, budget)
     stock = state.stock
     # The nodes that publish devices of all that claims ask for.
     publishing: list[frozenset[str]] = []
     for claim in claims:
         for request in claim.spec.devices.requests:
-            served = [seen.classes.get(one.device_class_name) for one in request.alternatives.values()]
+            served = [inventory.classes.get(one.device_class_name) for one in request.alternatives.values()]
             publishing.append(frozenset().union(*[one.nodes for one in served if one is not None]))
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if stock is not None and plugin and stock.pages_on.get(""):

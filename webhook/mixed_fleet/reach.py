@@ -84,8 +84,8 @@ class NodeIndex:
                 found = self._find(convert(dict(place), _Place), budget)
             except WireError:
                 found = Reach(self._every)
-            held = 0 if found.nodes is self._every else 64 * (len(found.nodes) + len(found.closed))
-            self._found.put(key, found, 200 + len(key) + held)
+            set_size = 0 if found.nodes is self._every else 64 * (len(found.nodes) + len(found.closed))
+            self._found.put(key, found, 200 + len(key) + set_size)
         return found
 
     def _find(self, place: _Place, budget: Budget | None) -> Reach:

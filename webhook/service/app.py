@@ -205,16 +205,16 @@ class App:
             logger.exception("a bug while deciding; please report it", extra={"path": review.path})
             return self._fail(review.path, text(500, BUG))
         finally:
-            held = monotonic() - review.started
-            self.longest_hold = max(self.longest_hold, held)
-            if held > limits.hold_under_attack:  # less CPU than that was used otherwise
+            hold_time = monotonic() - review.started
+            self.longest_hold = max(self.longest_hold, hold_time)
+            if hold_time > limits.hold_under_attack:  # less CPU than that was used otherwise
                 self._tokens.spend(thread_time() - begun - limits.hold_under_attack)
         if 2 * (self._waiting + 1) <= limits.reviews:
             if outcome.record.outcome == REFUSED:
                 return self._answer_later(review, self._decide_again(review, outcome, state))
             if outcome.record.outcome == UNDECIDED:
                 # Here it may take little, and nothing in one piece; a worker may take its time.
-                if held > limits.hold_under_attack:
+                if hold_time > limits.hold_under_attack:
                     self._attacked_until = monotonic() + ATTACK_SECONDS
                 return self._answer_later(review, self._decide_in_worker(review, outcome))
             if self._decider.is_early(outcome):
@@ -247,7 +247,7 @@ class App:
 
         return wait()
 
-    async def _decide_again(self, review: _OpenReview, outcome: Outcome, seen: object) -> Reply:
+    async def _decide_again(self, review: _OpenReview, outcome: Outcome, earlier_state: object) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod.
 
         Where nothing has come, the first refusal stands; where there was no time to say what would fit, a worker does.
@@ -255,7 +255,7 @@ class App:
         await asyncio.sleep(self._limits.second_look)
         # All that were refused in one turn come back in one; each is a piece of work for the loop.
         await self._listener.queue.turn()
-        if self._decider.state() is seen:
+        if self._decider.state() is earlier_state:
             if outcome.is_late:
                 return await self._decide_in_worker(review, outcome)
             return self._record_decision(review, outcome)

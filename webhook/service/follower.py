@@ -81,7 +81,7 @@ class Follower(ClusterView):
         self._builder.settle()
 
     def _on_server(self, server: ServerInfo) -> None:
-        self._builder.learn(features=Features.seen(server.minor, server.gates))
+        self._builder.learn(features=Features.combine(server.minor, server.gates))
 
     async def _follow_evidence(self) -> None:
         while True:

@@ -223,14 +223,14 @@ class StateBuilder:
         """Make the stock: everything has been read once."""
         if self._stock is not None:
             return
-        seen = self._collected.values()
+        objects = self._collected.values()
         self._stock = Stock.of(
-            slices=[o for o in seen if isinstance(o, ResourceSlice)],
-            classes=[o for o in seen if isinstance(o, DeviceClass)],
-            nodes=[o for o in seen if isinstance(o, Node)],
-            rules=[o for o in seen if isinstance(o, DeviceTaintRule)],
-            compatibilities=[o for o in seen if isinstance(o, DeviceCompatibility)],
-            claims=[o for o in seen if isinstance(o, ResourceClaim)],
+            slices=[o for o in objects if isinstance(o, ResourceSlice)],
+            classes=[o for o in objects if isinstance(o, DeviceClass)],
+            nodes=[o for o in objects if isinstance(o, Node)],
+            rules=[o for o in objects if isinstance(o, DeviceTaintRule)],
+            compatibilities=[o for o in objects if isinstance(o, DeviceCompatibility)],
+            claims=[o for o in objects if isinstance(o, ResourceClaim)],
             server=self._state.features.server,
         )
         self._collected = {}

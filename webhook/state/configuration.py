@@ -21,7 +21,7 @@ from webhook.dialects import (
     VOCABULARIES,
     Action,
     Dialect,
-    Known,
+    KnownRow,
     Mistake,
     Options,
     Position,
@@ -47,7 +47,7 @@ KIND = "DrawbridgeConfiguration"
 _MAX_NAME = 253 + 1 + 63  # characters of a resource name, as in the API server
 
 
-_Rows = dict[str, tuple[Known, ...]]  # by key
+_Rows = dict[str, tuple[KnownRow, ...]]  # by key
 _Pattern = tuple[str, Dialect, Row]  # the name up to its `<`, and the row
 
 
@@ -113,7 +113,7 @@ class Configuration:
                 prefix, mark, _ = row.name.partition("<")
                 if not mark:
                     known = positions[row.place]
-                    known[row.name] = (*known.get(row.name, ()), Known(dialect, row))
+                    known[row.name] = (*known.get(row.name, ()), KnownRow(dialect, row))
                 elif row.place is Position.RESOURCE:
                     patterns.append((prefix, dialect, row))
                 elif row.role is Role.ASKS:
@@ -151,7 +151,7 @@ class Configuration:
         rows = [known.row for known in self.word(Position.ANNOTATION, annotation)]
         return any(row.role is Role.ASKS and row.action is not Action.LEFT for row in rows)
 
-    def word(self, place: Position, name: str) -> tuple[Known, ...]:
+    def word(self, place: Position, name: str) -> tuple[KnownRow, ...]:
         """Find the rows that match an annotation, a label or a variable."""
         found = self.rows[place].get(name)
         if found is not None:
@@ -160,13 +160,13 @@ class Configuration:
             return ()
         return tuple(
             [
-                Known(dialect, row)
+                KnownRow(dialect, row)
                 for _, dialect, row in self._patterned
                 if row.place is place and pattern(row.name)(name)
             ]
         )
 
-    def resource(self, name: str) -> tuple[Known, ...]:
+    def resource(self, name: str) -> tuple[KnownRow, ...]:
         """Find the rows that match a resource name."""
         found = self._exact.get(name)
         if found is not None:
@@ -177,7 +177,7 @@ class Configuration:
         for prefix, dialect, row in self._patterns.get(domain + slash, self._without_domain):
             if name.startswith(prefix) and (match := pattern(row.name)(name)):
                 part = next(iter(match.groupdict().values()), "")
-                return (Known(dialect, row, part),)
+                return (KnownRow(dialect, row, part),)
         return ()
 
 

@@ -56,8 +56,8 @@ def container_defaults(ranges: Iterable[LimitRange]) -> ContainerDefaults:
                 continue
             of_item = {**item.max, **item.default}
             own_limits |= {name: str(amount) for name, amount in of_item.items()}
-            asked = {**item.min, **of_item, **item.default_request}
-            own_requests |= {name: str(amount) for name, amount in asked.items()}
+            default_requests = {**item.min, **of_item, **item.default_request}
+            own_requests |= {name: str(amount) for name, amount in default_requests.items()}
         limits = own_limits | limits
         requests = own_requests | requests
     return ContainerDefaults(limits, requests, tuple(bounds))

@@ -129,8 +129,8 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             holdings.setdefault(slice_.spec.node_name or f"driver {driver}", set()).update(counts)
             groups.update(counts)
         by_holding: dict[frozenset[Group], list[str]] = {}
-        for node, held in holdings.items():
-            by_holding.setdefault(frozenset(held), []).append(node)
+        for node, node_devices in holdings.items():
+            by_holding.setdefault(frozenset(node_devices), []).append(node)
         nodes = {holding: tuple(names) for holding, names in by_holding.items()}
         current = {key: group for key, group in by_key.items() if group in groups}
         return cls(reading=reading, groups=groups, nodes=nodes, by_key=current, counted=counted)

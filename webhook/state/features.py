@@ -43,14 +43,14 @@ class Features(KnownServer, frozen=True, kw_only=True):
         return cls(minor=server.minor, gates=gates, found=gates)
 
     @classmethod
-    def seen(cls, minor: int, found: Mapping[str, bool], declared: Declared = Declared()) -> Features:  # noqa: B008  a value
+    def combine(cls, minor: int, found: Mapping[str, bool], declared: Declared = Declared()) -> Features:  # noqa: B008  a value
         """Combine what a server reports with what the configuration declares for the rest."""
         known = servers.known_of(minor, found, declared)
         return cls(minor=minor, gates=known.gates, found=known.found, declared=declared)
 
     def as_declared(self, declared: Declared) -> Features:
         """The features of the same server with another declaration."""
-        return Features.seen(self.minor, self.found, declared)
+        return Features.combine(self.minor, self.found, declared)
 
     def on(self, gate: str) -> bool:
         """Whether the server has a feature gate on."""

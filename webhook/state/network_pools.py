@@ -167,7 +167,7 @@ def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
 
 def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misconfigured]:
     """Read one configuration: its pools, and what keeps the plugin from starting with it."""
-    seen: set[str] = set()
+    pool_names: set[str] = set()
     for form, listed in _lower(value).items():
         if form not in _NAMES:
             continue
@@ -177,10 +177,10 @@ def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misc
             name = f"{text(one.get('resourceprefix')) or ('rdma' if is_shared else prefix)}/{short}"
             if not _NAMES[form](short):
                 yield Misconfigured(where, f"has a pool {short[:_LONGEST]!r}, a name that the plugin refuses")
-            elif name in seen:
+            elif name in pool_names:
                 yield Misconfigured(where, f"has the pool {name} twice")
             else:
-                seen.add(name)
+                pool_names.add(name)
                 alternatives = _alternatives(one, is_shared=is_shared)
                 if alternatives:
                     yield NetworkPool(name=name, where=where, alternatives=alternatives, is_shared=is_shared)

@@ -38,12 +38,12 @@ def _labels(value: Any) -> Object:
 
 def _arguments(value: Any) -> list[str]:
     """Keep the flags that are read, and a number after such a flag."""
-    kept: list[str] = []
+    relevant: list[str] = []
     for before, argument in pairwise(["", *_texts(value)]):
         is_flag = argument.startswith("-") and argument.lstrip("-").partition("=")[0] in _FLAGS
-        if is_flag or (kept[-1:] == [before] and argument.isdecimal()):
-            kept.append(argument)
-    return kept
+        if is_flag or (relevant[-1:] == [before] and argument.isdecimal()):
+            relevant.append(argument)
+    return relevant
 
 
 def _variables(value: Any) -> list[Object]:
@@ -56,15 +56,15 @@ def _variables(value: Any) -> list[Object]:
 
 def _configurations(value: Any) -> Object:
     """Keep the parsed entries of a ConfigMap (`cluster.manifests.unfold`) that have a known form."""
-    kept: Object = {}
+    outlines: Object = {}
     for name, one in mapping(value).items():
         if not isinstance(one, dict):
             continue
         if is_pools(one):
-            kept[name] = outline_of(one)
+            outlines[name] = outline_of(one)
         elif is_configuration(one) or "nodeGroups" in one:
-            kept[name] = _keep(one, _CONFIGURATION if is_configuration(one) else _STATUS)
-    return kept
+            outlines[name] = _keep(one, _CONFIGURATION if is_configuration(one) else _STATUS)
+    return outlines
 
 
 # A shape: a dict names the fields to keep, a list holds the shape of each item, and a function reduces a value.
@@ -119,8 +119,8 @@ def outline(obj: Object) -> Object:
         head |= {"handler": _scalar, "scheduling": _SCHEDULING}
     if obj.get("kind") == "GPUCluster":
         head |= {"status": {"state": _scalar}}
-    kept: Object = _keep(obj, {**head, "data": _configurations, "spec": _SPECS.get(str(obj.get("kind")), {})})
-    return kept
+    outlined: Object = _keep(obj, {**head, "data": _configurations, "spec": _SPECS.get(str(obj.get("kind")), {})})
+    return outlined
 
 
 def _keep(value: Any, shape: Any) -> Any:

@@ -21,7 +21,7 @@ from webhook.translate.pod_view import (
 )
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, served_by
-from webhook.translate.rewrite import Given, Operation
+from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import (
     Translation,
     clean,
@@ -47,8 +47,8 @@ __all__ = [
     "PLACEHOLDER",
     "RENDERED",
     "Decision",
-    "Given",
     "Operation",
+    "PodClaim",
     "PodView",
     "Translation",
     "at",

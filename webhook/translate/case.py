@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.raw import items
-from webhook.claims import Made
+from webhook.claims import ServedDemand
 from webhook.dialects import (
     UNREADABLE,
     WHOLE,
@@ -26,8 +26,7 @@ from webhook.dialects import (
     DialectRequest,
     Hint,
     KeyedDemand,
-    Known,
-    Left,
+    KnownRow,
     Meaning,
     Note,
     Position,
@@ -36,6 +35,7 @@ from webhook.dialects import (
     Row,
     Scope,
     Stop,
+    Untranslated,
     pattern,
 )
 from webhook.refusals import INVALID, Code
@@ -63,10 +63,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
     demands: tuple[KeyedDemand, ...] = ()
     # What serves each demand, in the same order; empty until `make_claims`.
-    made: tuple[Made, ...] = ()
+    made: tuple[ServedDemand, ...] = ()
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    left: Left | None = None
+    left: Untranslated | None = None
     # Whether no warning says that the keys stay, as where Kubernetes serves them.
     quiet: bool = False
     # Whether the keys are still to be translated. A case without demands is open if another case has them (`joint`).
@@ -101,7 +101,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
         """Close the case: its keys stay on the containers."""
-        return replace(self, left=Left(key, reason, code, served), quiet=quiet, open=False)
+        return replace(self, left=Untranslated(key, reason, code, served), quiet=quiet, open=False)
 
     def refuse(self, key: str, reason: str, remedy: str = "", code: Code = Code.RULE) -> Case:
         """Close the case, and refuse the pod."""
@@ -186,7 +186,9 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
     taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
     replaced_keys = [
-        LegacyKey(key, (Known(dialect, row),), raw=pod.annotations[key]) for key, row in read_by.items() if key in taken
+        LegacyKey(key, (KnownRow(dialect, row),), raw=pod.annotations[key])
+        for key, row in read_by.items()
+        if key in taken
     ]
     slots = [slot for slot in pod.slots if slot.name in answer.containers]
     return replace(
@@ -214,7 +216,7 @@ def _answer(
     containers: list[ContainerAmounts] = []
     refusals: list[Refusal] = []
     bare = ""  # a name that several systems use, with a number other than 0
-    asked = False
+    requests_something = False
     for slot, legacy_keys in slot_keys:
         amounts: list[Amount] = []
         for legacy_key in legacy_keys:
@@ -226,7 +228,7 @@ def _answer(
                 refusals.append(value)
             elif row.least <= value and (row.most is None or value <= row.most):
                 amounts.append(Amount(legacy_key.key, row, value, legacy_key.known[0].part))
-                asked = asked or value != 0 or row.role is not Role.COUNT
+                requests_something = requests_something or value != 0 or row.role is not Role.COUNT
             else:
                 refusals.append(_out_of_range(legacy_key, row, value))
         containers.append(ContainerAmounts(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
@@ -242,11 +244,11 @@ def _answer(
         shared = shared_by_plugin(legacy_key.key, fleet, owners) if is_profile else None
         if shared:
             reason = f"{shared}: replicas of MIG devices have no counterpart; translate it once that is switched off"
-            return case(left=Left(legacy_key.key, reason))
+            return case(left=Untranslated(legacy_key.key, reason))
     case = partial(case, bare=bare, unit=unit)
     if refusals:
         return case(refusals=tuple(refusals))
-    if not asked:
+    if not requests_something:
         return case(notes=tuple([Note(key, Action.IGNORED, "requests nothing") for key in keys]))
     hints = owners.hints.get(dialect.name, {})
     rows = configuration.variables.get(dialect.name)
@@ -267,7 +269,7 @@ def _answer(
 
 
 def _stop(case: Case, why: Stop) -> Case:
-    return replace(case, left=why) if isinstance(why, Left) else replace(case, refusals=(why,))
+    return replace(case, left=why) if isinstance(why, Untranslated) else replace(case, refusals=(why,))
 
 
 def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
@@ -275,12 +277,12 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
     hints = owners.hints.get(dialect.name, {})
     for system, hint in owners.placing_systems:
         if not dialect.independent:
-            return Left(key, f"{system.title} places the pod, by {hint.key}")
+            return Untranslated(key, f"{system.title} places the pod, by {hint.key}")
     for role in (Role.PLACED, Role.OPT_OUT):
         if role in hints:
-            return Left(hints[role].key, hints[role].row.because)
+            return Untranslated(hints[role].key, hints[role].row.because)
     if claimed := hints.get(Role.CLAIMED):
-        return Left(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
+        return Untranslated(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
     if dialect.refuses_privileged and owners.privileged:
         reason = f"{dialect.title} takes no pod with a privileged container ({owners.privileged})"
         return Refusal(key, reason, "shares are not enforced on it", Code.RULE)

@@ -19,7 +19,7 @@ from webhook.claims import (
     ContainerDemand,
     Grant,
     Impossible,
-    Made,
+    ServedDemand,
     Sharing,
     claim_maker,
     count_devices,
@@ -34,11 +34,11 @@ from webhook.dialects import (
     Action,
     Demand,
     KeyedDemand,
-    Left,
     Note,
     Pairs,
     Role,
     Scope,
+    Untranslated,
 )
 from webhook.names import EXTENDED_RESOURCES, TABLES
 from webhook.refusals import Code
@@ -82,7 +82,7 @@ class Context(NamedTuple):
     # Why an autoscaler that ignores claims creates no node for the pod; "" if it does, or there is none.
     neglected: str
     # Misspelt keys, by the order of their containers.
-    misspelt: Mapping[int, Left]
+    misspelt: Mapping[int, Untranslated]
     # Keys that the pod's controller reads on the pod, each with what for.
     read_on_pods: Mapping[str, str]
     # Keys that an earlier round removed, by container.
@@ -94,7 +94,7 @@ def make_context(
 ) -> Context:
     """Collect what the cases of a pod are checked against."""
     configuration, installed = state.configuration, state.fleet.installed
-    misspelt: Mapping[int, Left] = {}
+    misspelt: Mapping[int, Untranslated] = {}
     for slot in pod.slots:
         if len(slot.limits) > len(slot.legacy_keys):
             misspelt = find_misspelt(pod, configuration, state.fleet)
@@ -209,7 +209,7 @@ def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -
 
 def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
     """All or nothing for each container: where one case stays, all of its containers' cases stay."""
-    stuck: dict[int, Left] = {}
+    stuck: dict[int, Untranslated] = {}
     for case in cases:
         if case.left and not case.independent:
             for slot, _ in case.slot_keys:
@@ -244,9 +244,9 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
     for i, case in enumerate(cases):
         if not case.open or case.dialect.scope is not Scope.CONTAINER:
             continue
-        for asked in case.demands:
-            if isinstance(asked.demand, Demand):
-                found[case.container, asked.key] = i, asked.demand
+        for keyed_demand in case.demands:
+            if isinstance(keyed_demand.demand, Demand):
+                found[case.container, keyed_demand.key] = i, keyed_demand.demand
     paired = list(cases)
     other = joint.secondary
     for (container, key), (i, primary) in found.items():
@@ -264,10 +264,10 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
                 paired[i] = paired[i].leave(key, reason)
             continue
         pairs = Pairs(primary=primary, secondary=secondary.times(each), attribute=joint.attribute, each=each)
-        left = tuple([asked for asked in paired[j].demands if asked.key != other])
+        left = tuple([keyed_demand for keyed_demand in paired[j].demands if keyed_demand.key != other])
         paired[j] = replace(paired[j], demands=left, joined=True)
         pair = KeyedDemand(key, pairs, (other,))
-        demands = tuple([pair if asked.key == key else asked for asked in paired[i].demands])
+        demands = tuple([pair if keyed_demand.key == key else keyed_demand for keyed_demand in paired[i].demands])
         joined = replace(paired[i], demands=demands, joined=True)
         paired[i] = joined.note(Note(other, Action.TRANSLATED, f"{each} with each {key}"))
     return paired
@@ -325,7 +325,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
         managed = bridge is not None and driver in bridge.drivers
         if bridge is not None and managed and bridge.fence and context.pod.spec.get("schedulerName") != bridge.scheduler_name:  # fmt: skip
             fenced = fenced or driver
-    keys = [asked.key for asked in case.demands]
+    keys = [keyed_demand.key for keyed_demand in case.demands]
     if not keys or (len(case.keys) > len(keys) and set(case.asking_keys()) != set(keys)):
         return case
     reason = served_by(context.fleet.extended[keys[0]])
@@ -370,11 +370,11 @@ def _core_choice(name: str, otherwise: str, context: Context) -> tuple[str, str]
 def make_claims(case: Case, context: Context) -> Case:
     """Find the claims of every demand."""
     demands: list[KeyedDemand] = []
-    served: list[Made] = []
+    served: list[ServedDemand] = []
     notes = list(case.notes)
     numa_may_be_dropped = context.configuration.file.numa_bind == "drop"
-    for asked in case.demands:
-        key, demand, _ = asked
+    for keyed_demand in case.demands:
+        key, demand, _ = keyed_demand
         made = context.claim_maker.make(demand)
         droppable = numa_may_be_dropped and isinstance(demand, Demand)
         if isinstance(made, Impossible) and made.tie == NUMA_NODE and droppable:
@@ -394,7 +394,7 @@ def make_claims(case: Case, context: Context) -> Case:
             return case.leave(key, made.reason)
         if made.moved and context.pod.spec.get("hostNetwork") is True:
             return case.leave(key, "the driver moves the device into the pod's network, and hostNetwork pods have none")
-        demands.append(asked if demand is asked.demand else asked._replace(demand=demand))
+        demands.append(keyed_demand if demand is keyed_demand.demand else keyed_demand._replace(demand=demand))
         served.append(made)
         for i, note in enumerate(notes):
             if note.key == key:  # the one that asks also says where its devices come from
@@ -479,16 +479,16 @@ def _choose_scheduler(cases: tuple[Case, ...], context: Context) -> tuple[tuple[
         if all(case.open for case in judged if case.demands):
             return judged, target
     # Part of the pod stays with its old scheduler, so all of it does.
-    kept = _run_steps(cases, (check_scheduler,), context)
+    checked = _run_steps(cases, (check_scheduler,), context)
     name = context.scheduler
     holding = [case for case in cases if (case.demands or case.left) and not case.open and _needs_scheduler(case, name)]
     if not holding:
-        return kept, ""
+        return checked, ""
     key = holding[0].keys[0]
     reason = f"{key} keeps the pod with scheduler {name!r}, which is not known to serve such claims"
     final = [
         case.leave(case.keys[0], reason) if case.open and not after.open and name in case.dialect.schedulers else after
-        for case, after in zip(cases, kept, strict=True)
+        for case, after in zip(cases, checked, strict=True)
     ]
     return tuple(final), ""
 
@@ -568,7 +568,7 @@ def _share_claims(cases: tuple[Case, ...], context: Context) -> Sharing:
     common: list[Grant] = []
     requests: list[ContainerDemand] = []
     for case in cases:
-        for asked, made in zip(case.demands, case.made, strict=True) if case.open else ():
+        for keyed_demand, made in zip(case.demands, case.made, strict=True) if case.open else ():
             if case.dialect.scope is Scope.POD:
                 seen_by = context.pod.slots if case.dialect.seen_by_all else [slot for slot, _ in case.slot_keys]
                 users = tuple([slot.name for slot in seen_by])
@@ -578,7 +578,7 @@ def _share_claims(cases: tuple[Case, ...], context: Context) -> Sharing:
             slot = case.slot_keys[0][0]
             requested = ContainerDemand(
                 container=slot.name,
-                demand=asked.demand,
+                demand=keyed_demand.demand,
                 claims=made.claims,
                 separable=made.supply.target.separable,
                 order=slot.order,

@@ -185,10 +185,10 @@ def leave_cpus(cases: Sequence[Case], reason: str) -> list[Case]:
 
 def check_nodes(cases: Sequence[Case], context: Context) -> Sequence[Case]:
     """Leave CPUs to the kubelet unless most nodes that the pod can run on serve claims for CPUs, and count no CPU twice."""
-    kept = [case for case in cases if case.keeps and case.open]
-    if not kept or not context.fleet.nodes:
+    cpu_cases = [case for case in cases if case.keeps and case.open]
+    if not cpu_cases or not context.fleet.nodes:
         return cases
-    served = kept[0].made[0].supply.served
+    served = cpu_cases[0].made[0].supply.served
     if served.counts_cpus:  # a server without DRANodeAllocatableResources stores nothing that says so
         reason = f"class {served.name} counts its CPUs as the node's own, so they would count twice, with the request"
         return leave_cpus(cases, reason)

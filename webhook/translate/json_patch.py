@@ -33,8 +33,8 @@ def remove_keys(
     if not remaining:
         return [{"op": "remove", "path": path}]
     if coarse and 1 < len(removed) >= remaining:
-        kept: dict[str, Json] = {key: value for key, value in mapping.items() if key not in removed}
-        return [{"op": "replace", "path": path, "value": kept}]
+        remaining_members: dict[str, Json] = {key: value for key, value in mapping.items() if key not in removed}
+        return [{"op": "replace", "path": path, "value": remaining_members}]
     operations: list[dict[str, Json]] = []
     for key in removed:
         pointer = f"{path}/{escape(key)}"

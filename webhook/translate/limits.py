@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects import Left, Position, Role, Unit
+from webhook.dialects import Position, Role, Unit, Untranslated
 from webhook.translate.pod_view import SELECTIONS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ENTRIES = 256  # of a list: a CEL expression holds about 130 products
 BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most of it ends up, holds 10 KiB
 
 
-def exceeded_limit(pod: PodView, configuration: Configuration) -> Left | None:
+def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated | None:
     """Say what is beyond a limit; None if nothing is."""
     first = ""
     asking = key_count = 0
@@ -34,28 +34,28 @@ def exceeded_limit(pod: PodView, configuration: Configuration) -> Left | None:
             asking += 1
             key_count += len(slot.legacy_keys)
     if asking > CONTAINERS:
-        return Left(first, f"{asking} containers ask for devices, {CONTAINERS} is the maximum")
+        return Untranslated(first, f"{asking} containers ask for devices, {CONTAINERS} is the maximum")
     if key_count > POD_KEYS:
-        return Left(first, f"the pod has {key_count} such keys, {POD_KEYS} is the maximum")
+        return Untranslated(first, f"the pod has {key_count} such keys, {POD_KEYS} is the maximum")
     for slot in pod.slots:
         if len(slot.legacy_keys) > KEYS:
             reason = f"container {slot.name} has {len(slot.legacy_keys)} such keys, {KEYS} is the maximum"
-            return Left(slot.legacy_keys[0].key, reason)
+            return Untranslated(slot.legacy_keys[0].key, reason)
         for entry in slot.legacy_keys:
             if _is_long(entry.limit) or (entry.request not in (None, entry.limit) and _is_long(entry.request)):
-                return Left(entry.key, f"an amount of more than {LETTERS} letters is not read")
+                return Untranslated(entry.key, f"an amount of more than {LETTERS} letters is not read")
     always, terms = pod.selected
     if (terms or always) and first and len(always) + sum(map(len, terms)) > SELECTIONS:
         reason = f"the pod has more than {SELECTIONS} requirements on node labels, which is the maximum"
-        return Left(first, reason)
+        return Untranslated(first, reason)
     for key in sorted(pod.annotations):
         text, rows = pod.annotations[key], configuration.word(Position.ANNOTATION, key)
         if not isinstance(text, str) or all(known.row.role is Role.NONE for known in rows):
             continue
         if len(text) > BYTES:
-            return Left(key, f"an annotation of {len(text)} letters is not read, {BYTES} is the most")
+            return Untranslated(key, f"an annotation of {len(text)} letters is not read, {BYTES} is the most")
         if text.count(",") >= ENTRIES and any(known.row.unit is Unit.LIST for known in rows):
-            return Left(key, f"a list of more than {ENTRIES} entries is not read")
+            return Untranslated(key, f"a list of more than {ENTRIES} entries is not read")
     return None
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from webhook.dialects import WHOLE, Dialect, Hint, Left, Meaning, Position, Role, Selected
+from webhook.dialects import WHOLE, Dialect, Hint, Meaning, Position, Role, Selected, Untranslated
 from webhook.mixed_fleet import node_index, place_of, reach_templates
 from webhook.names import TABLES, other_name
 from webhook.translate.known_keys import near_key
@@ -40,7 +40,7 @@ from webhook.translate.record import removed_annotations
 
 if TYPE_CHECKING:
     from dra.wire import Json
-    from webhook.dialects import BareKey, Known, Target
+    from webhook.dialects import BareKey, KnownRow, Target
     from webhook.state import Configuration, Inventory, Replicated
     from webhook.translate.pod_view import Slot
     from webhook.translate.record import WrittenRecord
@@ -54,7 +54,7 @@ class Owners(msgspec.Struct, frozen=True):
     system: Dialect | None = None
     # The system whose own keys are in a container, by the container's order.
     container_systems: Mapping[int, Dialect] = {}
-    mixed: Left | None = None  # keys of two systems: neither is served
+    mixed: Untranslated | None = None  # keys of two systems: neither is served
     privileged: str = ""  # a container that is
     selected: Selected = Selected()  # what the pod demands of its node
     scheduled: Hint | None = None  # what only the pod's own scheduler keeps
@@ -62,7 +62,7 @@ class Owners(msgspec.Struct, frozen=True):
     placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
     pod: PodView | None = None
 
-    def of(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> Known:
+    def of(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> KnownRow:
         """Choose the row that a key is read by."""
         if len(legacy_key.known) == 1:
             return legacy_key.known[0]
@@ -111,7 +111,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
     if len(systems) > 1:
         (one, key), (other, other_key), *_ = systems.values()
         reason = f"belongs to {one.title}, {other_key} to {other.title}: both would allocate the same devices"
-        return Owners(hints, ignored, mixed=Left(key, reason))
+        return Owners(hints, ignored, mixed=Untranslated(key, reason))
     system = None
     if container_systems:
         system = next(iter(container_systems.values()))
@@ -227,7 +227,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
         return Meaning()
     declared = configuration.file.meanings.get(key, "")
     if declared == "leave":
-        return Meaning(left=Left(key, "declared to be left (`meanings`)"))
+        return Meaning(left=Untranslated(key, "declared to be left (`meanings`)"))
     selected = owners.selected
     selected_meaning = bare.pod(selected) if selected.always or selected.terms else None
     if selected_meaning and not selected_meaning.doubt:
@@ -253,7 +253,7 @@ def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
     """Say that a unit is a replica: where there are words for it, what becomes of replicas is declared."""
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
-            left=Left(key, f"{shared}: a replica has no counterpart; translate it once that is switched off")
+            left=Untranslated(key, f"{shared}: a replica has no counterpart; translate it once that is switched off")
         )
     return Meaning(replica=True, basis=str(shared))
 
@@ -272,7 +272,7 @@ def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated |
 
 
 def _with_key(meaning: Meaning, key: str) -> Meaning:
-    return replace(meaning, left=Left(key, meaning.left.reason)) if meaning.left else meaning
+    return replace(meaning, left=Untranslated(key, meaning.left.reason)) if meaning.left else meaning
 
 
 def _leave_part_pools(
@@ -293,7 +293,7 @@ def _leave_part_pools(
     reason = (
         f"all {len(reached)} nodes that the pod can run on hand out parts, such as {node}, labelled {labelled[node]}"
     )
-    return Meaning(left=Left(key, reason))
+    return Meaning(left=Untranslated(key, reason))
 
 
 def _judge_by_nodes(
@@ -320,7 +320,7 @@ def _judge_by_nodes(
         return _replica(key, shared, bare)
     if served is None:
         reason = f"no DeviceClass of a {target.title} exists, such as {' or '.join(target.classes)}"
-        return Meaning(left=Left(key, f"{reason}; {other_name(target.name)}"))
+        return Meaning(left=Untranslated(key, f"{reason}; {other_name(target.name)}"))
     if not served.devices:
         where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
@@ -351,7 +351,9 @@ def _judge_by_nodes(
     node = min(old & parted.keys() or old & labelled.keys() or old)
     if pinned and not new and old.isdisjoint(labelled.keys() | parted.keys() | parts):
         return Meaning(
-            left=Left(key, f"0 of {len(old)} {where} serve claims, and node {node} serves it by a device plugin")
+            left=Untranslated(
+                key, f"0 of {len(old)} {where} serve claims, and node {node} serves it by a device plugin"
+            )
         )
     how = "publishes parts of devices alone" if node in parts else "still serves it through a device plugin"
     how = f"is labelled {labelled[node]}" if node in labelled else how
@@ -388,7 +390,7 @@ def _reachable_templates(key: str, driver: str, configuration: Configuration, ow
 
 def _leave_unclear(key: str, reason: str) -> Meaning:
     return Meaning(
-        left=Left(
+        left=Untranslated(
             key,
             f"{reason}; if {key} is a whole device, an administrator can declare `meanings: {{{key}: whole}}` ({TABLES})",
         )
@@ -399,9 +401,9 @@ def _leave_unclear(key: str, reason: str) -> Meaning:
 MOST = 64
 
 
-def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Left]:
+def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Untranslated]:
     """Find the containers that misspell a key, by their order: nearly one that is known, while no node offers what stands there."""
-    found: dict[int, Left] = {}
+    found: dict[int, Untranslated] = {}
     budget = MOST
     for slot in pod.slots:
         if not slot.legacy_keys or len(slot.limits) <= len(slot.legacy_keys):
@@ -413,6 +415,6 @@ def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) 
             budget -= 1
             nearest = near_key(key, configuration)
             if nearest and key not in fleet.handed_out and key not in fleet.extended:
-                found[slot.order] = Left(key, f"did you mean {nearest}?", "D211")
+                found[slot.order] = Untranslated(key, f"did you mean {nearest}?", "D211")
                 break
     return found

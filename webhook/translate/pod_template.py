@@ -62,9 +62,9 @@ def at(obj: Json, path: str) -> Json:
     return obj
 
 
-def lost_claims(obj: Json, kept: Json, path: str) -> str:
-    """Name the field of the pod template at `path` in which claims are lost where of an object only `kept` is kept; "" if none are."""
-    entries, left = (at(one, f"{path}/spec/resourceClaims") for one in (obj, kept))
+def lost_claims(obj: Json, pruned: Json, path: str) -> str:
+    """Name the field of the pod template at `path` in which claims are lost when the API server prunes an object to `pruned`; "" if none are."""
+    entries, left = (at(one, f"{path}/spec/resourceClaims") for one in (obj, pruned))
     if entries != left:
         # Before Kubernetes 1.31 an entry had the name of its template elsewhere.
         return "resourceClaims[].resourceClaimTemplateName" if left else "spec.resourceClaims"
@@ -72,7 +72,7 @@ def lost_claims(obj: Json, kept: Json, path: str) -> str:
         containers = at(obj, f"{path}/spec/{part}")
         for index in range(len(containers) if isinstance(containers, list) else 0):
             claims = f"{path}/spec/{part}/{index}/resources/claims"
-            if at(obj, claims) != at(kept, claims):
+            if at(obj, claims) != at(pruned, claims):
                 return f"{part}.resources.claims"
     return ""
 

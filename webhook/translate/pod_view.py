@@ -20,7 +20,7 @@ from dra.quantity import MAX, NANO, parse
 from dra.raw import inside, mapping, members
 from dra.wire import Json
 from webhook import names
-from webhook.dialects import Known, Position, Refusal, Role, Selected, Selection
+from webhook.dialects import KnownRow, Position, Refusal, Role, Selected, Selection
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LegacyKey(msgspec.Struct, frozen=True, gc=False):
     """A resource key that some dialect knows, as it stands on a container."""
 
     key: str
-    known: tuple[Known, ...]
+    known: tuple[KnownRow, ...]
     limit: Json = None
     request: Json = None
     raw: Json = None  # the limit, or the request where there is none
@@ -172,8 +172,8 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
     limits = limits if isinstance(limits, dict) else {}
     requests = requests if isinstance(requests, dict) else {}
     legacy_keys: list[LegacyKey] = []
-    asked = limits if limits.keys() >= requests.keys() else {**limits, **requests}
-    for key in sorted(asked):  # as the API server has them
+    amounts = limits if limits.keys() >= requests.keys() else {**limits, **requests}
+    for key in sorted(amounts):  # as the API server has them
         known = configuration.resource(key)
         if known:
             # A null is a zero to the API server; to us, None is what is not there.
@@ -266,7 +266,7 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
     The larger of what lasts together, and what each init container takes beside the sidecars before it.
     """
     whole = inside(pod.spec, "resources", "requests")
-    asked: dict[str, int] = {}
+    requested: dict[str, int] = {}
     for name in names_:
         lasting = most = 0
         for slot in pod.slots:
@@ -275,8 +275,8 @@ def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
                 most = max(most, lasting + amount)
             else:
                 lasting += amount
-        asked[name] = _nano(whole[name]) if name in whole else max(lasting, most)
-    return asked
+        requested[name] = _nano(whole[name]) if name in whole else max(lasting, most)
+    return requested
 
 
 def _nano(value: Json) -> int:

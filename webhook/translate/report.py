@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import WHOLE, Action, Left, Refusal
+from webhook.dialects import WHOLE, Action, Refusal, Untranslated
 from webhook.refusals import Code, Denial
 from webhook.translate.pod_view import equal
 
@@ -136,7 +136,7 @@ class Report:
         if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
-    def leave_pod(self, left: Left, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
+    def leave_pod(self, left: Untranslated, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
         """Report that a pod stays as it is for one key, and its other keys with that."""
         self._decide("", "", left.key, Action.LEFT, left.reason)
         for slot, legacy_keys in slots:

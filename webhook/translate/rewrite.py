@@ -42,7 +42,7 @@ _MARKS: dict[str, Operation] = {
 }
 
 
-class Given(msgspec.Struct, frozen=True):
+class PodClaim(msgspec.Struct, frozen=True):
     """One claim of a pod: the name of its entry in `resourceClaims`, the containers that use it, and for a claim of ours its spec.
 
     For a claim that the author wrote, `template` or `claim` name the object of its entry.
@@ -79,7 +79,7 @@ class Rewrite(msgspec.Struct, frozen=True):
 
     operations: tuple[Operation, ...] = ()
     templates: Mapping[str, Json] = {}
-    given: tuple[Given, ...] = ()
+    given: tuple[PodClaim, ...] = ()
     cpus: bool = False  # whether containers get claims for CPUs
     # Whether the record would make the pod's annotations larger than the API server accepts.
     too_large: bool = False
@@ -206,19 +206,19 @@ def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
 
 def _entries(
     grants: Sequence[Grant], pod: PodView, removed: Mapping[str, Mapping[str, Json]]
-) -> tuple[list[_Entry], _References, list[Given]]:
+) -> tuple[list[_Entry], _References, list[PodClaim]]:
     """Name the claims on the pod: its entries, each container's references, and the claim of each entry."""
     taken = set(pod.claims)
     entries: list[_Entry] = []
     references: _References = {}
-    given: list[Given] = []
+    given: list[PodClaim] = []
     for grant in grants:
         template_name, content = make_template(grant.spec)
         owner = grant.owner or "pod"
         name = _free_name(f"{names.PREFIX}{owner}-{grant.base}", taken)
         taken.add(name)
         entries.append({"name": name, "resourceClaimTemplateName": template_name})
-        given.append(Given(name, content, grant.users, _first_amounts(grant.users, removed)))
+        given.append(PodClaim(name, content, grant.users, _first_amounts(grant.users, removed)))
         for container in grant.users:
             references.setdefault(container, []).append({"name": name})
     return entries, references, given
@@ -232,9 +232,9 @@ def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json
     return {}
 
 
-def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
+def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:
     """Find the claims that an earlier round put on a pod."""
-    given: list[Given] = []
+    given: list[PodClaim] = []
     for entry in items(pod.spec, "resourceClaims"):
         name = str(entry.get("name"))
         template = str(entry.get("resourceClaimTemplateName"))
@@ -242,7 +242,7 @@ def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[Given, ...]:
         if spec is None:
             continue
         users = tuple([slot.name for slot in pod.slots if name in slot.claims])
-        given.append(Given(name, spec, users, _first_amounts(users, written.record.containers)))
+        given.append(PodClaim(name, spec, users, _first_amounts(users, written.record.containers)))
     return tuple(given)
 
 
@@ -292,10 +292,10 @@ def _replaced_keys(
                 of_container[legacy_key.key] = legacy_key.raw
                 if legacy_key.known[0].row.place is Position.ANNOTATION:
                     annotations[legacy_key.key] = None
-        for asked, made in zip(case.demands, case.made, strict=True):
-            keys = (asked.key, *asked.other_keys)
+        for keyed_demand, made in zip(case.demands, case.made, strict=True):
+            keys = (keyed_demand.key, *keyed_demand.other_keys)
             given: list[Json] = []
-            for key, kind, name in zip(keys, kinds(asked.demand), made.classes, strict=True):
+            for key, kind, name in zip(keys, kinds(keyed_demand.demand), made.classes, strict=True):
                 given.append({"key": key, "class": name, "count": kind.count})
             if made.claims.models:
                 given[0]["models"] = list(made.claims.models)

@@ -41,7 +41,7 @@ from webhook.translate.record import (
 from webhook.translate.report import Decision, Report
 from webhook.translate.rewrite import (
     UNCHANGED,
-    Given,
+    PodClaim,
     Rewrite,
     claims_on_pod,
     clean_annotations,
@@ -77,7 +77,7 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     # Specs of ResourceClaimTemplates, by name.
     templates: Mapping[str, Json] = {}
     # Claims that we put on the pod, now or in an earlier round.
-    given: tuple[Given, ...] = ()
+    given: tuple[PodClaim, ...] = ()
     refusals: tuple[Denial, ...] = ()
     warnings: tuple[str, ...] = ()
     # Warnings that become refusals once it is certain that no node can serve the pod.
@@ -235,7 +235,7 @@ def _report_misread(pod: PodView, report: Report) -> None:
         report.add_misread(names.EXTENDED_RESOURCES, 'only "leave" and "translate" are read')
 
 
-def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[Given, ...]:
+def given_earlier(pod: Json, state: State, *, namespace: str) -> tuple[PodClaim, ...]:
     """Find the claims that an earlier round put on a pod; none if another writer wrote its record."""
     view = view_pod(pod, state.configuration)
     if not view.marked:

@@ -10,7 +10,7 @@ from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
 from webhook.admission.feasibility import KINDS, Feasibility, judge
 from webhook.refusals import Code
-from webhook.translate import Given
+from webhook.translate import PodClaim
 
 DRIVER = "gpu.nvidia.com"
 
@@ -175,7 +175,7 @@ def test_equal_claims_for_more_than_a_node_has_are_told_the_sum():
     many = judge(stock(), [claim(name=f"c{at}") for at in range(40)])
     assert "together ask for 40 devices" in many.text
     main = "container main (nvidia.com/gpu: 40)"
-    asker = Given("", users=("main",), words={"nvidia.com/gpu": 40})
+    asker = PodClaim("", users=("main",), words={"nvidia.com/gpu": 40})
     one = judge(stock(), [claim(32, name="a"), claim(8, name="b")], given={"a": asker, "b": asker})
     assert f"{main} asks for 40 devices" in one.text, "more than one claim holds"
     assert (one.claim, one.remedy) == ("a", "it would fit if container main asked for no more than 4 devices")
@@ -234,7 +234,7 @@ def test_less_than_would_do_is_not_offered_where_the_time_ends():
 def test_a_pod_that_asks_by_device_plugin_key_is_not_offered_another_class():
     fleet = stock(class_("none", "false"))
     assert judge(fleet, [claim(class_="none")]).remedy == f"it would fit with class {DRIVER}"
-    told = judge(fleet, [claim(class_="none")], given={"c": Given("", users=("main",))})
+    told = judge(fleet, [claim(class_="none")], given={"c": PodClaim("", users=("main",))})
     assert told.remedy == "request a device that a node has, or ask an administrator for nodes with such devices"
 
 
@@ -325,7 +325,7 @@ def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed(
 
 def test_a_reason_names_the_container_and_not_the_generated_claim():
     told = judge(
-        stock(), [claim(9, name="drawbridge-main-gpu")], given={"drawbridge-main-gpu": Given("", users=("main",))}
+        stock(), [claim(9, name="drawbridge-main-gpu")], given={"drawbridge-main-gpu": PodClaim("", users=("main",))}
     )
     assert "container main asks for 9 devices" in told.text
     assert "claim" not in told.text

@@ -181,7 +181,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     whole = made.state(fresh=True).stock
     made.learn(features=Features(minor=37))
     assert made.state(fresh=True).stock is whole  # gates that were not told are taken to be on
-    made.learn(features=Features.seen(36, {"DRAConsumableCapacity": False}))
+    made.learn(features=Features.combine(36, {"DRAConsumableCapacity": False}))
     assert (
         made.state(fresh=True).stock is whole
     )  # reading it anew takes a while on a large fleet, and is done elsewhere
@@ -195,7 +195,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     assert (stock.reading.server.minor, stock.reading.on("DRAConsumableCapacity")) == (36, False)
     assert stock.slices == whole.slices
     made.refresh()
-    made.learn(features=Features.seen(36, {"DRAConsumableCapacity": False}))
+    made.learn(features=Features.combine(36, {"DRAConsumableCapacity": False}))
     assert made.state(fresh=True).stock is stock
     assert settled_as(Features(minor=35)).state(fresh=True).stock.reading.server.minor == 35
 
@@ -210,26 +210,26 @@ def declaring(**kubernetes):
 def test_feature_gates_the_server_does_not_report_are_taken_from_the_configuration():
     shares, counters = "DRAConsumableCapacity", "DRAPartitionableDevices"
     made = settled(CLASS, SLICE, NODE)
-    made.learn(features=Features.seen(37, {counters: True}))
+    made.learn(features=Features.combine(37, {counters: True}))
     made.configure(declaring(featureGates={shares: False, counters: False}))
     made.refresh()
     state = made.state(fresh=True)
     assert (state.features.on(shares), state.features.on(counters)) == (False, True)
     assert (state.stock.reading.on(shares), state.stock.reading.on(counters)) == (False, True)
     assert f"{counters}=false: it is true" in state.features.doubts()
-    made.learn(features=Features.seen(37, {shares: True, counters: True}))
+    made.learn(features=Features.combine(37, {shares: True, counters: True}))
     made.refresh()
     assert made.state(fresh=True).stock.reading.on(shares)
     made.configure(declaring())
     assert f"{counters}=false" not in made.state(fresh=True).features.doubts()
     told = made.state(fresh=True).features
-    made.learn(features=Features.seen(37, {shares: True, counters: True}))
+    made.learn(features=Features.combine(37, {shares: True, counters: True}))
     assert made.state(fresh=True).features is told  # so that replicas are decided once still
 
 
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
     made = StateBuilder(declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
-    made.learn(features=Features.seen(NEWEST, {}))
+    made.learn(features=Features.combine(NEWEST, {}))
     made.put(CLASS)
     made.settle()
     state = made.state(fresh=True)

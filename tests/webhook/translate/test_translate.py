@@ -35,7 +35,7 @@ from webhook.state import State
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.translate.record import digest
-from webhook.translate.rewrite import Given
+from webhook.translate.rewrite import PodClaim
 from webhook.translate.translate import translate
 
 GPU = {"nvidia.com/gpu": 1}
@@ -554,7 +554,7 @@ def test_the_keys_a_container_asks_for_are_listed_in_sorted_order():
     words = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
     for asked in (words, dict(sorted(words.items()))):
         assert (
-            Given("g", users=("c",), words=asked).requester
+            PodClaim("g", users=("c",), words=asked).requester
             == "container c (nvidia.com/gpu: 6, nvidia.com/mig-1g.5gb: 0)"
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import Demand, Left, Mistake, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import Demand, Mistake, Options, Untranslated, Vocabulary, read_each, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ class AmazonOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to leave such keys")
 
 
-def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Left:
+def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Untranslated:
     """Ask for devices, or for cores by the device."""
     options, value, row = request.options, amount.value, amount.row
     cores = options.cores_per_device
     if row.action is Action.LEFT or (row.role is Role.CORES and not cores):
-        return Left(amount.key, row.because)
+        return Untranslated(amount.key, row.because)
     count, action = value, Action.TRANSLATED
     text = several(value, "whole device")
     if row.role is Role.CORES:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import BareKey, Demand, Left, Meaning, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,11 +76,11 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer | Left:
+def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer | Untranslated:
     """Ask for whole GPUs, and for partitions by their names."""
     key, row = amount.key, amount.row
     if row.action is Action.LEFT:
-        return Left(key, row.because)
+        return Untranslated(key, row.because)
     profile = key.partition("/")[2] if row.role is Role.PROFILE else request.unit.profile
     target = "amdPartition" if profile else "amdGpu"
     demand = Demand(target=target, count=amount.value, profile=profile)
@@ -108,7 +108,7 @@ def read_selected(selected: Selected) -> Meaning | None:
     shown = f"{_PARTITION}={' or '.join(sorted(modes)[:4])}"
     if len(modes) == 1:
         return Meaning(profile=modes.pop(), basis=f"the pod selects {shown}")
-    unclear = Left("", f"selector {shown} shows that it may be a partition")
+    unclear = Untranslated("", f"selector {shown} shows that it may be a partition")
     return Meaning(left=unclear)
 
 

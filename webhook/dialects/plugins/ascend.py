@@ -23,13 +23,13 @@ from webhook.dialects.vocabulary import (
     Answer,
     Demand,
     KeyedDemand,
-    Left,
     Mistake,
     Note,
     Options,
     Refusal,
     Selection,
     Stop,
+    Untranslated,
     Vocabulary,
     several,
 )
@@ -161,26 +161,26 @@ def read(request: DialectRequest[AscendOptions]) -> Answer | Stop:
     first = container.amounts[0]
     for amount in container.amounts:
         if amount.row.action is Action.LEFT:
-            return Left(amount.key, amount.row.because)
+            return Untranslated(amount.key, amount.row.because)
         if amount.part != first.part:
             reason = f"requested together with {first.key}, and the driver gives a container one set of limits"
-            return Left(amount.key, reason)
+            return Untranslated(amount.key, reason)
     if mode and mode.text not in ("", "hami-core"):
-        return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
+        return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     name = f"Ascend{first.part}"
     count, memory, cores = container.of(Role.COUNT), container.of(Role.MEMORY), container.number(Role.CORES)
     if count is None or not count.value:
-        return Left(first.key, f"requests no card without a number of cards (huawei.com/{name})")
+        return Untranslated(first.key, f"requests no card without a number of cards (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)
     if product is None:
         reason = f"`ascend.products` does not say what the driver calls a card of {name}"
-        return Left(first.key, reason)
+        return Untranslated(first.key, reason)
     part: Template | None = None
     notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
         # Limits of each card; none mean the whole card. Without memory it is all of it, and no other pod fits.
-        asked = memory.value if memory else 0
-        part = Template(memory=asked, cores=min(cores, 100)) if asked or 0 < cores < 100 else None
+        memory_value = memory.value if memory else 0
+        part = Template(memory=memory_value, cores=min(cores, 100)) if memory_value or 0 < cores < 100 else None
         notes += _limit_notes(count, memory, cores, mode)
     elif memory:
         found = _template(count, memory, name, (_TEMPLATES | options.templates).get(name, ()))
@@ -215,7 +215,7 @@ def _template(
     """Choose the smallest template with so much memory; None for the whole card."""
     if not templates:
         reason = f"`ascend.templates` does not say how a card of {name} is partitioned"
-        return Left(memory.key, reason)
+        return Untranslated(memory.key, reason)
     fitting = [one for one in templates if memory.value <= one.memory]
     if not fitting:
         most = max(one.memory for one in templates)

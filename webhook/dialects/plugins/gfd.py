@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from webhook.dialects.vocabulary import Left, Meaning, Selection
+from webhook.dialects.vocabulary import Meaning, Selection, Untranslated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -168,7 +168,7 @@ def _of_value(key: str, value: str) -> Meaning | None:
     if (key == _MIG_STRATEGY and value == "single") or key in _ONLY_MIG:
         return _left(shown, _SOME_MIG)
     if key == _PLUGIN_CONFIG and value not in ("", "default"):
-        doubtful = Left("", f"selector {shown} chooses a configuration of the device plugin: it {_UNCLEAR}")
+        doubtful = Untranslated("", f"selector {shown} chooses a configuration of the device plugin: it {_UNCLEAR}")
         return Meaning(left=doubtful, doubt=True)
     return None
 
@@ -180,7 +180,7 @@ def _mig(suffix: str, shown: str) -> Meaning:
 
 def _left(shown: str, text: str) -> Meaning:
     # The key that is left is the one asked for; the engine knows it.
-    return Meaning(left=Left("", f"selector {shown} shows that it {text}"))
+    return Meaning(left=Untranslated("", f"selector {shown} shows that it {text}"))
 
 
 def _number(text: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Action, Dialect, Role, left, row
-from webhook.dialects.vocabulary import BareKey, Demand, Left, Meaning, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
@@ -97,11 +97,11 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer | Left:
+def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer | Untranslated:
     """Ask for so many whole devices of each kind."""
     key, row = amount.key, amount.row
     if row.action is Action.LEFT:
-        return Left(key, row.because)
+        return Untranslated(key, row.because)
     services = _SERVICES.get(key.removeprefix(_QAT), "")
     demand = Demand(target=row.target, count=amount.value, profile=services)
     text = several(amount.value, "function" if services else "whole device")

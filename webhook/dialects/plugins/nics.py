@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dra.pointer import escape
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, pattern, row
-from webhook.dialects.vocabulary import Demand, Left, Mistake, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import Demand, Mistake, Options, Untranslated, Vocabulary, read_each, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class NicOptions(Options, frozen=True, kw_only=True):
         return {f"/targets/{escape(name)}": target for name, target in self.targets.items()}
 
 
-def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Left:
+def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Untranslated:
     """Ask for adapters, or for devices of a pool that is declared to be published, by its name."""
     key, count = amount.key, amount.value
     target = request.options.targets.get(key, "")
@@ -128,7 +128,7 @@ def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Left
     if key in request.options.pools:
         text = f"{several(count, 'device')} published as {key}"
         return Demand(target="vf", count=count, resource=key), Action.TRANSLATED, text
-    return Left(key, _why_left(amount, request.pools.get(key, "")))
+    return Untranslated(key, _why_left(amount, request.pools.get(key, "")))
 
 
 def _why_left(amount: Amount, devices: str) -> str:

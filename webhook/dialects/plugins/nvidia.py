@@ -17,11 +17,11 @@ from webhook.dialects.vocabulary import (
     BareKey,
     Demand,
     KeyedDemand,
-    Left,
     Meaning,
     Note,
     Options,
     Stop,
+    Untranslated,
     Vocabulary,
     several,
 )
@@ -141,7 +141,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> Answer | Stop:
     """Read one container: each key stands for itself."""
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
-    stays: Left | None = None
+    stays: Untranslated | None = None
     for amount in request.containers[0].amounts:
         key, row, unit, count = amount.key, amount.row, request.unit, amount.value
         if not count:
@@ -164,7 +164,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> Answer | Stop:
             demand = Demand(target="mig", count=count, profile=profile)
             text = f"{several(count, 'MIG device')} of profile {profile}"
         if reason:
-            stays = stays or Left(key, reason)
+            stays = stays or Untranslated(key, reason)
             continue
         demands.append(KeyedDemand(key, demand))
         notes.append(Note(key, action, text))

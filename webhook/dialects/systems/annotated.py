@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, left
-from webhook.dialects.vocabulary import Hint, Left, Options, Refusal, Stop
+from webhook.dialects.vocabulary import Hint, Options, Refusal, Stop, Untranslated
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def opt_in(name: str) -> str:
     return f"an administrator can declare `{name}: {{fractions: translate}}` ({TABLES})"
 
 
-def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Left | None:
+def leave_unserved(texts: Mapping[str, Hint], reasons: Iterable[tuple[str, str, str]]) -> Untranslated | None:
     """Leave a pod for the first of these names that it has with this value, "" for any, and say why."""
     for name, value, why in reasons:
         if (hint := texts.get(name)) and value in ("", hint.text):
-            return Left(hint.key, why)
+            return Untranslated(hint.key, why)
     return None
 
 

@@ -21,11 +21,11 @@ from webhook.dialects.vocabulary import (
     Demand,
     FactorOptions,
     KeyedDemand,
-    Left,
     Mistake,
     Note,
     Refusal,
     Stop,
+    Untranslated,
     Vocabulary,
     several,
 )
@@ -210,41 +210,41 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
     first = count or memory or percent or container.amounts[0]
     if count is not None and not count.value:
-        return Left(count.key, "a count of 0 requests no GPU, whatever the other keys say")
+        return Untranslated(count.key, "a count of 0 requests no GPU, whatever the other keys say")
     if count is None and all(amount.row.role is Role.PRIORITY for amount in container.amounts):
-        return Left(first.key, "a priority alone requests no GPU")
+        return Untranslated(first.key, "a priority alone requests no GPU")
     # HAMi matches a device's mode as a substring, so a list permits each of its modes.
     hint = hints.get(Role.MODE)
     as_mig = False
     if hint is not None and hint.text and "hami-core" not in hint.text:
         as_mig = "mig" in hint.text
         if not as_mig:
-            return Left(hint.key, f"mode {hint.text!r} has no counterpart")
+            return Untranslated(hint.key, f"mode {hint.text!r} has no counterpart")
     # Memory of each GPU. An absent key and a 0 differ: only an absent one can mean "exclusive".
-    held, relative = options.default_memory * MIB, None
+    memory_bytes, relative = options.default_memory * MIB, None
     if memory and memory.value:
         factor = options.memory_factor
         if memory.value * factor >= MOST_MIB:
             reason = f"{memory.value} MiB x {factor} is beyond HAMi's range"
             return Refusal(memory.key, reason, "ask for less")
-        held = memory.value * factor * MIB
+        memory_bytes = memory.value * factor * MIB
     elif percent and percent.value:
-        held = 0
+        memory_bytes = 0
         relative = percent.value if percent.value < 100 else None
-    if hint is not None and as_mig and not held:
-        return Left(hint.key, "only gpumem determines the profile")
+    if hint is not None and as_mig and not memory_bytes:
+        return Untranslated(hint.key, "only gpumem determines the profile")
     # HAMi's webhook injects gpucores: 100 by presence alone, and looks at the percentage first.
-    asked = by_role.get(Role.CORES)
-    injected = asked is None and (percent.value == 100 if percent else memory is None)
+    requested_cores = by_role.get(Role.CORES)
+    injected = requested_cores is None and (percent.value == 100 if percent else memory is None)
     cores = 100 if injected else options.default_cores
-    if asked:
-        cores = min(asked.value, 100)
+    if requested_cores:
+        cores = min(requested_cores.value, 100)
     key, number = first.key, count.value if count else options.default_gpu_num
-    share = _Share(held=held, percent=relative, cores=cores, injected=injected)
+    share = _Share(memory_bytes=memory_bytes, percent=relative, cores=cores, injected=injected)
     notes = _notes(by_role, first, share)
     if as_mig:
         # HAMi carves the smallest profile that holds the memory; compute comes with it. Devices may be of one card.
-        demand = Demand(target="mig", count=number, profile_memory=held)
+        demand = Demand(target="mig", count=number, profile_memory=memory_bytes)
         counted = Note(key, Action.TRANSLATED, several(number, "MIG device"))
         notes = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
         if cores:
@@ -252,7 +252,7 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
     elif share.exclusive:
         demand = Demand(target="vgpu", count=number)
     else:
-        demand = Demand(target="vgpu", count=number, memory=held or None, memory_percent=relative, cores=cores)
+        demand = Demand(target="vgpu", count=number, memory=memory_bytes or None, memory_percent=relative, cores=cores)
     if hints:
         demand = _narrow(demand, hints, notes)
     return Answer(demands=(KeyedDemand(key, demand),), notes=tuple(notes))
@@ -261,7 +261,7 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
 class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What HAMi would account for on each GPU."""
 
-    held: int  # bytes of memory; 0 is all of it
+    memory_bytes: int  # bytes of memory; 0 is all of it
     percent: int | None  # of the memory, where only that is known
     cores: int
     injected: bool  # HAMi's webhook wrote the cores, not the container
@@ -269,7 +269,7 @@ class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def exclusive(self) -> bool:
         """Whether it is the whole card, kept from all other pods."""
-        return not self.held and self.percent is None and self.cores == 100
+        return not self.memory_bytes and self.percent is None and self.cores == 100
 
 
 def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _Share) -> list[Note]:
@@ -292,7 +292,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _Share) -> list
         whole = "the whole card, exclusively"
         return notes + [Note(one.key, Action.TRANSLATED, whole) for one in (memory, percent) if one]
     if memory:
-        text = f"{share.held // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
+        text = f"{share.memory_bytes // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
         notes.append(Note(memory.key, Action.TRANSLATED, text))
     if percent and memory and memory.value:
         notes.append(Note(percent.key, Action.IGNORED, f"{memory.key} determines the amount"))
@@ -303,7 +303,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _Share) -> list
         about = memory or percent or count or first
         text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
         notes.append(Note(about.key, Action.APPROXIMATED, text, Role.CORES))
-    elif share.cores == 100 and share.held:
+    elif share.cores == 100 and share.memory_bytes:
         about = cores or memory or first
         text = "all compute, but a later share of 0 cores still fits on the card"
         notes.append(Note(about.key, Action.APPROXIMATED, text))

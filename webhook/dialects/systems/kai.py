@@ -36,10 +36,10 @@ from webhook.dialects.vocabulary import (
     Demand,
     Hint,
     KeyedDemand,
-    Left,
     Note,
     Refusal,
     Stop,
+    Untranslated,
     several,
 )
 
@@ -146,15 +146,17 @@ def read_kai(pod: AskingPod[ShareOptions]) -> Answer | Stop:
         return stays
     for key in texts:
         if key.endswith(_GIVEN):  # KAI has given GPUs to a container
-            return Left(texts[key].key, _PLACED)
+            return Untranslated(texts[key].key, _PLACED)
     if memory and fraction:
         return Refusal(memory.key, f"requested together with {fraction.key}", "keep one of them")
     if "nvidia.com/gpu" in pod.container_keys:
         return Refusal(first.key, "requested together with nvidia.com/gpu", "keep one of them")
     if pod.container_keys:
-        return Left(first.key, f"{pod.container_keys[0]} also requests devices, and it is unclear what serves them")
+        return Untranslated(
+            first.key, f"{pod.container_keys[0]} also requests devices, and it is unclear what serves them"
+        )
     if of_containers and first not in of_containers:
-        return Left(first.key, f"requested together with {of_containers[0].key}, and one of the two is ignored")
+        return Untranslated(first.key, f"requested together with {of_containers[0].key}, and one of the two is ignored")
     container = _container(pod, of_containers)
     if isinstance(container, Stop):
         return container
@@ -194,7 +196,7 @@ def _container(pod: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> s
     if named:
         wanted[named.key] = named.text
     if not wanted:
-        return pod.containers[0] if pod.containers else Left("containers", "the pod has none")
+        return pod.containers[0] if pod.containers else Untranslated("containers", "the pod has none")
     key, name = next(iter(wanted.items()))
     for other, another in wanted.items():
         if another != name:
@@ -219,14 +221,14 @@ def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
             return Refusal(hint.key, reason, "write a quantity above 0, such as 4Gi")
         amounts[hint.key] = -(-nano // NANO)
         if amounts[hint.key] >= MOST_MIB * MIB:
-            return Left(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has")
+            return Untranslated(hint.key, f"{hint.text[:SHOWN]} is more than any GPU has")
     request = next((hint for hint in of_containers if hint.key.endswith(".request")), of_containers[0])
     limit = next((hint for hint in of_containers if hint.key.endswith(".limit")), request)
     if amounts[request.key] > amounts[limit.key]:
         reason = f"{request.text[:SHOWN]} is more than the limit, {limit.text[:SHOWN]}"
         return Refusal(request.key, reason, "raise the limit or lower the request")
     if amounts[request.key] < amounts[limit.key]:
-        return Left(limit.key, _BURST)
+        return Untranslated(limit.key, _BURST)
     return amounts[request.key]
 
 
@@ -236,7 +238,7 @@ def _memory(memory: Hint) -> int | Stop:
         reason = f"{memory.text[:SHOWN]!r} is not a number of MiB"
         return Refusal(memory.key, reason, "write a whole number from 1 up, without a unit")
     if int(memory.text) >= MOST_MIB:
-        return Left(memory.key, f"{memory.text} MiB are more than any GPU has")
+        return Untranslated(memory.key, f"{memory.text} MiB are more than any GPU has")
     return int(memory.text) * MIB
 
 
@@ -248,7 +250,7 @@ def _portion(fraction: Hint) -> Fraction | Stop:
         reason = f"{text[:SHOWN]!r} is not a part of a GPU"
         return Refusal(fraction.key, reason, "write a number above 0 and below 1, such as 0.5")
     if number < 0.01:
-        return Left(fraction.key, f"{text} is less than a hundredth, the least that KAI counts")
+        return Untranslated(fraction.key, f"{text} is less than a hundredth, the least that KAI counts")
     return Fraction(text) * 100
 
 

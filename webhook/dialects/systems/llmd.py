@@ -18,7 +18,6 @@ from webhook.dialects.vocabulary import (
     Asked,
     Demand,
     KeyedDemand,
-    Left,
     Mistake,
     Note,
     Options,
@@ -26,6 +25,7 @@ from webhook.dialects.vocabulary import (
     Refusal,
     Stop,
     Together,
+    Untranslated,
     Vocabulary,
     several,
 )
@@ -95,7 +95,7 @@ def read(request: DialectRequest[LlmdOptions]) -> Answer | Stop:
         for amount in container.amounts:
             key = amount.key
             if container.init and amount.value:
-                return Left(key, "requested in an init container, which that webhook does not read")
+                return Untranslated(key, "requested in an init container, which that webhook does not read")
             count += amount.value
     options = request.options
     most, together = options.pairs_per_node, options.pairs_per_numa_node
@@ -110,15 +110,15 @@ def read(request: DialectRequest[LlmdOptions]) -> Answer | Stop:
         return Refusal(key, reason, remedy)
     gpus, networks = Demand(target="gpu", count=count), Demand(target="nic", count=1, rdma=True)
     pairs = Pairs(primary=gpus, secondary=networks, attribute=PCIE_ROOT)
-    asked: Asked = pairs
+    demand: Asked = pairs
     where = ""
     if 1 < count < most and not allowed:
-        asked, where = Together(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
+        demand, where = Together(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
     text = f"{several(count, 'pair')} of a GPU and a network device, each under one PCIe root{where}; {_RAILS}"
     notes = [Note(key, Action.APPROXIMATED, text)]
     if allowed:
         notes.append(Note(allowed.key, Action.TRANSLATED, "nothing ties the pairs to one NUMA node"))
-    return Answer(demands=(KeyedDemand(key, asked, (key,)),), notes=tuple(notes))
+    return Answer(demands=(KeyedDemand(key, demand, (key,)),), notes=tuple(notes))
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=LlmdOptions)

@@ -17,12 +17,12 @@ from webhook.dialects.vocabulary import (
     Demand,
     FactorOptions,
     KeyedDemand,
-    Left,
     Mistake,
     Note,
     Options,
     Refusal,
     Stop,
+    Untranslated,
     Vocabulary,
     several,
 )
@@ -130,7 +130,7 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
     sums = total(containers)
     for amount in sums.amounts:
         if amount.row.action is Action.LEFT and amount.value:
-            return Left(amount.key, amount.row.because)
+            return Untranslated(amount.key, amount.row.because)
     count = sums.of(Role.COUNT)
     memory = sums.of(Role.MEMORY)
     cores = sums.of(Role.CORES)
@@ -143,19 +143,19 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
         return Answer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key
-        return Left(key, "requests no GPU without memory")
+        return Untranslated(key, "requests no GPU without memory")
     compute = sums.number(Role.CORES)
     if cores and compute % 5:
         return Refusal(cores.key, f"{compute} % is not a value that Aliyun accepts", "write a multiple of 5, up to 100")
-    held = memory.value * unit
+    memory_bytes = memory.value * unit
     unreserved = "" if compute else "; no compute is reserved"
-    text = f"{held // MIB} MiB {_SUM}{unreserved}"
+    text = f"{memory_bytes // MIB} MiB {_SUM}{unreserved}"
     notes = [Note(memory.key, Action.APPROXIMATED, text)]
     if cores:
         notes.append(Note(cores.key, Action.TRANSLATED, f"{compute} % of that GPU"))
-    demand = Demand(target="vgpu", memory=held, cores=min(compute, 100))
-    asked = KeyedDemand(memory.key, demand)
-    return Answer(demands=(asked,), notes=tuple(notes))
+    demand = Demand(target="vgpu", memory=memory_bytes, cores=min(compute, 100))
+    keyed_demand = KeyedDemand(memory.key, demand)
+    return Answer(demands=(keyed_demand,), notes=tuple(notes))
 
 
 VOLCANO_SHARE = Vocabulary(table=SHARE, read=read_share, options=FactorOptions)

@@ -33,11 +33,11 @@ from webhook.dialects.vocabulary import (
     Demand,
     Hint,
     KeyedDemand,
-    Left,
     Mistake,
     Note,
     Refusal,
     Stop,
+    Untranslated,
     several,
 )
 from webhook.names import TABLES
@@ -145,16 +145,16 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
     enabled = texts.get("enabled")
     if enabled is None:
         hint = next(texts[name] for name in _AMOUNTS if name in texts)
-        return Left(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion created")
+        return Untranslated(hint.key, f"without label {_TF}enabled it is a worker that Tensor Fusion created")
     if stays := leave_unserved(texts, _UNSERVED):
         return stays
     vendor, isolation = texts.get("vendor"), texts.get("isolation")
     if vendor and vendor.text.lower() != "nvidia":
-        return Left(vendor.key, "claims for shares exist for NVIDIA's GPUs only")
+        return Untranslated(vendor.key, "claims for shares exist for NVIDIA's GPUs only")
     if isolation and isolation.text not in _ISOLATIONS:
-        return Left(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
+        return Untranslated(isolation.key, f"isolation {isolation.text[:SHOWN]!r} is unknown")
     if pod.container_keys:
-        return Left(
+        return Untranslated(
             pod.container_keys[0],
             f"requested together with label {enabled.key}: Tensor Fusion counts it as its own GPUs",
         )
@@ -165,10 +165,10 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
     count = number_of_gpus(counted, _MOST)
     if isinstance(count, Stop):
         return count
-    asked = _whole(texts, count) or _share(texts, count, pod.options)
-    if isinstance(asked, Stop):
-        return asked
-    key, demand, notes = asked
+    answer = _whole(texts, count) or _share(texts, count, pod.options)
+    if isinstance(answer, Stop):
+        return answer
+    key, demand, notes = answer
     lost = "Tensor Fusion's webhook must skip the pod (docs/tensor-fusion.md), and its quota no longer counts it"
     notes = [Note(enabled.key, Action.APPROXIMATED, lost), *notes]
     if counted:
@@ -196,7 +196,7 @@ def _injected(pod: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[
         return Refusal(f"{_TF}inject-container", reason, "name it in this annotation")
     found = tuple([name for name in pod.containers if name in wanted])
     if not found and named:
-        return Left(named.key, "names no container of the pod, so Tensor Fusion skips it")
+        return Untranslated(named.key, "names no container of the pod, so Tensor Fusion skips it")
     return found
 
 
@@ -233,16 +233,16 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
         try:
             amount = Fraction(parse(hint.text).nano, NANO)
         except QuantityError:
-            return Left(hint.key, f"{hint.text[:SHOWN]!r} is not a quantity")
+            return Untranslated(hint.key, f"{hint.text[:SHOWN]!r} is not a quantity")
         if amount < 0:
-            return Left(hint.key, f"{hint.text[:SHOWN]} is below 0")
+            return Untranslated(hint.key, f"{hint.text[:SHOWN]} is below 0")
         if amount:
             amounts[name] = amount
-    held = next((name for name in _MEMORY if name in amounts), "")
+    memory_key = next((name for name in _MEMORY if name in amounts), "")
     compute = next((name for name in _COMPUTE if name in amounts), "")
-    if not held:
+    if not memory_key:
         reason = f"no memory is requested: add {_TF}vram-limit, or a claim would take all of it"
-        return Left(texts["enabled"].key, reason)
+        return Untranslated(texts["enabled"].key, reason)
     model = texts.get("gpu-model")
     named = model.text if model else ""
     percent = amounts.get(compute, Fraction(0))
@@ -251,26 +251,28 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
             (named,) = options.tflops
         if not named and options.tflops:
             reason = f"how much of a GPU it is depends on the model: add {_TF}gpu-model"
-            return Left(texts[compute].key, reason)
+            return Untranslated(texts[compute].key, reason)
         if named not in options.tflops:
             entry = f"{{{named[:SHOWN] or 'MODEL'}: TFLOPS}}"
             reason = f"how much of a GPU it is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({TABLES})"
-            return Left(texts[compute].key, reason)
+            return Untranslated(texts[compute].key, reason)
         percent = percent * 100 / options.tflops[named]
     if percent > 100:
-        return Left(texts[compute].key, f"{float(percent):g} % is more than a GPU has")
-    memory, cores = ceil(amounts[held]), ceil(percent)
+        return Untranslated(texts[compute].key, f"{float(percent):g} % is more than a GPU has")
+    memory, cores = ceil(amounts[memory_key]), ceil(percent)
     size = f"{float(Fraction(memory, MIB)):g} MiB of each GPU"
-    notes = [Note(texts[held].key, Action.APPROXIMATED if held == "vram-request" else Action.TRANSLATED, size)]
+    notes = [
+        Note(texts[memory_key].key, Action.APPROXIMATED if memory_key == "vram-request" else Action.TRANSLATED, size)
+    ]
     if compute:
         exact = percent == cores and compute.startswith("compute")
         of_model = f" by the TFLOPS of {named[:SHOWN]}" if compute.startswith("tflops") else ""
         text = f"{cores} % of each GPU{of_model}"
         notes.append(Note(texts[compute].key, Action.TRANSLATED if exact else Action.APPROXIMATED, text))
     else:
-        notes.append(Note(texts[held].key, Action.APPROXIMATED, UNLIMITED))
+        notes.append(Note(texts[memory_key].key, Action.APPROXIMATED, UNLIMITED))
     for name in _SHARES:
-        if name in texts and name not in (held, compute):
+        if name in texts and name not in (memory_key, compute):
             more = amounts.get(name, Fraction(0)) < amounts.get(name.replace("request", "limit"), Fraction(0))
             text = "the claim is for the limit, so more is reserved" if more else "another amount applies"
             notes.append(Note(texts[name].key, Action.APPROXIMATED if more else Action.TRANSLATED, text))
@@ -278,7 +280,7 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
         text = f"the product name contains {named[:SHOWN]}"
         notes.append(Note(model.key if model else texts[compute].key, Action.APPROXIMATED, text))
     demand = Demand(target="vgpu", count=count, memory=memory, cores=cores, models=(named,) if named else ())
-    return texts[held].key, demand, notes
+    return texts[memory_key].key, demand, notes
 
 
 VOCABULARY = msgspec.structs.replace(

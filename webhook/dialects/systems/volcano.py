@@ -19,10 +19,10 @@ from webhook.dialects.vocabulary import (
     Demand,
     FactorOptions,
     KeyedDemand,
-    Left,
     Note,
     Refusal,
     Stop,
+    Untranslated,
     Vocabulary,
     several,
 )
@@ -129,13 +129,13 @@ def read(request: DialectRequest[VolcanoOptions]) -> Answer | Stop:
     container, options = request.containers[0], request.options
     first = container.amounts[0]
     if container.init or container.ordinary_init:
-        return Left(first.key, "Volcano counts no GPUs of init containers")
+        return Untranslated(first.key, "Volcano counts no GPUs of init containers")
     counted, memory, percent = container.of(Role.COUNT), container.of(Role.MEMORY), container.of(Role.MEMORY_PERCENT)
     if not (counted.value if counted else container.number(Role.MEMORY)):
-        return Left(first.key, "requests no GPU without vgpu-number or vgpu-memory")
+        return Untranslated(first.key, "requests no GPU without vgpu-number or vgpu-memory")
     mode = request.hints.get(Role.MODE)
     if mode and mode.text not in ("", "hami-core"):
-        return Left(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
+        return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     key = counted.key if counted else first.key
     # Compute is always written, since the target's default is all of it.
     count, cores = container.number(Role.COUNT, 1), container.number(Role.CORES)

@@ -13,7 +13,7 @@ from dra.objects import LabelSelector
 from dra.pointer import escape
 from dra.wire import Json
 from webhook.dialects.table import Action, Role
-from webhook.dialects.vocabulary import ContainerAmounts, Left, Mistake, Options, Refusal, Selection
+from webhook.dialects.vocabulary import ContainerAmounts, Mistake, Options, Refusal, Selection, Untranslated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -129,13 +129,13 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.hints.get(device_type, _NO_HINT)
 
 
-def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Left:
+def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Untranslated:
     """Sum up and parse, unless the pod cannot be served, or Koordinator could not read its annotations."""
     hints = request.hints
     for one in request.containers:
         for amount in one.amounts:
             if amount.row.action is Action.LEFT and amount.value:
-                return Left(amount.key, amount.row.because)
+                return Untranslated(amount.key, amount.row.because)
     selected = hints.get(Role.MODELS)
     if selected is not None:
         vendor = selected.text.lower()
@@ -143,10 +143,10 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
         shuts_out_others = selected.text.startswith("not ") and "nvidia" not in vendor
         if vendor not in ("", "nvidia") and not shuts_out_others:
             text = f"the pod is for GPUs of {show(selected.text)}, which no target describes"
-            return Left(selected.key, text)
+            return Untranslated(selected.key, text)
     designated = hints.get(Role.MODE)
     if designated is not None:
-        return Left(designated.key, designated.row.because)
+        return Untranslated(designated.key, designated.row.because)
     found: dict[Role, Any] = {}
     for role, type_ in _ANNOTATIONS.items():
         hint = hints.get(role)
@@ -178,7 +178,7 @@ def _malformed(hint: Hint, why: str) -> Refusal:
     return Refusal(hint.key, f"is malformed: {why}", "correct the JSON")
 
 
-def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Refusal | Left:
+def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Refusal | Untranslated:
     """Read the label selectors on devices of a type as requirements on the attributes that their labels are declared to be."""
     hint, key = request.hint(device_type), request.names.get(Role.HINT, "")
     found: list[Selection] = []
@@ -195,7 +195,7 @@ def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Ref
     for label, _, _ in found:
         if label not in attributes:
             reason = f"slices have attributes and no labels, and none is declared for label {show(label)}"
-            return Left(key, f"{reason}: an administrator can declare it under `koordinator.deviceLabels`")
+            return Untranslated(key, f"{reason}: an administrator can declare it under `koordinator.deviceLabels`")
     return tuple([selection._replace(key=attributes[selection.key]) for selection in found])
 
 

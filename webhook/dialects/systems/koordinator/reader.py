@@ -38,12 +38,12 @@ from webhook.dialects.vocabulary import (
     Answer,
     Demand,
     KeyedDemand,
-    Left,
     Note,
     Pairs,
     Refusal,
     Stop,
     Together,
+    Untranslated,
     Vocabulary,
     kinds,
     several,
@@ -93,7 +93,7 @@ class Draft(msgspec.Struct):
     request: PodRequest
     gpus: Demand | None = None
     networks: Demand | None = None
-    asked: list[KeyedDemand] = []
+    demands: list[KeyedDemand] = []
     notes: list[Note] = []
 
     def note(self, key: str, action: Action, text: str, about: Role = Role.NONE) -> None:
@@ -110,7 +110,7 @@ def read(request: DialectRequest[KoordinatorOptions]) -> Answer | Stop:
         stop = step(draft)
         if stop is not None:
             return stop
-    return Answer(demands=tuple(draft.asked), notes=tuple(draft.notes))
+    return Answer(demands=tuple(draft.demands), notes=tuple(draft.notes))
 
 
 # GPUs
@@ -167,7 +167,7 @@ def ask_gpus(draft: Draft) -> Stop | None:
     if not isinstance(tied, Demand):
         return tied
     draft.gpus = tied
-    draft.asked = [KeyedDemand(request.key(RATIO, GPU, COUNT, MEMORY, CORE, SHARED), tied)]
+    draft.demands = [KeyedDemand(request.key(RATIO, GPU, COUNT, MEMORY, CORE, SHARED), tied)]
     return None
 
 
@@ -183,9 +183,9 @@ def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
         return replace(gpus, same=tie)
     key = request.names[Role.PARTITION]
     if request.partition.ring_bus_bandwidth is not None:
-        return Left(key, "ringBusBandwidth is a hard filter that no driver publishes")
+        return Untranslated(key, "ringBusBandwidth is a hard filter that no driver publishes")
     if gpus.count not in PARTITIONS:
-        return Left(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
+        return Untranslated(key, f"no driver publishes partitions of {gpus.count} GPUs: ask for 1, 2, 4 or 8")
     return replace(gpus, same=f"gpu.nvidia.com/partition{gpus.count}")
 
 
@@ -227,7 +227,7 @@ def ask_networks(draft: Draft) -> Stop | None:
     else:
         networks, action, text = replace(one, bandwidth_percent=value), Action.TRANSLATED, f"{of_one}, of its bandwidth"
     draft.networks = networks
-    draft.asked.append(KeyedDemand(request.key(RDMA), networks))
+    draft.demands.append(KeyedDemand(request.key(RDMA), networks))
     draft.note(key, action, text)
     return None
 
@@ -244,7 +244,7 @@ def pair(draft: Draft) -> Stop | None:
         return None
     if networks.everything:
         if joint.required_scope:
-            return Left(key, "ApplyForAll and a required scope can't both be applied")
+            return Untranslated(key, "ApplyForAll and a required scope can't both be applied")
         draft.note(key, Action.IGNORED, "ApplyForAll does not apply to the network devices")
         return None
     if joint.required_scope != "SamePCIe":
@@ -252,7 +252,7 @@ def pair(draft: Draft) -> Stop | None:
         draft.note(key, Action.APPROXIMATED, text, Role.JOINT)
         return None
     if gpus.same:
-        return Left(key, f"can't be restricted together with a tie on {gpus.same}")
+        return Untranslated(key, f"can't be restricted together with a tie on {gpus.same}")
     if gpus.count in (1, networks.count):
         each = networks.count // gpus.count
         text = f"{gpus.count} x (1 GPU + {each} network) under one switch each, stricter than comparing sets"
@@ -264,9 +264,9 @@ def pair(draft: Draft) -> Stop | None:
         reason = (
             f"{gpus.count} GPUs and {networks.count} network devices can't be restricted to equal sets of PCIe roots"
         )
-        return Left(key, f"{reason}: request equal numbers of both")
-    primary, secondary = draft.asked
-    draft.asked = [KeyedDemand(primary.key, pairs, (secondary.key,))]
+        return Untranslated(key, f"{reason}: request equal numbers of both")
+    primary, secondary = draft.demands
+    draft.demands = [KeyedDemand(primary.key, pairs, (secondary.key,))]
     draft.note(key, Action.APPROXIMATED, text)
     return None
 
@@ -289,17 +289,19 @@ def ask_host(draft: Draft) -> Stop | None:
             continue
         amount, part = divmod(requested, NANO)
         if part or amount > MAX:
-            return Left(resource, "the pod's request is not a whole number below 2^63, and claims count whole devices")
+            return Untranslated(
+                resource, "the pod's request is not a whole number below 2^63, and claims count whole devices"
+            )
         demand = Demand(target=target, memory=amount, profile=resource.removeprefix("hugepages-"))
         if resource == CPU:
             demand = Demand(target=target, cores=amount)
-        draft.asked.append(KeyedDemand(resource, demand))
+        draft.demands.append(KeyedDemand(resource, demand))
         given.append(resource)
-    if draft.asked and on_one_node and request.options.host_resources:
-        tied = _tie_to_node(draft.asked, request.names[Role.NUMA_BIND])
-        if isinstance(tied, Left):
+    if draft.demands and on_one_node and request.options.host_resources:
+        tied = _tie_to_node(draft.demands, request.names[Role.NUMA_BIND])
+        if isinstance(tied, Untranslated):
             return tied
-        draft.asked = [tied]
+        draft.demands = [tied]
     counted = (
         f"{', '.join(given)} by claim as well; the pod's own request stays, and is what its node and its quotas count"
     )
@@ -312,7 +314,7 @@ def ask_host(draft: Draft) -> Stop | None:
             action, text = Action.IGNORED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
         elif not request.options.host_resources:
             text = f"{policy} is lost ({_REMEDY})"
-        elif not draft.asked:
+        elif not draft.demands:
             action, text = Action.IGNORED, "it applies to nothing that the pod requests"
         else:
             text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
@@ -330,7 +332,7 @@ def ask_host(draft: Draft) -> Stop | None:
     return None
 
 
-def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Left:
+def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Untranslated:
     """Tie everything to one NUMA node; a single device is on one anyway."""
     members: list[Demand | Pairs] = []
     keys: list[str] = []
@@ -342,7 +344,7 @@ def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Left:
         for kind in kinds(one.demand):
             number += kind.count
             if kind.everything:
-                return Left(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
+                return Untranslated(key, f"ApplyForAll and {ONE_NODE} can't both be applied")
     if number == 1:
         return every[0]
     return KeyedDemand(keys[0], Together(members=tuple(members), attribute=NUMA_NODE), tuple(keys[1:]))
@@ -369,7 +371,7 @@ def note_partition(draft: Draft) -> None:
 def note_hints(draft: Draft) -> None:
     """Say what becomes of each field of the hints, so that none is lost without being named."""
     lost: list[str] = []
-    kept: list[str] = []
+    effects: list[str] = []
     others: list[str] = []
     for name, hint in draft.request.hints.items():
         gpus = draft.gpus if name == "gpu" else None
@@ -377,36 +379,36 @@ def note_hints(draft: Draft) -> None:
             others.append(show(name))
             continue
         scope, exclusive = hint.required_topology_scope, hint.exclusive_policy
-        asked = draft.networks if gpus is None else gpus
-        if asked is not None and asked.attributes:
-            kept.append(f"{name}: labels by attributes {', '.join(sorted({one.key for one in asked.attributes}))}")
+        demand = draft.networks if gpus is None else gpus
+        if demand is not None and demand.attributes:
+            effects.append(f"{name}: labels by attributes {', '.join(sorted({one.key for one in demand.attributes}))}")
         if gpus is not None and scope:
             tied = bool(gpus.same) and draft.request.partition is None
             if tied or gpus.count == 1 or scope in ANYWHERE:
-                kept.append(f"gpu.requiredTopologyScope {show(scope)} holds")
+                effects.append(f"gpu.requiredTopologyScope {show(scope)} holds")
             else:
                 lost.append(f"gpu.requiredTopologyScope {show(scope)} is lost")
         if gpus is None and hint.vf_selector is not None:
-            kept.append("rdma.vfSelector: virtual functions only")
+            effects.append("rdma.vfSelector: virtual functions only")
         if gpus is not None and gpus.partial and exclusive == "DeviceLevel":
             lost.append("gpu.exclusivePolicy is lost: others may share the GPU")
         elif exclusive == "DeviceLevel":
-            kept.append(f"{name}.exclusivePolicy holds: the devices are whole")
+            effects.append(f"{name}.exclusivePolicy holds: the devices are whole")
         elif exclusive:
-            kept.append(f"{name}.exclusivePolicy {show(exclusive)} has no effect, as in Koordinator")
+            effects.append(f"{name}.exclusivePolicy {show(exclusive)} has no effect, as in Koordinator")
         if gpus is not None and hint.allocate_strategy:
-            kept.append("gpu.allocateStrategy has no effect, as in Koordinator")
+            effects.append("gpu.allocateStrategy has no effect, as in Koordinator")
         if gpus is None:
             value = draft.request.sums[RDMA]
             if hint.allocate_strategy and value > 100 and value % 100 == 0:
-                kept.append("rdma.allocateStrategy has no effect on whole devices, as in Koordinator")
+                effects.append("rdma.allocateStrategy has no effect on whole devices, as in Koordinator")
             if scope:
-                kept.append("rdma.requiredTopologyScope has no effect, as in Koordinator")
+                effects.append("rdma.requiredTopologyScope has no effect, as in Koordinator")
     if others:
-        kept.append(f"the pod requests nothing of type {', '.join(others[:_NAMED])}")
-    if lost or kept:
+        effects.append(f"the pod requests nothing of type {', '.join(others[:_NAMED])}")
+    if lost or effects:
         action = Action.APPROXIMATED if lost else Action.TRANSLATED
-        draft.note(draft.request.names[Role.HINT], action, "; ".join((*lost, *kept)))
+        draft.note(draft.request.names[Role.HINT], action, "; ".join((*lost, *effects)))
 
 
 def note_amounts(draft: Draft) -> None:
