@@ -147,16 +147,17 @@ def apply(
         case Step.SIGN:
             # A sound leaf is kept when the other is due: if two replicas start together and one has written only the first leaf yet, the
             # other replica must not replace it.
-            by, kept = material.authority, material
+            by, current = material.authority, material
             if not (
-                _is_sound(kept.leaf, names.webhook, by, never=names.allocator) and _is_fresh(kept.leaf, now, policy)
+                _is_sound(current.leaf, names.webhook, by, never=names.allocator)
+                and _is_fresh(current.leaf, now, policy)
             ):
-                kept = kept._replace(leaf=None)
-            of_allocator = kept.allocator
+                current = current._replace(leaf=None)
+            of_allocator = current.allocator
             is_sound = _is_sound(of_allocator, names.allocator, by, never=names.webhook)
             if not (is_sound and _is_fresh(of_allocator, now, policy)):
-                kept = kept._replace(allocator=None)
-            return _sign(kept, names, now, policy)
+                current = current._replace(allocator=None)
+            return _sign(current, names, now, policy)
         case Step.INTRODUCE:
             following = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             seals = material.seals._replace(next=new_seal())
@@ -206,16 +207,16 @@ class Data(NamedTuple):
 def decode(data: Data) -> Material:
     """Return the material in the Secrets' data. An unusable pair counts as missing."""
     serving = data.serving or {}
-    held = serving if data.authoritys is None else data.authoritys
+    authority_data = serving if data.authoritys is None else data.authoritys
     # All seal keys come from the first Secret that has a current one.
-    places = held, data.sealing or {}, serving
+    places = authority_data, data.sealing or {}, serving
     sealing = next((one for one in places if _seal(one, "seal.key")), {})
     return Material(
-        authority=_pair(held, "authority"),
+        authority=_pair(authority_data, "authority"),
         leaf=_pair(serving, "tls"),
-        next=_pair(held, "next"),
-        previous=_certificate(held.get("previous.crt", b"")),
-        since=_time(held.get("since", b"")),
+        next=_pair(authority_data, "next"),
+        previous=_certificate(authority_data.get("previous.crt", b"")),
+        since=_time(authority_data.get("since", b"")),
         seals=Seals(*[_seal(sealing, name) for name in ("seal.key", "seal-next.key", "seal-previous.key")]),
         allocator=_pair(data.allocator or {}, "tls"),
     )

@@ -155,8 +155,8 @@ class Store:
                 fresh = {"apiVersion": "v1", "kind": "Secret", "type": OPAQUE, "metadata": metadata, "data": changed}
                 await self._cluster.create(resources.SECRETS, fresh, self._namespace)
             else:
-                seen = {"resourceVersion": secret.metadata.resource_version}
-                patch = Merge({"metadata": seen, "data": changed})
+                precondition = {"resourceVersion": secret.metadata.resource_version}
+                patch = Merge({"metadata": precondition, "data": changed})
                 await self._cluster.patch(resources.SECRETS, name, patch, self._namespace)
         except (AlreadyExists, Conflict, NotFound):
             return False  # another replica was first: read again

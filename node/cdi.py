@@ -60,12 +60,12 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
     shares_by_device = _shares_by_device(record)
     claim_path = f"resourceclaimtemplates/{record.entry}" if record.entry else f"resourceclaims/{record.name}"
     mounts = {
-        asked: {
+        request_name: {
             "hostPath": f"{folder}/{metadata_name(record.uid, number)}",
-            "containerPath": f"{FOLDER}/{claim_path}/{asked}/{machine.driver}-metadata.json",
+            "containerPath": f"{FOLDER}/{claim_path}/{request_name}/{machine.driver}-metadata.json",
             "options": ["ro", "nosuid", "nodev", "bind"],
         }
-        for number, asked in enumerate(_asked(record))
+        for number, request_name in enumerate(_request_names(record))
     }
     devices: list[dict[str, Any]] = []
     for number, ((request, device), shares) in enumerate(shares_by_device.items()):
@@ -100,13 +100,13 @@ def answer_of(record: Prepared, driver: str) -> PreparedClaim:
     numbers = {key: number for number, key in enumerate(_shares_by_device(record))}
     devices = [
         PreparedDevice(
-            requests=(held.asked,),
+            requests=(device.request_name,),
             pool=record.pool,
-            device=held.device,
-            cdi=(f"{kind_of(driver)}={record.uid}-{numbers[held.asked, held.device]}",),
-            share=held.share_id,
+            device=device.device,
+            cdi=(f"{kind_of(driver)}={record.uid}-{numbers[device.request_name, device.device]}",),
+            share=device.share_id,
         )
-        for held in record.devices
+        for device in record.devices
     ]
     return PreparedClaim(devices=tuple(devices))
 
@@ -123,8 +123,8 @@ def kind_of(driver: str) -> str:
 def _shares_by_device(record: Prepared) -> _SharesByDevice:
     """Group a claim's devices by request and device: several shares of one device add up."""
     shares: _SharesByDevice = {}
-    for held in record.devices:
-        shares.setdefault((held.asked, held.device), []).append(held)
+    for device in record.devices:
+        shares.setdefault((device.request_name, device.device), []).append(device)
     return shares
 
 
@@ -137,10 +137,10 @@ def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
     """Encode the metadata file of each request, by its file name on the host."""
     device_of = machine.by_name
     files: dict[str, bytes] = {}
-    for number, request in enumerate(_asked(record)):
-        held = [one for one in record.devices if one.asked == request]
+    for number, request in enumerate(_request_names(record)):
+        prepared_devices = [one for one in record.devices if one.request_name == request]
         devices: list[dict[str, Any]] = []
-        for name in dict.fromkeys(one.device for one in held):  # several shares of a device are one device
+        for name in dict.fromkeys(one.device for one in prepared_devices):  # several shares of a device are one device
             entry: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
             device = device_of.get(name)
             if device is not None and device.attributes:
@@ -151,7 +151,7 @@ def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
             devices.append(entry)
         body: dict[str, Any] = {
             "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid, "generation": 1},
-            "requests": [{"name": held[0].request, "devices": devices}],
+            "requests": [{"name": prepared_devices[0].request, "devices": devices}],
         }
         if record.entry:
             body["podClaimName"] = record.entry
@@ -170,5 +170,5 @@ def is_metadata_of(name: str, uids: Iterable[str]) -> bool:
     return name.endswith(".json") and name.partition("_")[0] in set(uids)
 
 
-def _asked(record: Prepared) -> dict[str, None]:
-    return dict.fromkeys(held.asked for held in record.devices)
+def _request_names(record: Prepared) -> dict[str, None]:
+    return dict.fromkeys(device.request_name for device in record.devices)

@@ -36,7 +36,7 @@ class HeldDevice(Wire, frozen=True, kw_only=True):
     cpus: str = ""
 
     @property
-    def asked(self) -> str:
+    def request_name(self) -> str:
         """The request without its chosen alternative."""
         return self.request.partition("/")[0]
 
@@ -64,8 +64,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     def with_(self, *records: Prepared) -> Checkpoint:
         added = {record.uid: record for record in records}
-        kept = {uid: raw for uid, raw in self.read.items() if uid not in added}
-        return Checkpoint({**self.claims, **added}, kept)
+        unchanged = {uid: raw for uid, raw in self.read.items() if uid not in added}
+        return Checkpoint({**self.claims, **added}, unchanged)
 
     def without(self, *uids: str) -> Checkpoint:
         claims = {uid: record for uid, record in self.claims.items() if uid not in uids}

@@ -79,15 +79,15 @@ class Guard:
         self, claim: ResourceClaim, reference: ClaimReference, claims: Mapping[str, Prepared]
     ) -> Prepared | GuardRefusal:
         """Return the record to prepare a claim by, or a refusal. `claims` are the prepared claims by UID."""
-        held: list[HeldDevice] = []
+        devices: list[HeldDevice] = []
         try:
             results = self._results(claim, reference)
             before = claims.get(reference.uid)
             if before is None:
                 # Each device is checked beside the prepared claims and this claim's earlier devices.
                 for result in results:
-                    this_claim = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(held))
-                    held.append(self._give(result, [*claims.values(), this_claim]))
+                    this_claim = Prepared(uid="", namespace="", name="this claim", pool="", devices=tuple(devices))
+                    devices.append(self._give(result, [*claims.values(), this_claim]))
         except _Refused as refused:
             return refused.refusal
         if before is not None:
@@ -107,7 +107,7 @@ class Guard:
             name=metadata.name,
             entry=entry if _LABEL(entry) else "",
             pool=self._node,
-            devices=tuple(held),
+            devices=tuple(devices),
         )
 
     def _results(self, claim: ResourceClaim, reference: ClaimReference) -> Results:
@@ -152,8 +152,8 @@ class Guard:
         else:
             self._check_free(device, result, holders)
             if offered and amount is not None:
-                held = [one for record in holders for one in record.devices if not one.admin]
-                busy = {cpu for one in held if one.device == result.device for cpu in numbers_of(one.cpus)}
+                in_use = [one for record in holders for one in record.devices if not one.admin]
+                busy = {cpu for one in in_use if one.device == result.device for cpu in numbers_of(one.cpus)}
                 cpus = listed([cpu for cpu in offered if cpu not in busy][: amount.value()])
         return HeldDevice(
             request=result.request,
@@ -256,6 +256,6 @@ def _holder_names(device: str, holders: Iterable[Prepared]) -> str:
     """Name up to three claims that hold a device, and the number of further claims."""
     claims: set[str] = set()
     for one in holders:
-        if any(held.device == device for held in one.devices):
+        if any(holder_device.device == device for holder_device in one.devices):
             claims.add(f"{one.namespace}/{one.name}" if one.namespace else one.name)
     return list_first(sorted(claims), 3)

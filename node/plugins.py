@@ -317,11 +317,11 @@ def answer_from_spec(driver: str, record: Prepared, spec: bytes) -> PreparedClai
         others = filter(None, one.annotations.get(NAMES, "").split(","))
         names[one.annotations.get(REQUEST, "")] = (f"{kind_of(driver)}={one.name}", *others)
     devices: list[PreparedDevice] = []
-    for held in record.devices:
-        request = held.asked
+    for prepared_device in record.devices:
+        request = prepared_device.request_name
         if request not in names:
             raise PluginFault(f"its CDI file has no device for the request {request}")
         # Only the first device of a request names the CDI devices, because a container gets all devices of its request.
         cdi, names[request] = names[request], ()
-        devices.append(PreparedDevice(requests=(request,), pool=record.pool, device=held.device, cdi=cdi))
+        devices.append(PreparedDevice(requests=(request,), pool=record.pool, device=prepared_device.device, cdi=cdi))
     return PreparedClaim(devices=tuple(devices))

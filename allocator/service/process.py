@@ -181,7 +181,7 @@ class Service:
         gauge(
             "drawbridge_allocator_quarantined_objects",
             "Stored objects that could not be read and are set aside until they change.",
-            lambda: len(bridge.knowledge.quarantine.held),
+            lambda: len(bridge.knowledge.quarantine.objects),
         )
         gauge(
             "drawbridge_reservations",

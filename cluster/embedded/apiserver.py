@@ -89,17 +89,17 @@ class ApiServer:
                 return self._apply_new(resource, name, patch, namespace, dry_run=dry_run)
             raise _not_found(resource, name)
         old = record.plain()
-        asked: Any
+        patched: Any
         match patch:
             case Merge():
-                asked = apply_merge_patch(old, patch.body)
+                patched = apply_merge_patch(old, patch.body)
             case Operations():
-                asked = apply_json_patch(old, patch.operations)
+                patched = apply_json_patch(old, patch.operations)
             case Apply():
-                asked = server_side_apply(old, patch, subresource, now=self._identity.now())
-        if not isinstance(asked, dict):
-            raise Invalid(f"the patch leaves no object of {resource.id}, but {asked!r}")
-        new = registry.prepare_for_update(resource, old, asked, subresource)
+                patched = server_side_apply(old, patch, subresource, now=self._identity.now())
+        if not isinstance(patched, dict):
+            raise Invalid(f"the patch leaves no object of {resource.id}, but {patched!r}")
+        new = registry.prepare_for_update(resource, old, patched, subresource)
         new = strategies.prepare(resource.id, new, old, self._identity.now())
         if same(old, new):
             return record.data

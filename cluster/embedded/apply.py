@@ -83,11 +83,11 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
             f'conflict with "{manager}": {"".join(f".{step[2:]}" for step in path)}' for path, manager in contested
         ]
         raise Conflict(f"Apply failed with {len(lines)} conflict{'s' * (len(lines) > 1)}: {'; '.join(lines)}")
-    kept = set(wanted)
+    remaining_paths = set(wanted)
     for other in others:
-        kept.update(_paths(other.get("fieldsV1") or {}))
+        remaining_paths.update(_paths(other.get("fieldsV1") or {}))
     for path in sorted(_paths(mine.get("fieldsV1") or {})):  # an item before its key, because the key finds the item
-        if not any(other[: len(path)] == path for other in kept):
+        if not any(other[: len(path)] == path for other in remaining_paths):
             result = _without(result, path)
     fields = _tree(wanted)
     is_known = mine and same(mine.get("fieldsV1"), fields)

@@ -116,8 +116,8 @@ class Deletions:
         obj = record.plain()
         meta: Raw = obj["metadata"]
         finalizers = meta.get("finalizers", ())
-        held = not finalizer or finalizer in finalizers
-        if meta.get("deletionTimestamp") and held:
+        has_finalizer = not finalizer or finalizer in finalizers
+        if meta.get("deletionTimestamp") and has_finalizer:
             return
         meta.setdefault("deletionTimestamp", self._now())
         meta.setdefault("deletionGracePeriodSeconds", 0)

@@ -81,8 +81,8 @@ class PageSizes:
         most = self._most.get(collection, 0)
         return min(wanted or most, most or wanted)
 
-    def shrink(self, collection: str, asked: int) -> None:
-        self._most[collection] = max(1, (asked or _ALL) // 4)
+    def shrink(self, collection: str, page_size: int) -> None:
+        self._most[collection] = max(1, (page_size or _ALL) // 4)
 
     def learn(self, collection: str, size: int) -> None:
         if collection in self._most and size < _ROOMY:
@@ -115,9 +115,9 @@ class Kubernetes:
         resource_version: str = "",
     ) -> ListPage[T]:
         while True:
-            asked = self._pages.limit(resource.id, limit)
+            page_size = self._pages.limit(resource.id, limit)
             query = _query(
-                limit=str(asked) if asked else "",
+                limit=str(page_size) if page_size else "",
                 labelSelector=labels,
                 fieldSelector=fields,
                 resourceVersion="" if more else resource_version,
@@ -125,11 +125,11 @@ class Kubernetes:
             )
             request = Call("GET", _path(resource, namespace), query)
             try:
-                data = await self._connection.call(request, most=LARGEST_ANSWER if asked == 1 else LARGEST_PAGE)
+                data = await self._connection.call(request, most=LARGEST_ANSWER if page_size == 1 else LARGEST_PAGE)
             except TooLarge:
-                if asked == 1:
+                if page_size == 1:
                     raise
-                self._pages.shrink(resource.id, asked)
+                self._pages.shrink(resource.id, page_size)
             else:
                 self._pages.learn(resource.id, len(data))
                 return reading.page(data, resource)

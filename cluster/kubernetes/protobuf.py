@@ -104,9 +104,9 @@ def _claim(claim: bytes, patch: Merge | Apply) -> bytes:
 
 
 def _metadata(wanted: Raw, old: bytes) -> bytes:
-    seen = {number: content for number, content, _ in _fields(old)}
+    contents = {number: content for number, content, _ in _fields(old)}
     for name, number in (("uid", _UID), ("resourceVersion", _VERSION)):
-        if wanted.get(name) and str(wanted[name]).encode() != seen.get(number):
+        if wanted.get(name) and str(wanted[name]).encode() != contents.get(number):
             raise Conflict(f"Operation cannot be fulfilled on the claim: its {name} is not {wanted[name]} any more")
     edits: dict[int, _Change] = {}
     for name in wanted.keys() - _NAMED:
@@ -122,17 +122,17 @@ def _metadata(wanted: Raw, old: bytes) -> bytes:
 
 
 def _annotations(changes: Mapping[str, str | None], old: list[bytes]) -> list[bytes]:
-    kept = [one for one in old if _text(one, 1) not in changes]
+    unchanged = [one for one in old if _text(one, 1) not in changes]
     more = ({"key": key, "value": value} for key, value in changes.items() if value is not None)
-    return [*kept, *(_encoded(one, _ENTRY) for one in more)]
+    return [*unchanged, *(_encoded(one, _ENTRY) for one in more)]
 
 
 def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:
     """Replace the statuses of the same devices; all others are kept."""
     ours = {tuple(one.get(name, "") for name in _DEVICE_ID) for one in wanted}
     numbers = [_DEVICE[name][0] for name in _DEVICE_ID]
-    kept = [one for one in old if tuple(_text(one, number) for number in numbers) not in ours]
-    return [*kept, *(_encoded(one, _DEVICE) for one in wanted)]
+    unchanged = [one for one in old if tuple(_text(one, number) for number in numbers) not in ours]
+    return [*unchanged, *(_encoded(one, _DEVICE) for one in wanted)]
 
 
 # The encoding.
@@ -151,11 +151,11 @@ def _field(number: int, content: bytes) -> bytes:
 def _edited(message: bytes, edits: Mapping[int, _Change]) -> bytes:
     """Change the values of some fields; all others are kept, in their order."""
     fields = _fields(message)
-    kept = [whole for number, _, whole in fields if number not in edits]
+    encoded_fields = [whole for number, _, whole in fields if number not in edits]
     for number, change in edits.items():
         old = [content for other, content, _ in fields if other == number]
-        kept += [_field(number, content) for content in change(old)]
-    return b"".join(kept)
+        encoded_fields += [_field(number, content) for content in change(old)]
+    return b"".join(encoded_fields)
 
 
 def _one(change: Callable[[bytes], bytes]) -> _Change:

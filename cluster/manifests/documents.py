@@ -393,13 +393,13 @@ def _below(
     found = []
     for parent, folders, files in walk(directory, note):
         # The files of a mounted ConfigMap are links into a folder `..<time>`, which is skipped.
-        seen = Path(parent).relative_to(directory)
+        relative = Path(parent).relative_to(directory)
         folders[:] = [
             name
             for name in folders
             if not name.startswith("..")
             and not _is_foreign(Path(parent) / name)
-            and not is_excluded((seen / name).as_posix(), exclude, folder=True)
+            and not is_excluded((relative / name).as_posix(), exclude, folder=True)
         ]
         if report:
             for name in folders:
@@ -410,7 +410,7 @@ def _below(
                 except OSError:
                     continue
         for name in files:
-            if not name.endswith(ENDINGS) or is_excluded((seen / name).as_posix(), exclude):
+            if not name.endswith(ENDINGS) or is_excluded((relative / name).as_posix(), exclude):
                 continue
             path = Path(parent) / name
             try:
@@ -478,8 +478,8 @@ def _collect(
                 for inside, item in _flatten(value, file, text, problems):
                     # The items of the List are reduced already, those of a nested List are not.
                     cut_already = text.is_kept and inside.count("/") == 2
-                    kept = keep(item) if keep and not cut_already else item
-                    documents.append(Document(kept, file, len(documents), text, inside))
+                    content = keep(item) if keep and not cut_already else item
+                    documents.append(Document(content, file, len(documents), text, inside))
                     if len(documents) > MOST_OBJECTS:
                         return
             elif value is not None:

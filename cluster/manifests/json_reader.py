@@ -115,11 +115,11 @@ def duplicates(data: bytes) -> list[str]:
     names: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
+        member_names: set[str] = set()
         for name, _ in pairs:
-            if name in seen:
+            if name in member_names:
                 names.append(name)
-            seen.add(name)
+            member_names.add(name)
 
     json.loads(data, object_pairs_hook=note)
     return names

@@ -84,10 +84,10 @@ def _text(text: str, indent: str | None) -> str:
         lines = text.split("\n")
         if lines[0][:1] not in ("", " ") and not any(line.endswith(" ") for line in lines):
             body = text.rstrip("\n")
-            kept = len(text) - len(body)
-            chomp = {0: "-", 1: ""}.get(kept, "+")
+            trailing_breaks = len(text) - len(body)
+            chomp = {0: "-", 1: ""}.get(trailing_breaks, "+")
             indented = [f"{indent}  {line}" if line else "" for line in body.split("\n")]
-            return "\n".join([f"|{chomp}", *indented, *[""] * (kept - 1)])
+            return "\n".join([f"|{chomp}", *indented, *[""] * (trailing_breaks - 1)])
     if "'" not in text and not _UNPRINTABLE.search(text):
         return f"'{text}'"
     escaped = _ESCAPED.sub(lambda found: _NAMED.get(found[0]) or f"\\u{ord(found[0]):04x}", text)

@@ -146,16 +146,16 @@ def _users(snapshot: NodeSnapshot) -> Users:
     users: defaultdict[DeviceId, set[_User]] = defaultdict(set)
     pods_of = snapshot.pods_by_claim
     with_access: set[tuple[ClaimName, DeviceId]] = set()
-    held: list[tuple[ClaimName, DeviceId]] = []
+    uses: list[tuple[ClaimName, DeviceId]] = []
     for name in pods_of:
         for result in results_of(snapshot.claims.get(name)):
             if result.admin_access:
                 with_access.add((name, where_of(result)))
             else:
-                held.append((name, where_of(result)))
-    by_kubelet = (((one.namespace, one.claim), one.where) for one in snapshot.held)
-    held += (one for one in by_kubelet if one not in with_access)
-    for name, where in held:
+                uses.append((name, where_of(result)))
+    by_kubelet = (((one.namespace, one.claim), one.where) for one in snapshot.prepared_by_kubelet)
+    uses += (one for one in by_kubelet if one not in with_access)
+    for name, where in uses:
         users[where].add(_User(name, tuple(sorted(pods_of[name]))))
     return users
 
@@ -206,14 +206,14 @@ class _Rival(NamedTuple):
 
     def hinders(self, reservation: NodeReservation, device: NodeReservedDevice) -> bool:
         """Report whether a reservation conflicts with the held device: not for the same claim, or if both are shares."""
-        held = self.holding
-        if held is None:
+        holding = self.holding
+        if holding is None:
             return True
-        if held.uid and reservation.uid:
-            is_same = held.uid == reservation.uid
+        if holding.uid and reservation.uid:
+            is_same = holding.uid == reservation.uid
         else:
-            is_same = (held.namespace, held.claim) == (reservation.namespace, reservation.claim)
-        share_it = held.where == device.where and bool(held.share and device.share)
+            is_same = (holding.namespace, holding.claim) == (reservation.namespace, reservation.claim)
+        share_it = holding.where == device.where and bool(holding.share and device.share)
         return not (is_same or share_it)
 
 

@@ -52,10 +52,10 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                 for id_ in plugin.ids:
                     exporter_ids = hardware.exporter_ids_of_plugin(plugin.resource, id_)
                     yield replace(owner, device=id_, resource=plugin.resource, exporter_ids=exporter_ids)
-            for held in container.claims:
-                asked = _requests(spec, container.name, held.claim) if spec is not None else None
-                results = results_of(snapshot.claims.get((held.namespace, held.claim)))
-                for one in held.devices:
+            for container_claim in container.claims:
+                requests = _requests(spec, container.name, container_claim.claim) if spec is not None else None
+                results = results_of(snapshot.claims.get((container_claim.namespace, container_claim.claim)))
+                for one in container_claim.devices:
                     in_container = one.driver, one.pool, one.device, one.share or ""
                     same = [
                         result
@@ -67,13 +67,17 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                         result
                         for result in same
                         if not result.admin_access
-                        and (asked is None or result.request in asked or result.request.partition("/")[0] in asked)
+                        and (
+                            requests is None
+                            or result.request in requests
+                            or result.request.partition("/")[0] in requests
+                        )
                     ]
                     if of_request or not same:
                         yield replace(
                             owner,
                             device=one.device,
-                            claim=held.claim,
+                            claim=container_claim.claim,
                             driver=one.driver,
                             pool=one.pool,
                             share=one.share or "",
@@ -90,12 +94,12 @@ def _requests(pod: Pod, container: str, claim: str) -> Requests | None:
         return frozenset(one.request_name for one in mine)
     entries = {one.name for one in pod.spec.resource_claims if claim_name(pod, one) == claim}
     containers = *pod.spec.containers, *pod.spec.init_containers
-    asked = {
+    names = {
         named.request
         for one in containers
         if one.name == container
         for named in one.resources.claims
         if named.name in entries
     }
-    gets_all = not asked or "" in asked
-    return None if gets_all else frozenset(asked)
+    gets_all = not names or "" in names
+    return None if gets_all else frozenset(names)

@@ -76,7 +76,7 @@ def plan(
         if where.pool == metadata.name:
             name = f"drawbridge-held-{where.device}-{hash_of(str(where))}"
             marks[name] = where, holds
-    held = frozenset(str(one) for one in given)
+    current = frozenset(str(one) for one in given)
     renewed: list[Renewal] = []
     deleted: list[DeviceTaintRule] = []
     known: set[str] = set()
@@ -84,8 +84,8 @@ def plan(
         name = rule.metadata.name
         known.add(name)
         before = frozenset(rule.metadata.annotations.get(HOLDS, "").splitlines())
-        at, holds = marks.get(name, (None, before & held))
-        selector, taint, seen = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
+        at, holds = marks.get(name, (None, before & current))
+        selector, taint, renewed_at = rule.spec.device_selector, rule.spec.taint, seen_at(rule)
         # While the slices are missing, a rule can be for any device.
         is_valid = (
             selector is not None
@@ -94,7 +94,7 @@ def plan(
         )
         if not holds or not is_valid:
             deleted.append(rule)
-        elif holds != before or seen is None or now - seen >= RENEWAL_INTERVAL or seen > now:
+        elif holds != before or renewed_at is None or now - renewed_at >= RENEWAL_INTERVAL or renewed_at > now:
             renewed.append((name, {"metadata": {"annotations": _annotations(holds, now)}}))
     new: list[dict[str, Any]] = []
     for name in sorted(marks.keys() - known):
@@ -158,7 +158,7 @@ def _annotations(holds: Holds, now: datetime) -> dict[str, str]:
 def seen_at(rule: DeviceTaintRule) -> datetime | None:
     """Return when an agent last renewed a mark; None if its time is invalid."""
     try:
-        seen = datetime.fromisoformat(rule.metadata.annotations.get(SEEN, ""))
+        renewed_at = datetime.fromisoformat(rule.metadata.annotations.get(SEEN, ""))
     except ValueError:
         return None
-    return seen if seen.tzinfo is not None else None
+    return renewed_at if renewed_at.tzinfo is not None else None

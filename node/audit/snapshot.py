@@ -101,14 +101,14 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     @property
     def given(self) -> tuple[NodePluginDevice, ...]:
         return tuple(
-            NodePluginDevice(held.resource, id_, pod.namespace, pod.name)
+            NodePluginDevice(allocated.resource, id_, pod.namespace, pod.name)
             for pod, container in self._containers()
-            for held in container.devices
-            for id_ in held.ids
+            for allocated in container.devices
+            for id_ in allocated.ids
         )
 
     @property
-    def held(self) -> tuple[PreparedDeviceRecord, ...]:
+    def prepared_by_kubelet(self) -> tuple[PreparedDeviceRecord, ...]:
         return tuple(
             PreparedDeviceRecord(KUBELET, claim.namespace, claim.claim, where_of(one), share=one.share or "")
             for _, container in self._containers()
@@ -118,7 +118,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> tuple[PreparedDeviceRecord, ...]:
-        return (*self.held, *self.prepared)
+        return (*self.prepared_by_kubelet, *self.prepared)
 
     @property
     def claim_names(self) -> frozenset[ClaimName]:

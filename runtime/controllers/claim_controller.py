@@ -119,13 +119,15 @@ class ClaimController:
         if claim is None:
             return
         # Pods that the informer lacks are read from the API server: they may have been created and reserved for just now.
-        asked: dict[str, Pod] = {}
+        fetched_pods: dict[str, Pod] = {}
         for user in claim.status.reserved_for:
             known = self._pods.objects.get((namespace, user.name))
             if user.is_pod and (known is None or known.metadata.uid != user.uid):
                 with suppress(NotFound):
-                    asked[user.name] = await self._cluster.get(PODS, user.name, namespace)
-        for action in actions_for_claim(claim, lambda pod: asked.get(pod) or self._pods.objects.get((namespace, pod))):
+                    fetched_pods[user.name] = await self._cluster.get(PODS, user.name, namespace)
+        for action in actions_for_claim(
+            claim, lambda pod: fetched_pods.get(pod) or self._pods.objects.get((namespace, pod))
+        ):
             await self._act(action, namespace, None)
 
     async def _act(self, action: Action, namespace: str, pod: Pod | None) -> None:

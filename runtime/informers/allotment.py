@@ -69,8 +69,8 @@ class Allotment:
         self.aside[owner] = self.aside.get(owner, 0) + 1
         limit = self._share if owner else self.size
         last = f"the last one {name} of {size / MIB:.2f} MiB"
-        kept = f"the limit is {limit / MIB:.0f} MiB for one owner and {self.size / MIB:.0f} MiB in total"
-        return f"{self.aside[owner]} objects are not kept, {last}: {kept}"
+        limits = f"the limit is {limit / MIB:.0f} MiB for one owner and {self.size / MIB:.0f} MiB in total"
+        return f"{self.aside[owner]} objects are not kept, {last}: {limits}"
 
     def take_back(self, owner: str) -> bool:
         """Uncount an object that is not kept, because it is deleted or tried again; report whether it was its owner's last."""

@@ -308,9 +308,9 @@ class Informer(Generic[T]):
         is_known = before is not None and self._room.has(where)
         if before is not None and is_known and version_of(before) == version:
             obj = before
-        kept = self._fit(self._next_room, type_, obj)
-        if kept is not None:
-            self._read.append(kept)
+        fitted = self._fit(self._next_room, type_, obj)
+        if fitted is not None:
+            self._read.append(fitted)
 
     def _fit(self, room: Allotment, type_: str, obj: T) -> T | None:
         """Return what to keep of an object: all if it fits, otherwise its outline or None."""
@@ -360,12 +360,12 @@ class Informer(Generic[T]):
                 self._set_aside(event)
                 delta = self._cache.skip(event)
             case Change():
-                kept = self._fit(self._room, event.type, event.object)
+                fitted = self._fit(self._room, event.type, event.object)
                 change = event
-                if kept is None:  # for the copy it is deleted
+                if fitted is None:  # for the copy it is deleted
                     change = Change(DELETED, event.object, event.resource_version)
-                elif kept is not event.object:
-                    change = Change(event.type, kept, event.resource_version)
+                elif fitted is not event.object:
+                    change = Change(event.type, fitted, event.resource_version)
                 delta = self._cache.change(change)
             case _:
                 assert_never(event)
@@ -395,7 +395,7 @@ class Informer(Generic[T]):
         failures: dict[Key, tuple[Delta[T], Exception]] = {}
         for listener in self._listeners:
             failures |= self._call(listener, batch)
-        if self.quarantine.held:
+        if self.quarantine.objects:
             unreadable = self._cache.unreadable
             for delta in batch.deltas:
                 where = delta.key

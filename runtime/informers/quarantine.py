@@ -50,9 +50,9 @@ class Quarantine:
 
     def __init__(self) -> None:
         self.failures = 0  # since the start, repeated ones included
-        self._held: OrderedDict[ObjectId, Quarantined] = OrderedDict()
+        self._objects: OrderedDict[ObjectId, Quarantined] = OrderedDict()
         self._named: OrderedDict[ObjectId, None] = OrderedDict()
-        self.held: Mapping[ObjectId, Quarantined] = MappingProxyType(self._held)
+        self.objects: Mapping[ObjectId, Quarantined] = MappingProxyType(self._objects)
 
     def guard(self, *object_id: str, version: str = "") -> Guard:
         """Return a context for processing an object: an error quarantines it, success releases it."""
@@ -60,8 +60,8 @@ class Quarantine:
 
     def holds(self, *object_id: str, version: str = "") -> bool:
         """Report whether an object is quarantined and has not changed since."""
-        held = self._held.get(object_id)
-        return held is not None and held.version == version
+        quarantined = self._objects.get(object_id)
+        return quarantined is not None and quarantined.version == version
 
     def hold(self, object_id: ObjectId, problem: str | Exception, version: str = "") -> None:
         """Quarantine an object."""
@@ -69,32 +69,32 @@ class Quarantine:
             text = describe(problem)
         else:
             text = line(problem)
-        held = Quarantined(object_id, text, version)
+        quarantined = Quarantined(object_id, text, version)
         self.failures += 1
-        self._held[object_id] = held
-        self._held.move_to_end(object_id)
-        if len(self._held) > REMEMBERED:
-            self._held.popitem(last=False)
+        self._objects[object_id] = quarantined
+        self._objects.move_to_end(object_id)
+        if len(self._objects) > REMEMBERED:
+            self._objects.popitem(last=False)
         if object_id not in self._named:
             self._named[object_id] = None
-            logger.error("%s is set aside until it changes: %s", name(object_id), held.problem)
+            logger.error("%s is set aside until it changes: %s", name(object_id), quarantined.problem)
         if len(self._named) > REMEMBERED:
             self._named.popitem(last=False)
 
     def release(self, object_id: ObjectId) -> None:
         """Release an object that was processed or is deleted."""
-        self._held.pop(object_id, None)
+        self._objects.pop(object_id, None)
 
     def note(self) -> str:
         """Return a note for readiness; "" if nothing is quarantined."""
-        return f"set aside: {self}" if self._held else ""
+        return f"set aside: {self}" if self._objects else ""
 
     def __str__(self) -> str:
         """Return one line; "" if nothing is quarantined."""
-        if not self._held:
+        if not self._objects:
             return ""
-        shown = [str(held) for held in list(self._held.values())[-_SHOWN:]]
-        rest = len(self._held) - len(shown)
+        shown = [str(quarantined) for quarantined in list(self._objects.values())[-_SHOWN:]]
+        rest = len(self._objects) - len(shown)
         return "; ".join(shown) + (f"; and {rest} more" if rest else "")
 
 

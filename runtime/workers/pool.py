@@ -136,7 +136,7 @@ class WorkerPool(Generic[T]):
             worker = None
             while self._idle and worker is None:
                 idle = self._idle.pop()
-                if not is_new and idle.state is state and idle.asked < REVIEWS:
+                if not is_new and idle.state is state and idle.review_count < REVIEWS:
                     worker = idle
                 else:
                     self._end(idle)
@@ -212,7 +212,7 @@ class _Worker:
 
     def __init__(self, decide: Callable[[str, bytes], object], state: object) -> None:
         self.state = state
-        self.asked = 0
+        self.review_count = 0
         self._lives = True
         self._socket, child_socket = socket.socketpair()
         with warnings.catch_warnings():
@@ -231,7 +231,7 @@ class _Worker:
 
     async def ask(self, path: str, body: bytes) -> msgspec.Raw:
         """Return the worker's decision, still encoded."""
-        self.asked += 1
+        self.review_count += 1
         loop = asyncio.get_running_loop()
         message = _encode((path, body))
         await loop.sock_sendall(self._socket, _LENGTH.pack(len(message)) + message)

@@ -201,7 +201,7 @@ class Service:
         gauge(
             "drawbridge_quarantined_objects",
             "Stored objects that could not be read and are set aside until they change.",
-            lambda: len(follower.quarantine.held) + len(self.quarantine.held),
+            lambda: len(follower.quarantine.objects) + len(self.quarantine.objects),
         )
         # A process says nothing about work that it does not do: a certificate that it does not have is not one that ends.
         if self._settings.reads_cluster:

@@ -273,8 +273,8 @@ class _Session:
         self.problem = problem
 
     def _update(self, *, connected: bool, devices: tuple[PluginDevice, ...] | None = None) -> None:
-        kept = self.plugin.devices if devices is None else devices
-        now = Plugged(resource=self.plugin.resource, devices=kept, connected=connected)
+        devices_now = self.plugin.devices if devices is None else devices
+        now = Plugged(resource=self.plugin.resource, devices=devices_now, connected=connected)
         if now != self.plugin:
             self.plugin = now
             self._report_change(self)

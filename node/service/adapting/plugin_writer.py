@@ -36,17 +36,19 @@ class PluginWriter:
         edits: dict[str, Edits] = {}
         # The ids to allocate, by resource and request.
         known = identify(self._host.plugins())
-        asked: dict[str, dict[str, list[str]]] = {}
+        ids_by_resource: dict[str, dict[str, list[str]]] = {}
         owners: dict[str, str] = {}
-        for held in record.devices:
-            one = known.get(held.device)
+        for prepared_device in record.devices:
+            one = known.get(prepared_device.device)
             if one is None:
-                raise SpecUnavailable(f"no device plugin offers {held.device} any longer")
-            if owners.setdefault(held.asked, one.resource) != one.resource:
-                raise SpecUnavailable(f"the request {held.asked} has devices of two plugins: make it two requests")
-            asked.setdefault(one.resource, {}).setdefault(held.asked, []).append(one.id)
+                raise SpecUnavailable(f"no device plugin offers {prepared_device.device} any longer")
+            if owners.setdefault(prepared_device.request_name, one.resource) != one.resource:
+                raise SpecUnavailable(
+                    f"the request {prepared_device.request_name} has devices of two plugins: make it two requests"
+                )
+            ids_by_resource.setdefault(one.resource, {}).setdefault(prepared_device.request_name, []).append(one.id)
         try:
-            for resource, devices in asked.items():
+            for resource, devices in ids_by_resource.items():
                 asking = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)
                 try:
                     edits |= asking.result(SECONDS)

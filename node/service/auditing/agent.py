@@ -96,7 +96,7 @@ class Agent:
         """Look, mark and report once. All sources are read at intervals, and when containers' devices have changed."""
         now = self._clock()
         snapshot = await self.watcher.glance()
-        kubelet_devices = snapshot.given, snapshot.held
+        kubelet_devices = snapshot.given, snapshot.prepared_by_kubelet
         whole = kubelet_devices != self._kubelet_devices or now - self._looked_at >= self._settings.look
         if whole:
             snapshot = await self.watcher.read_sources(snapshot)

@@ -121,16 +121,16 @@ def read_files(paths: NodePaths) -> NodeFiles:
 def _ours(data: bytes, driver: str) -> Iterator[PreparedDeviceRecord]:
     records = decode(data).claims.values() if data.startswith(OURS) else ()
     for record in records:
-        for held in record.devices:
+        for prepared_device in record.devices:
             yield PreparedDeviceRecord(
                 f"the driver {driver}",
                 record.namespace,
                 record.name,
-                DeviceId(driver, record.pool, held.device),
+                DeviceId(driver, record.pool, prepared_device.device),
                 record.uid,
-                held.share_id or "",
-                held.admin,
-                held.consumed,
+                prepared_device.share_id or "",
+                prepared_device.admin,
+                prepared_device.consumed,
             )
 
 

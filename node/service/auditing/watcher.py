@@ -106,7 +106,7 @@ class Watcher(ClusterView):
             self._reading = asyncio.ensure_future(asyncio.to_thread(read_files, self._paths))
             done, _ = await asyncio.wait({self._reading}, timeout=self._patience)
             files = done.pop().result() if done else files
-        seen = replace(
+        snapshot = replace(
             glance,
             prepared=files.prepared,
             files=files.names,
@@ -115,11 +115,11 @@ class Watcher(ClusterView):
             slices=tuple(self._slices.objects.values()),
         )
         # Claims of pods and of the kubelet first, so that those that only files name cannot crowd them out.
-        in_use = {(one.namespace, one.claim) for one in seen.held}
-        for pod in seen.pods or ():
+        in_use = {(one.namespace, one.claim) for one in snapshot.prepared_by_kubelet}
+        for pod in snapshot.pods or ():
             namespace = pod.metadata.namespace
             in_use.update((namespace, name) for name in claim_names(pod))
-        claims, problems = await read_claims(self._cluster, [*sorted(in_use), *sorted(seen.claim_names - in_use)])
+        claims, problems = await read_claims(self._cluster, [*sorted(in_use), *sorted(snapshot.claim_names - in_use)])
         healths = [one.health for one in (self._pods, self._slices)]
         unread = glance.unread | files.unread | problems
         unread |= {one.resource: one.error or "not read yet" for one in healths if not one.synced}
@@ -128,13 +128,13 @@ class Watcher(ClusterView):
             example = plain("/".join(min(crowded)))
             summary = f"{len(crowded)} identities or counters are shared by too many devices to compare all"
             unread["devices"] = f"{summary}, such as {example}"
-        seen = replace(seen, prepared=with_names(seen.prepared, claims), claims=claims, unread=unread)
+        snapshot = replace(snapshot, prepared=with_names(snapshot.prepared, claims), claims=claims, unread=unread)
         if allocator is None:
-            return seen
+            return snapshot
         after = await allocator.ask() if before is not None else None
         if before is None or after is None:
-            return replace(seen, unread=unread | {"allocator": allocator.problem})
-        return replace(seen, reservations=in_both(before, after))
+            return replace(snapshot, unread=unread | {"allocator": allocator.problem})
+        return replace(snapshot, reservations=in_both(before, after))
 
 
 async def read_claims(cluster: Cluster, names: Sequence[tuple[str, str]]) -> tuple[Claims, dict[str, str]]:

@@ -98,7 +98,7 @@ async def test_a_quota_that_cannot_be_read_is_named_once_and_the_others_hold(cap
     with caplog.at_level(logging.ERROR, "drawbridge.quarantine"):
         async with running(cluster) as one:
             assert (await reserve(one, "p"))[1]["exceeded"]["line"] == "default/odd: gpu/devices"
-            held = {what[2]: each.problem for what, each in one.bridge.knowledge.quarantine.held.items()}
+            held = {what[2]: each.problem for what, each in one.bridge.knowledge.quarantine.objects.items()}
             assert sorted(held) == ["broken", "odd"]
             assert "limits nothing by 'gpu'" in held["odd"]
     assert sorted(record.args[0].split("/")[-1] for record in caplog.records) == ["broken", "odd"]

@@ -89,7 +89,7 @@ def test_many_bad_objects_are_counted_and_not_all_remembered():
     for number in range(3000):
         quarantine.hold(("pods", "default", str(number)), "bad")
     assert quarantine.failures == 3000
-    assert len(quarantine.held) == 1000
+    assert len(quarantine.objects) == 1000
     assert str(quarantine).endswith("; and 997 more")
 
 
@@ -107,10 +107,10 @@ async def test_a_listener_that_fails_on_one_object_learns_of_all_the_others():
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         assert sorted(seen) == ["a", "b", "d", "e", "f"]
-        assert [*informer.quarantine.held] == [("configmaps", "default", "c")]
+        assert [*informer.quarantine.objects] == [("configmaps", "default", "c")]
         await cluster.patch(CONFIG_MAPS, "c", Merge({"data": {"n": "fine"}}), "default")
         await eventually(lambda: asyncio.sleep(0, "c" in seen))
-    assert not informer.quarantine.held
+    assert not informer.quarantine.objects
 
 
 async def test_a_change_after_a_quarantined_one_is_reported_against_the_form_before():
@@ -131,7 +131,7 @@ async def test_a_change_after_a_quarantined_one_is_reported_against_the_form_bef
         await cluster.delete(CONFIG_MAPS, "a", "default")
         await eventually(lambda: asyncio.sleep(0, not informer.objects))
     assert heard == [(None, "1"), ("1", "2"), ("2", None)]
-    assert not informer.quarantine.held
+    assert not informer.quarantine.objects
 
 
 async def test_of_several_listeners_one_that_fails_does_not_hide_an_object_from_the_others():
@@ -142,7 +142,7 @@ async def test_of_several_listeners_one_that_fails_does_not_hide_an_object_from_
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
     assert seen == ["a"]
-    assert informer.quarantine.held
+    assert informer.quarantine.objects
 
 
 async def test_an_object_that_cannot_be_read_is_set_aside_until_it_is_gone(caplog):
@@ -153,7 +153,7 @@ async def test_an_object_that_cannot_be_read_is_set_aside_until_it_is_gone(caplo
         assert await informer.wait_for_sync(PATIENCE)
         assert "/spec/devices/requests" in str(informer.quarantine)
         await cluster.delete(RESOURCE_CLAIMS, "bad", "default")
-        await eventually(lambda: asyncio.sleep(0, not informer.quarantine.held))
+        await eventually(lambda: asyncio.sleep(0, not informer.quarantine.objects))
     assert caplog.text.count("default/bad") == 1
 
 
@@ -209,7 +209,7 @@ async def test_a_template_that_yields_no_claim_does_not_delay_other_pods():
 
         await eventually(made)
         assert not task.done()
-        assert ("claim controller", "pod", "default", "a") in controller.quarantine.held
+        assert ("claim controller", "pod", "default", "a") in controller.quarantine.objects
         assert "a" in str(controller.quarantine)
     finally:
         task.cancel()
@@ -228,12 +228,12 @@ async def test_work_that_fails_is_set_aside_until_its_key_comes_again():
     for key in ("a", "bad", "b"):
         queue.add(key)
     await eventually(lambda: asyncio.sleep(0, "b" in done))
-    assert [*queue.quarantine.held] == [("q", "bad")]
+    assert [*queue.quarantine.objects] == [("q", "bad")]
     assert len(queue) == 1  # in a long while, once more
     broken.clear()
     queue.add("bad")
     await eventually(lambda: asyncio.sleep(0, "bad" in done))
-    assert not queue.quarantine.held
+    assert not queue.quarantine.objects
     task.cancel()
     await asyncio.wait({task})
 
@@ -249,7 +249,7 @@ async def test_work_that_failed_by_no_fault_of_its_own_heals_by_itself():
     task = asyncio.ensure_future(queue.run(work))
     queue.add("a")
     await eventually(lambda: asyncio.sleep(0, len(looks) == 3))
-    await eventually(lambda: asyncio.sleep(0, not queue.quarantine.held))
+    await eventually(lambda: asyncio.sleep(0, not queue.quarantine.objects))
     task.cancel()
     await asyncio.wait({task})
 
@@ -413,7 +413,7 @@ async def test_an_informer_survives_a_deeply_nested_claim_of_a_real_server(contr
             await eventually(lambda: asyncio.sleep(0, {"before", "after"} <= seen))
             await asyncio.to_thread(control_plane.kubectl, "delete", "resourceclaim", "deep", "-n", home)
             await eventually(lambda: asyncio.sleep(0, not informer.unreadable))
-            assert not informer.quarantine.held
+            assert not informer.quarantine.objects
         assert informer.health.failures == 0
     finally:
         await cluster.close()
