@@ -211,7 +211,7 @@ class FleetMemo:
         """Say what of a slice a node can use: False if nothing, else a value that is the same for nodes that can use the same."""
         spec = page.slice.spec
         if spec.all_nodes and not spec.per_device_node_selection:
-            return page.seen
+            return page.usable
         selection = self.selection(page, budget)
         labels, name = node.metadata.labels, node.metadata.name
         key = tuple([labels.get(label) if label else name for label in selection.labels])

@@ -281,7 +281,7 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Aski
 
 def claims_in_reach(node: str, stock: Stock) -> set[str]:
     """Name the claims that hold devices a node could use."""
-    return {key for pool in stock.pools(node) for key in stock.held.get(pool.id, ())}
+    return {key for pool in stock.pools(node) for key in stock.results.get(pool.id, ())}
 
 
 def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victims | None]:

@@ -293,8 +293,8 @@ def _binary(text: str, number: _Number, power: int) -> Quantity:
     digits = fraction[:_BINARY_FRACTION]
     if fraction[_BINARY_FRACTION:].strip("0"):
         digits += "1"
-    kept = whole[:_BINARY_WHOLE] + digits
-    mantissa = int(kept or "0") << power
+    shown_digits = whole[:_BINARY_WHOLE] + digits
+    mantissa = int(shown_digits or "0") << power
     scale = -len(fraction)
     if mantissa:
         parts = 10 ** len(digits)

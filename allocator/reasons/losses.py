@@ -168,7 +168,7 @@ class _RefusedRequest:
         # By name, so that the words depend on no order of events. Claims of the stock hold devices, claims of the same question were given theirs just now.
         self.holders: dict[DeviceId, list[str]] = {}
         for pool in self.pools:
-            for key, results in sorted(stock.held.get(pool.id, {}).items()):
+            for key, results in sorted(stock.results.get(pool.id, {}).items()):
                 name = f"given to {asked[key]}" if key in asked else f"held by {holder_name(stock.claims[key])}"
                 for result in results:
                     if key == claim.metadata.key:

@@ -148,7 +148,7 @@ class _Finder:
         """Find who would have to end: each claim that alone is enough, else a smallest group of them."""
         held: dict[str, int] = {}  # claims that hold something in a pool this node can reach
         for pool in self.stock.pools(self.node):
-            for key, results in self.stock.held.get(pool.id, {}).items():
+            for key, results in self.stock.results.get(pool.id, {}).items():
                 held[key] = held.get(key, 0) + len(results)
         holders = sorted(held, key=lambda key: (held[key], key))  # those that hold least first
         sufficient = [

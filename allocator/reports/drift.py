@@ -41,7 +41,7 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
         for one in claim.status.reserved_for
         if one.is_pod and one.uid not in living
     ]
-    for pool, holders in stock.held.items():
+    for pool, holders in stock.results.items():
         published = stock.devices(pool)
         for key, results in holders.items():
             node = node_of(stock.claims[key].status.allocation)

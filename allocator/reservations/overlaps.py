@@ -45,8 +45,8 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
     """
     rules = Rules(stock.compatibilities.values())
     found: dict[frozenset[str], None] = {}
-    for pool in stock.held if pools is None else pools:
-        if len(stock.held.get(pool, ())) < 2 and not rules.about_nodes:
+    for pool in stock.results if pools is None else pools:
+        if len(stock.results.get(pool, ())) < 2 and not rules.about_nodes:
             continue
         for node, held in _holdings_of(stock, pool).items():
             for claims in (
@@ -82,7 +82,7 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
     """List who holds what in a pool, by the node whose slices publish it; "" for devices of no node."""
     published = stock.devices(pool)
     found: dict[str, _ByDevice] = {}
-    held = stock.held.get(pool, {})
+    held = stock.results.get(pool, {})
     nodes = [node_of(stock.claims[key].status.allocation) for key in held]
     for (key, results), node in zip(held.items(), nodes, strict=True):
         claim = stock.claims[key]

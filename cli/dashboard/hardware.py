@@ -53,7 +53,7 @@ def hardware_of(stock: Stock, node: str) -> tuple[Hardware, ...]:
         for unit in units(pool, scale):
             parts = {part.device.name: part for part in unit.parts}
             held: list[PartHeld] = []
-            for claim, results in stock.held.get(pool.id, {}).items():
+            for claim, results in stock.results.get(pool.id, {}).items():
                 for result in results:
                     part = parts.get(result.device)
                     if part is None or result.admin_access:

@@ -71,7 +71,7 @@ def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
             for device in page.devices:
                 parts = (*pool, device.name)
                 names["/".join(parts)] = parts
-    for pool, holders in stock.held.items():
+    for pool, holders in stock.results.items():
         for results in holders.values():
             for result in results:
                 parts = (*pool, result.device)

@@ -9,6 +9,8 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from allocator import Options, allocate
 from allocator.answer import Stage, Verdict
 from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, node_obstacle, plugin_nodes, try_out
@@ -232,5 +234,5 @@ def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUs
         given = served.allocated_claims() if isinstance(served, Serving) else ()
     asked = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
     held = partial(held_of_quota, stock=stock, find_pod=scene.find_pod)
-    lines = quota_lines(about, quota_scope(pod), asked, held, unasked=True)
-    return tuple(QuotaUse(**line.facts(), exceeded=line.exceeded) for line in lines)
+    lines = quota_lines(about, quota_scope(pod), asked, held, unrequested=True)
+    return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

@@ -71,8 +71,8 @@ def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> I
         yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
     quotas: list[Sequence[Cell]] = []
     for use in story.quota:
-        drawn = amount_bar(use.hard, use.used, use.asked)
-        quotas.append((use.line, drawn, use.hard, use.used, use.asked, "yes" if use.exceeded else "no"))
+        drawn = amount_bar(use.hard, use.used, use.requested)
+        quotas.append((use.line, drawn, use.hard, use.used, use.requested, "yes" if use.exceeded else "no"))
     yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
 
 

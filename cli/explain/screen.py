@@ -240,7 +240,7 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:
     lines: list[str] = []
     for one in uses:
-        more = f", {one.asked} more asked for" if one.asked != "0" else ""
+        more = f", {one.requested} more asked for" if one.requested != "0" else ""
         over = f": too much, the most that would pass is {one.largest}" if one.exceeded else ""
         lines.append(f"{one.line}: {one.used} of {one.hard} used{more}{over}")
     yield from _rows("quota", lines, _ROWS, "line")

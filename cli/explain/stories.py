@@ -163,7 +163,7 @@ class QuotaUse(_Camel, frozen=True, kw_only=True):
     line: str
     hard: str
     used: str
-    asked: str
+    requested: str = msgspec.field(name="asked")
     largest: str
     exceeded: bool
 

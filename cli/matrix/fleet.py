@@ -97,7 +97,7 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
             known[key] = found
 
         in_use: list[InUse] = []
-        for name, results in stock.held.get(pool.id, {}).items():
+        for name, results in stock.results.get(pool.id, {}).items():
             claim = stock.claims[name]
             namespace = claim.metadata.namespace or "default"
             allocation = claim.status.allocation

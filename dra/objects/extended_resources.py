@@ -63,8 +63,8 @@ def requests_of(container: Container) -> dict[str, Quantity]:
 
 def asks_by_name(pod: Pod) -> bool:
     """Whether a pod requests a resource that a class could serve."""
-    asked = (name for one in pod.spec.all_containers for name in requests_of(one))
-    return any(is_extended(name) or name.startswith(IMPLICIT) for name in asked)
+    names = (name for one in pod.spec.all_containers for name in requests_of(one))
+    return any(is_extended(name) or name.startswith(IMPLICIT) for name in names)
 
 
 def asks_for_devices(pod: Pod) -> bool:
@@ -74,8 +74,8 @@ def asks_for_devices(pod: Pod) -> bool:
 
 def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
     """Return the resources that a pod requests and a class serves, sorted."""
-    asked = {name for one in pod.spec.all_containers for name, amount in requests_of(one).items() if amount.nano}
-    return sorted(asked & serving.keys())
+    requested = {name for one in pod.spec.all_containers for name, amount in requests_of(one).items() if amount.nano}
+    return sorted(requested & serving.keys())
 
 
 def extended_claim(

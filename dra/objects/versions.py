@@ -108,18 +108,18 @@ def _template(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, 
 
 
 def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
-    kept = dict(spec)
+    new_spec = dict(spec)
     # In v1beta1 these two are not pointers: empty and false mean unset.
     for name, unset in (("nodeName", ""), ("allNodes", False)):
-        if name in kept and kept[name] == unset:
-            del kept[name]
+        if name in new_spec and new_spec[name] == unset:
+            del new_spec[name]
     devices = spec.get("devices")
     if not isinstance(devices, list):
-        return kept
-    kept["devices"] = []
+        return new_spec
+    new_spec["devices"] = []
     for index, device in enumerate(devices):
         if not isinstance(device, dict):
-            kept["devices"].append(device)
+            new_spec["devices"].append(device)
             continue
         unknown.extend(f"{path}/devices/{index}/{name}" for name in device if name not in ("name", "basic"))
         basic = device.get("basic")
@@ -133,8 +133,8 @@ def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
                 name: {"value": one} if isinstance(one, str | int | float) and not isinstance(one, bool) else one
                 for name, one in capacity.items()
             }
-        kept["devices"].append(converted)
-    return kept
+        new_spec["devices"].append(converted)
+    return new_spec
 
 
 _CONVERTERS: Final[dict[str, Callable[[dict[str, Any], str, list[str]], dict[str, Any]]]] = {

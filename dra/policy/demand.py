@@ -136,7 +136,7 @@ class _FleetScan:
     def __init__(self, ask: Ask, stock: Stock, published: int, known: Seen) -> None:
         """`published` is the number of the set of slices; `known` are results of an earlier scan."""
         self.published = published
-        self.seen: Seen = {}
+        self.scanned: Seen = {}
         self._wanted = _capacity(ask)
         class_ = stock.classes.get(ask.device_class_name)
         self._uncompiled: list[str] = []  # selectors, the first last
@@ -161,11 +161,11 @@ class _FleetScan:
     @property
     def size(self) -> int:
         """The memory that is kept, in pages."""
-        return len(self.seen) + self._characters // _CHARACTERS_PER_PAGE
+        return len(self.scanned) + self._characters // _CHARACTERS_PER_PAGE
 
     def known(self, stock: Stock) -> Seen:
         """Return the results for slices that are still published."""
-        known = self._known | self.seen
+        known = self._known | self.scanned
         return {page: known[page] for page in stock.pages.values() if page in known}
 
     def resume(self, budget: Budget) -> Most:
@@ -210,15 +210,15 @@ class _FleetScan:
             most = self._known.get(page)
             if most is None:
                 for device in page.devices[self._device :]:
-                    held = self._held(page.pool[0], device, budget)
-                    if held is not None:
-                        _raise(self._of_page.one, held)
-                        _add(self._of_page.all, held)
+                    amounts = self._held(page.pool[0], device, budget)
+                    if amounts is not None:
+                        _raise(self._of_page.one, amounts)
+                        _add(self._of_page.all, amounts)
                     self._device += 1
                 # Slices with equal results share one object, to save memory.
                 shape = tuple(self._of_page.one.items()), tuple(self._of_page.all.items())
                 most = self._shapes.setdefault(shape, self._of_page)
-            self.seen[page] = most
+            self.scanned[page] = most
             node = page.slice.spec.node_name or ""
             _raise(self._ones.setdefault(node, {}), most.one)
             _add(self._nodes.setdefault(node, {}), most.all)
@@ -262,11 +262,11 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
             wants_all = ask.allocation_mode == "All"
             if not most.one:  # by the claim's own text
                 each = {name: amount.nano for name, amount in _capacity(ask).items()} | {DEVICES: ONE}
-                held = _times(each, ALL if wants_all else count)
+                amounts = _times(each, ALL if wants_all else count)
             else:
-                held = most.all if wants_all else _times(most.one, count)
+                amounts = most.all if wants_all else _times(most.one, count)
             for class_name in (ask.device_class_name, ALL_CLASSES):
-                _raise(found, {(class_name, resource): amount for resource, amount in held.items()})
+                _raise(found, {(class_name, resource): amount for resource, amount in amounts.items()})
         parts.append(found)
     return total(parts)
 
@@ -283,25 +283,25 @@ def _capacity(ask: Ask) -> dict[str, Quantity]:
     return ask.capacity.requests if ask.capacity is not None else {}
 
 
-def _raise(most: dict[T, int], held: Mapping[T, int]) -> None:
-    for resource, amount in held.items():
+def _raise(most: dict[T, int], amounts: Mapping[T, int]) -> None:
+    for resource, amount in amounts.items():
         most[resource] = max(most.get(resource, 0), amount)
 
 
 def _largest_of_two(nodes: Collection[Held]) -> Held:
     """Return the second largest of each amount over the nodes that have devices, or that of the only such node."""
-    having = [held for held in nodes if held]
+    having = [node_amounts for node_amounts in nodes if node_amounts]
     found: Held = {}
-    for resource in {resource for held in having for resource in held}:
-        amounts = sorted((held.get(resource, 0) for held in having), reverse=True)
+    for resource in {resource for node_amounts in having for resource in node_amounts}:
+        amounts = sorted((node_amounts.get(resource, 0) for node_amounts in having), reverse=True)
         found[resource] = amounts[min(1, len(amounts) - 1)]
     return {resource: amount for resource, amount in found.items() if amount}
 
 
-def _add(into: dict[str, int], held: Mapping[str, int]) -> None:
-    for resource, amount in held.items():
+def _add(into: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for resource, amount in amounts.items():
         into[resource] = into.get(resource, 0) + amount
 
 
-def _times(held: Held, count: int) -> Held:
-    return {resource: amount * count for resource, amount in held.items()}
+def _times(amounts: Held, count: int) -> Held:
+    return {resource: amount * count for resource, amount in amounts.items()}

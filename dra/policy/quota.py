@@ -59,11 +59,11 @@ class QuotaLine(msgspec.Struct, frozen=True):
     """What a request adds to one line of a quota, and the line's use so far."""
 
     key: str  # names the line, such as namespace/quota: class/devices
-    asked: int
+    requested: int
     hard: int
     used: int = 0
     waiting: int = 0  # the part of `used` for admitted pods and claims without devices
-    replicas: int = 1  # equal ones, which together ask for `asked`
+    replicas: int = 1  # equal ones, which together ask for `requested`
 
     @property
     def left(self) -> int:
@@ -72,12 +72,12 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     @property
     def exceeded(self) -> bool:
-        return self.asked > self.left
+        return self.requested > self.left
 
     @property
     def replicas_left(self) -> int:
         """The number of replicas that the quota has room for."""
-        return min(self.replicas, self.left * self.replicas // self.asked) if self.asked else self.replicas
+        return min(self.replicas, self.left * self.replicas // self.requested) if self.requested else self.replicas
 
     def write(self, amount: int) -> str:
         """Format an amount of this line for people."""
@@ -85,7 +85,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     def facts(self) -> dict[str, str]:
         """The fields of the line for programs."""
-        amounts = {"asked": self.asked, "hard": self.hard, "used": self.used, "largest": self.left}
+        amounts = {"asked": self.requested, "hard": self.hard, "used": self.used, "largest": self.left}
         if self.waiting:
             amounts["waiting"] = self.waiting
         facts = {"line": self.key} | {name: self.write(amount) for name, amount in amounts.items()}
@@ -95,13 +95,13 @@ class QuotaLine(msgspec.Struct, frozen=True):
         return facts
 
     def __str__(self) -> str:
-        asked, used, hard = map(self.write, (self.asked, self.used, self.hard))
+        requested, used, hard = map(self.write, (self.requested, self.used, self.hard))
         most = self.write(self.left)
         waiting = f", {self.write(self.waiting)} of it by pods that wait for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
         some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""
         use = f"{used} of {hard} used{waiting}"
-        return f"quota {self.key}: {asked} asked for{by}, {use}; the most that would pass is {most}{some}"
+        return f"quota {self.key}: {requested} asked for{by}, {use}; the most that would pass is {most}{some}"
 
 
 def write_amount(key: str, amount: int) -> str:
@@ -147,9 +147,9 @@ def misread(quota: DeviceQuota) -> str:
     return f"limits nothing by {', '.join(named)}: {why}{most}"
 
 
-def amount_of(limit: Limit, held: Amounts) -> int:
+def amount_of(limit: Limit, amounts: Amounts) -> int:
     """Return how much is held of what a line limits."""
-    return held.get((limit.class_name, limit.resource), 0)
+    return amounts.get((limit.class_name, limit.resource), 0)
 
 
 def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
@@ -210,25 +210,25 @@ def quotas_for(quotas: Iterable[DeviceQuota], scope: tuple[str, str]) -> list[De
 def quota_lines(
     quotas: Iterable[DeviceQuota],
     scope: tuple[str, str],
-    asked: Amounts,
-    held: OfQuota,
+    requested: Amounts,
+    used_by_claims: OfQuota,
     waiting: OfQuota = lambda _: {},
     *,
-    unasked: bool = False,
+    unrequested: bool = False,
 ) -> tuple[QuotaLine, ...]:
-    """List the lines that a request adds to, of the quotas of a `scope`; with `unasked`, all their lines.
+    """List the lines that a request adds to, of the quotas of a `scope`; with `unrequested`, all their lines.
 
-    `held` returns what claims in the scope of a quota hold, `waiting` what was admitted besides.
+    `used_by_claims` returns what claims in the scope of a quota hold, `waiting` what was admitted besides.
     """
     found: list[QuotaLine] = []
     for quota in quotas_for(quotas, scope):
-        limits = [limit for limit in limits_of(quota) if unasked or amount_of(limit, asked)]
+        limits = [limit for limit in limits_of(quota) if unrequested or amount_of(limit, requested)]
         if not limits:
             continue
-        used, coming = held(quota), waiting(quota)
+        used, coming = used_by_claims(quota), waiting(quota)
         for limit in limits:
             key, more = f"{limit.quota}: {limit.key}", amount_of(limit, coming)
-            line = QuotaLine(key, amount_of(limit, asked), limit.hard.nano, amount_of(limit, used) + more, more)
+            line = QuotaLine(key, amount_of(limit, requested), limit.hard.nano, amount_of(limit, used) + more, more)
             found.append(line)
     return tuple(found)
 

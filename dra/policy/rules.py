@@ -257,11 +257,11 @@ def conflicting_elsewhere(
     conflicts = across.get(pool)
     if not conflicts:
         return {}
-    held: set[DeviceId] = set()
+    in_use: set[DeviceId] = set()
     for other in across:
         used = use(other)
-        held.update((*other, name) for name in used.dedicated | used.shared)
-    return {name: tuple(sorted(busy)) for name, others in conflicts.items() if (busy := others & held)}
+        in_use.update((*other, name) for name in used.dedicated | used.shared)
+    return {name: tuple(sorted(busy)) for name, others in conflicts.items() if (busy := others & in_use)}
 
 
 def _sets(device: Device) -> set[str]:

@@ -58,7 +58,7 @@ def sums_of(claims: Iterable[ResourceClaim], pages_of: PagesOf) -> dict[str, Amo
     for claim in claims:
         parts.setdefault(claim.metadata.namespace or "default", []).extend(_parts(claim, pages_of))
     sums = {namespace: _total(of_namespace) for namespace, of_namespace in parts.items()}
-    return {namespace: held for namespace, held in sums.items() if held}
+    return {namespace: amounts for namespace, amounts in sums.items() if amounts}
 
 
 def corrected(sums: Mapping[str, Amounts], differences: Iterable[Difference]) -> dict[str, Amounts]:
@@ -100,8 +100,8 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
         share: dict[str, int] | None = None
         if result.consumed_capacity or result.share_id is not None:
             share = {name: amount.nano for name, amount in result.consumed_capacity.items()}
-        held = held_of(result.driver, _find(result, node, pages_of), share)
-        for resource, amount in held.items():
+        amounts = held_of(result.driver, _find(result, node, pages_of), share)
+        for resource, amount in amounts.items():
             yield (class_name, resource), amount
             yield (ALL_CLASSES, resource), amount
 

@@ -43,7 +43,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
     bodies: tuple[Body, ...]  # of the devices, in order
     pool: PoolId
     content: SliceContent
-    seen: bool = True  # otherwise its devices cannot be allocated
+    usable: bool = True  # otherwise its devices cannot be allocated
     counts: bool = True  # towards the completeness of the pool
     everywhere: bool = False  # a slice of counters that applies to every node
 
@@ -124,17 +124,17 @@ def gather(
 
     `reached` are the pages that have devices for the node (`targets`), `every` all pages of the cluster by pool.
     """
-    kept: dict[PoolId, list[Page]] = {}
+    newest_pages: dict[PoolId, list[Page]] = {}
     for candidate in reached:
         generation = candidate.generation
-        pages = kept.setdefault(candidate.pool, [])
+        pages = newest_pages.setdefault(candidate.pool, [])
         if pages and generation > pages[0].generation:
             pages.clear()
         if not pages or generation == pages[0].generation:
             pages.append(candidate)
     pools: list[Pool] = []
     own_name = node.metadata.name
-    for id_, pages in kept.items():
+    for id_, pages in newest_pages.items():
         pool = _pool(id_, pages, every[id_], reading)
         if pool is None:
             continue
@@ -154,13 +154,13 @@ def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     for one in slices:
         part = _pool_of(one), one.spec.node_name or ""
         generations[part] = max(one.spec.pool.generation, generations.get(part, 0))
-    kept: list[ResourceSlice] = []
+    found: list[ResourceSlice] = []
     for one in slices:
         pool = _pool_of(one)
         of_node, of_no_node = generations[pool, one.spec.node_name or ""], generations.get((pool, ""), 0)
         if one.spec.pool.generation == max(of_node, of_no_node):
-            kept.append(one)
-    return kept
+            found.append(one)
+    return found
 
 
 def _pool_of(one: ResourceSlice) -> PoolId:
@@ -175,7 +175,7 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     pools: dict[PoolId, list[ResourceSlice]] = {}
     for one in newest(slices):
         pools.setdefault(_pool_of(one), []).append(one)
-    kept: list[ResourceSlice] = []
+    found: list[ResourceSlice] = []
     for members in pools.values():
         counters: dict[str, set[str]] = {}
         by_node: dict[str, list[ResourceSlice]] = {}
@@ -185,11 +185,11 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
                 counters.setdefault(counter_set.name, set()).update(counter_set.counters)
         of_no_node = by_node.get("", [])
         for node, own in by_node.items():
-            seen = own + of_no_node if node else own
+            visible = own + of_no_node if node else own
             expected = own[0].spec.pool.resource_slice_count
-            if len(seen) <= expected <= len(members) and not _is_invalid(seen, counters):
-                kept += own
-    return kept
+            if len(visible) <= expected <= len(members) and not _is_invalid(visible, counters):
+                found += own
+    return found
 
 
 class PoolDevices(msgspec.Struct, frozen=True):
@@ -220,18 +220,18 @@ class PoolDevices(msgspec.Struct, frozen=True):
         return None
 
 
-def _is_invalid(seen: Sequence[ResourceSlice], counters: Mapping[str, Collection[str]]) -> bool:
+def _is_invalid(visible: Sequence[ResourceSlice], counters: Mapping[str, Collection[str]]) -> bool:
     """Whether the slices that a node sees make the pool invalid, as in `_pool`. `counters` are those of the whole pool.
 
     Two devices that one node can use must not have the same name; slices of different nodes may repeat names. Node
     selectors are not evaluated: slices with different selectors count as slices for different nodes.
     """
-    declared = [counter_set.name for one in seen for counter_set in one.spec.shared_counters]
+    declared = [counter_set.name for one in visible for counter_set in one.spec.shared_counters]
     if len(set(declared)) < len(declared):
         return True
     everywhere: set[str] = set()
     by_nodes: dict[object, set[str]] = {}
-    for one in seen:
+    for one in visible:
         spec = one.spec
         place = everywhere if spec.all_nodes else by_nodes.setdefault(spec.node_name or spec.node_selector, set())
         for device in spec.devices:
@@ -240,14 +240,14 @@ def _is_invalid(seen: Sequence[ResourceSlice], counters: Mapping[str, Collection
             place.add(device.name)
     if any(not everywhere.isdisjoint(names) for names in by_nodes.values()):
         return True
-    return bool(_unknown_counter((one.spec.devices for one in seen), counters))
+    return bool(_unknown_counter((one.spec.devices for one in visible), counters))
 
 
 def targets(page_: Page, node: Node) -> bool:
     """Whether a slice has devices for the node; one without any node selection has none."""
     spec = page_.slice.spec
-    if page_.everywhere or not page_.seen:
-        return page_.seen
+    if page_.everywhere or not page_.usable:
+        return page_.usable
     try:
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
             return reaches(spec, node)
@@ -266,12 +266,12 @@ def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
     return selector is not None and nodes.matches(selector, node)
 
 
-def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Reading) -> Pool | None:
+def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Reading) -> Pool | None:
     """Make one pool; None if the node sees only part of a generation that is superseded elsewhere."""
-    first = kept[0]
+    first = reached[0]
     generation = first.generation
     expected = first.slice.spec.pool.resource_slice_count
-    in_order = sorted(kept, key=lambda one: one.name.encode())
+    in_order = sorted(reached, key=lambda one: one.name.encode())
     accessible = tuple([one for one in in_order if not one.slice.spec.shared_counters])
     devices = [device for one in accessible for device in one.devices]
     binding = any(device.binding_conditions is not None for device in devices)
@@ -282,11 +282,11 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
             reason = reason or f"two devices are called {device.name}"
         known.add(device.name)
     rest: list[Page] = []
-    if len(kept) != expected:
+    if len(reached) != expected:
         if reading.oldest:  # 1.34 allocates devices of incomplete pools, unless names are not unique
             if reason:
                 return Pool(id_, PoolStatus.INVALID, reason)
-            reason = f"{len(kept)} slices are for the node, resourceSliceCount says {expected}"
+            reason = f"{len(reached)} slices are for the node, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason, accessible, binding=binding)
         if any(other.generation > generation for other in every):
             return None
@@ -294,8 +294,8 @@ def _pool(id_: PoolId, kept: list[Page], every: tuple[Page, ...], reading: Readi
         if len(current) != expected:
             reason = f"{len(current)} slices of generation {generation} exist, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason)
-        if len(kept) < len(current):
-            names = {one.name for one in kept}
+        if len(reached) < len(current):
+            names = {one.name for one in reached}
             rest = [other for other in current if other.name not in names]
     if not reading.on(gates.COUNTERS):
         return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, accessible=accessible, binding=binding)

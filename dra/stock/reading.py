@@ -74,11 +74,11 @@ class Reading(msgspec.Struct, frozen=True):
             return gates.COUNTERS
         return ""
 
-    def charges(self, asked: Mapping[str, Quantity], device: Device) -> dict[str, Quantity] | None:
+    def charges(self, requested: Mapping[str, Quantity], device: Device) -> dict[str, Quantity] | None:
         """Return what a request consumes of each capacity of a device; None if the device does not allow it."""
         if not self.on(gates.CAPACITY):
             return {}
-        return charges(asked, device.capacity, fractional=self.on(gates.FRACTIONAL))
+        return charges(requested, device.capacity, fractional=self.on(gates.FRACTIONAL))
 
     def device(self, device: Device) -> Device:
         """Remove the fields of a device that this allocator ignores."""

@@ -113,7 +113,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     pages: dict[str, Page]  # by slice
     pages_on: dict[str, Pages]  # by node name; "" for those without one
     pages_of: dict[PoolId, Pages]
-    held: dict[PoolId, Held]
+    results: dict[PoolId, Held]
     uses: dict[PoolId, PoolUse]
     sums: dict[str, Amounts]  # how much claims hold, by namespace
     holders: dict[str, Holders]  # the claims that hold devices, by namespace
@@ -139,10 +139,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         kept_claims = _key_all(claims)
         pages = {key: page(slice_, kept_rules.values(), reading) for key, slice_ in kept_slices.items()}
         pages_of = _group((one.pool, one) for one in pages.values())
-        held: dict[PoolId, Held] = {}
+        results_by_claim: dict[PoolId, Held] = {}
         for key, claim in kept_claims.items():
             for pool, results in results_by_pool(claim).items():
-                held.setdefault(pool, {})[key] = results
+                results_by_claim.setdefault(pool, {})[key] = results
         return cls(
             _key_all(nodes),
             kept_slices,
@@ -153,10 +153,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             pages,
             _group((one.node_name, one) for one in pages.values()),
             pages_of,
-            held,
-            {pool: pool_use(by_claim.values(), shares=reading.on(gates.CAPACITY)) for pool, by_claim in held.items()},
+            results_by_claim,
+            {
+                pool: pool_use(by_claim.values(), shares=reading.on(gates.CAPACITY))
+                for pool, by_claim in results_by_claim.items()
+            },
             sums_of(kept_claims.values(), pages_of),
-            _holders({}, {key: True for by_claim in held.values() for key in by_claim}),
+            _holders({}, {key: True for by_claim in results_by_claim.values() for key in by_claim}),
             History.begin(),
             reading,
         )
@@ -215,7 +218,9 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def idle(self) -> Stock:
         """Return this stock without claims."""
-        return msgspec.structs.replace(self, claims={}, held={}, uses={}, sums={}, holders={}, history=History.begin())
+        return msgspec.structs.replace(
+            self, claims={}, results={}, uses={}, sums={}, holders={}, history=History.begin()
+        )
 
     def as_read_by(self, server: Server) -> Stock:
         """Return the same objects as the allocator of another server reads them."""
@@ -250,13 +255,13 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Apply a change: the objects of one kind by key, None if removed."""
         field = _FIELD[type_]
         known = getattr(self, field)
-        kept = {**known}
+        objects = {**known}
         for key, obj in moved.items():
             if obj is not None:
-                kept[key] = obj
+                objects[key] = obj
             else:
-                kept.pop(key, None)
-        changes: dict[str, object] = {field: kept}
+                objects.pop(key, None)
+        changes: dict[str, object] = {field: objects}
         concerned: frozenset[str] | None = frozenset()
         if type_ is ResourceSlice:
             slices = {key: obj if isinstance(obj, ResourceSlice) else None for key, obj in moved.items()}
@@ -265,11 +270,11 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             claims = {key: obj if isinstance(obj, ResourceClaim) else None for key, obj in moved.items()}
             concerned = self._update_claims(changes, claims)
         elif type_ is DeviceTaintRule:
-            rules = [rule for key in moved for rule in (known.get(key), kept.get(key)) if rule is not None]
+            rules = [rule for key in moved for rule in (known.get(key), objects.get(key)) if rule is not None]
             tainted = {
                 key: one.slice for key, one in self.pages.items() if any(_may_taint(rule, one) for rule in rules)
             }
-            concerned = self._update_pages(changes, tainted, kept)
+            concerned = self._update_pages(changes, tainted, objects)
         elif type_ is Node:
             concerned = frozenset(moved)
         elif type_ is DeviceCompatibility:
@@ -306,7 +311,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             if self.slices.get(key) is not slice_:  # otherwise only its taints have changed
                 pools.update(one.pool for one in both)
         differences: list[Difference] = []
-        holding = {key for pool in pools for key in self.held.get(pool, ())}
+        holding = {key for pool in pools for key in self.results.get(pool, ())}
         for key in holding:
             claim = self.claims[key]
             namespace, _, _ = key.partition("/")
@@ -320,7 +325,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         self, changes: dict[str, object], moved: Mapping[str, ResourceClaim | None]
     ) -> frozenset[str] | None:
         """Add what changed claims hold to `changes`; return affected nodes."""
-        held, uses = {**self.held}, {**self.uses}
+        results, uses = {**self.results}, {**self.uses}
         touched: set[PoolId] = set()
         differences: list[Difference] = []
         holding: dict[str, bool] = {}
@@ -338,22 +343,22 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             holding[key] = bool(after)
             for pool in before.keys() | after.keys():
                 if pool not in touched:
-                    held[pool] = {**held.get(pool, {})}
+                    results[pool] = {**results.get(pool, {})}
                     touched.add(pool)
-                held[pool].pop(key, None)
+                results[pool].pop(key, None)
                 if pool in after:
-                    held[pool][key] = after[pool]
+                    results[pool][key] = after[pool]
         if not touched:
             return frozenset()
         nodes: set[str] = set()
         for pool in touched:
-            if held[pool]:
-                uses[pool] = pool_use(held[pool].values(), shares=self.reading.on(gates.CAPACITY))
+            if results[pool]:
+                uses[pool] = pool_use(results[pool].values(), shares=self.reading.on(gates.CAPACITY))
             else:
-                held.pop(pool)
+                results.pop(pool)
                 uses.pop(pool, None)
             nodes.update(one.node_name for one in self.pages_of.get(pool, ()))
-        changes.update(held=held, uses=uses, sums=corrected(self.sums, differences))
+        changes.update(results=results, uses=uses, sums=corrected(self.sums, differences))
         changes["holders"] = _holders(self.holders, holding)
         return None if "" in nodes else frozenset(nodes)
 

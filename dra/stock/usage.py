@@ -38,20 +38,20 @@ def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAll
     allocation = claim.status.allocation
     if allocation is None:
         return {}
-    held: dict[PoolId, list[DeviceRequestAllocationResult]] = {}
+    found: dict[PoolId, list[DeviceRequestAllocationResult]] = {}
     for result in allocation.devices.results:
         if not result.admin_access:
             pool = (result.driver, result.pool)
-            held.setdefault(pool, []).append(result)
-    return {pool: tuple(results) for pool, results in held.items()}
+            found.setdefault(pool, []).append(result)
+    return {pool: tuple(results) for pool, results in found.items()}
 
 
-def pool_use(held: Iterable[tuple[DeviceRequestAllocationResult, ...]], *, shares: bool = True) -> PoolUse:
+def pool_use(results_of_claims: Iterable[tuple[DeviceRequestAllocationResult, ...]], *, shares: bool = True) -> PoolUse:
     """Add up what claims hold in one pool; without support of `shares`, each share counts as the whole device."""
     dedicated: set[str] = set()
     shared: set[str] = set()
     used: dict[str, dict[str, int]] = {}
-    for results in held:
+    for results in results_of_claims:
         for result in results:
             if result.share_id is None or not shares:
                 dedicated.add(result.device)

@@ -430,8 +430,8 @@ def _map_insert(mapping: dict[Value, Value], *entry: Value) -> dict[Value, Value
     for key, value in entries:
         if find(mapping, key) is not MISSING:
             raise SelectorRunError(f"insert failed: key {_show(key)} already exists")
-        kept = as_key(key)
-        mapping[kept] = value
+        map_key = as_key(key)
+        mapping[map_key] = value
     return mapping
 
 

@@ -31,10 +31,10 @@ def too_many(items: Sized, limit: int, path: str) -> Problems:
 
 def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Problems:
     """Complain about entries of a list whose keys occur again; `field` leads from an entry to its key."""
-    seen: set[Hashable] = set()
+    earlier: set[Hashable] = set()
     for index, key in enumerate(keys):
-        if key not in seen:
-            seen.add(key)
+        if key not in earlier:
+            earlier.add(key)
             continue
         shown: object = key
         if isinstance(key, tuple):

@@ -50,12 +50,12 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
     if not judged:
         return
     published = {(one.driver, one.pool, one.device.name): one for one in fleet.devices}
-    for device, held in by_device.items():
+    for device, held_devices in by_device.items():
         shown = "/".join(device)
         # A device that is held whole by one of several.
-        whole = [one for one in held if one.result.share_id is None]
-        names = list(dict.fromkeys(one.holder.claim.metadata.key for one in held))
-        for one in held if whole and len(held) > 1 else ():
+        whole = [one for one in held_devices if one.result.share_id is None]
+        names = list(dict.fromkeys(one.holder.claim.metadata.key for one in held_devices))
+        for one in held_devices if whole and len(held_devices) > 1 else ():
             others = [name for name in names if name != one.holder.claim.metadata.key]
             how = "is held" if one in whole else "is shared"
             message = f"{shown} {how}, and held by {list_or_none(others or names, 3)} as well"
@@ -64,10 +64,10 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
             continue
         published_device = published.get(device)
         if published_device is None:
-            yield from _problems_of(held, "D602", "", f"{shown} is not published, or no longer")
+            yield from _problems_of(held_devices, "D602", "", f"{shown} is not published, or no longer")
             continue
         for name, capacity in published_device.device.capacity.items():
-            takers = [one for one in held if name in one.result.consumed_capacity]
+            takers = [one for one in held_devices if name in one.result.consumed_capacity]
             total = sum(one.result.consumed_capacity[name].nano for one in takers)
             if takers and total > capacity.value.nano:
                 taken = Quantity.from_nano(total, capacity.value.format)
@@ -76,13 +76,13 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
     # What devices in use consume of counters; each device counts once, however many claims share it.
     used: dict[_Counter, int] = defaultdict(int)
     users: dict[_Counter, list[_HeldDevice]] = defaultdict(list)
-    for device, held in by_device.items():
+    for device, held_devices in by_device.items():
         published_device = published.get(device)
         for consumption in published_device.device.consumes_counters if published_device is not None else ():
             for name, counter in consumption.counters.items():
                 key = (*device[:2], consumption.counter_set, name)
                 used[key] += counter.value.nano
-                users[key].extend(held)
+                users[key].extend(held_devices)
     for key, total in used.items():
         have = fleet.counters.get(key)
         if have is not None and total > have.nano:
@@ -92,7 +92,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
             yield from _problems_of(users[key], "D604", "", message)
 
 
-def _problems_of(held: Sequence[_HeldDevice], code: str, path: str, message: str) -> Iterator[Located]:
-    for one in held:
+def _problems_of(held_devices: Sequence[_HeldDevice], code: str, path: str, message: str) -> Iterator[Located]:
+    for one in held_devices:
         if one.holder.number is not None:
             yield Located(one.holder.number, Problem(code, one.path + path, message))

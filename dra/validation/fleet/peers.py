@@ -56,12 +56,12 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
             message = f"{kind} {name!r} has {len(devices)} devices of driver {spec.driver!r}, and only the first {_MAX_DEVICES} of a {kind} were compared"
             yield Problem("D509", "/spec/scope", message)
             break  # one example is enough
-    seen: set[str] = set()
+    codes: set[str] = set()
     for spot, mine in _by_scope(rule, carriers).items():
         peers = spots[spot][:_MAX_DEVICES]
         for problem in _judge(rule, permits, mine[:_MAX_DEVICES], peers, world):
-            if problem.code not in seen:  # as is one of each
-                seen.add(problem.code)
+            if problem.code not in codes:  # as is one of each
+                codes.add(problem.code)
                 yield problem._replace(path=path)
 
 

@@ -95,14 +95,14 @@ class _PodJudge:
 
     def entries(self) -> Problems:
         """Judge spec.resourceClaims."""
-        seen: set[str] = set()
+        earlier_names: set[str] = set()
         for index, entry in enumerate(self._spec.resource_claims):
             at = f"{self._path}/resourceClaims/{index}"
-            if entry.name and entry.name in seen:
+            if entry.name and entry.name in earlier_names:
                 yield Problem("D105", f"{at}/name", f"claim {entry.name!r} is given twice")
             else:
                 yield from required(entry.name, f"{at}/name", names.dns_label, names.suggestion)
-            seen.add(entry.name)
+            earlier_names.add(entry.name)
             claim, template = entry.resource_claim_name, entry.resource_claim_template_name
             if claim is None and template is None:
                 yield Problem("D201", at, "one of resourceClaimName and resourceClaimTemplateName is required")

@@ -55,21 +55,21 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
 
 def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
     """Judge a pool whose slices of the newest generation are `slices`."""
-    kept = set(map(id, slices))
-    current = [piece for piece in pool if id(piece.slice) in kept]
+    newest_ids = set(map(id, slices))
+    current = [piece for piece in pool if id(piece.slice) in newest_ids]
     sets = {counter_set.name: counter_set for one in slices for counter_set in one.spec.shared_counters}
     for number, one in pool:
         # Slices of other nodes do not count where this one is seen.
-        seen = [other for other in slices if other.spec.node_name in (None, "", one.spec.node_name)]
-        generation = max((other.spec.pool.generation for other in seen), default=0)
+        visible = [other for other in slices if other.spec.node_name in (None, "", one.spec.node_name)]
+        generation = max((other.spec.pool.generation for other in visible), default=0)
         if one.spec.pool.generation < generation:
             message = f"generation {one.spec.pool.generation} of the pool is outdated, there is {generation}"
             yield number, Problem("D402", "/spec/pool/generation", message)
-        if id(one) not in kept or number is None:
+        if id(one) not in newest_ids or number is None:
             continue
-        counts = {other.spec.pool.resource_slice_count for other in seen}
+        counts = {other.spec.pool.resource_slice_count for other in visible}
         announced = one.spec.pool.resource_slice_count
-        given = max(len(seen), min(len(slices), announced))
+        given = max(len(visible), min(len(slices), announced))
         path = "/spec/pool/resourceSliceCount"
         if len(counts) > 1:
             message = f"the slices of this generation say {', '.join(map(str, sorted(counts)))}"
@@ -79,7 +79,7 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
             which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which also counts as incomplete"
             message = f"slices of the pool: {which} ({given} given, {announced} announced)"
             yield number, Problem("D401", path, message)
-        own = {counter_set.name: counter_set for other in seen for counter_set in other.spec.shared_counters}
+        own = {counter_set.name: counter_set for other in visible for counter_set in other.spec.shared_counters}
         driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= announced
         if driver != driver.lower():
             yield number, Problem("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
@@ -216,14 +216,14 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
 
 def _order(current: Sequence[Piece]) -> Found:
     """Find a large partition that is tried before a smaller one of the same counter set."""
-    seen: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
+    earlier_by_set: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     reported: set[str] = set()
     for number, piece in sorted(current, key=lambda one: one.slice.metadata.name.encode()):
         for index, device in enumerate(piece.spec.devices):
             for consumption in device.consumes_counters:
                 amounts = {name: counter.value.nano for name, counter in consumption.counters.items()}
                 set_ = consumption.counter_set
-                earlier = seen[set_]
+                earlier = earlier_by_set[set_]
                 larger = next((other for was, other in earlier if _exceeds(was, amounts)), None)
                 if len(earlier) < _COMPARED:
                     earlier.append((amounts, device.name))

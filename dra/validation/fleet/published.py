@@ -115,7 +115,7 @@ class Fleet:
             except SelectorError:
                 return Matches(())  # said where the expression is judged
             answers: dict[Hashable, bool | SelectorError] = {}
-            kept = []
+            readable = []
             for published in devices:
                 key = _read(compiled.reads, published)
                 answer = answers.get(key) if key is not None else None
@@ -129,10 +129,10 @@ class Fleet:
                         answer = error
                     answers[key] = answer
                 if answer is True:
-                    kept.append(published)
+                    readable.append(published)
                 elif isinstance(answer, SelectorError) and failure is None:
                     failure = SelectorFailure(number, published, answer)
-            devices = tuple(kept)
+            devices = tuple(readable)
         return Matches(devices, failure)
 
 

@@ -54,22 +54,22 @@ class _NamedDemand(NamedTuple):
 
 def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
     """Judge what a claim asks for against its namespace, classes and devices."""
-    asked: list[_NamedDemand] = []  # alternatives one by one
+    demands: list[_NamedDemand] = []  # alternatives one by one
     least = 0  # the fewest devices that satisfy the claim
     for index, request in enumerate(devices.requests):
         at = f"{path}/requests/{index}"
         if request.exactly is not None:
-            asked.append(_NamedDemand(request.exactly, f"{at}/exactly", frozenset({request.name})))
+            demands.append(_NamedDemand(request.exactly, f"{at}/exactly", frozenset({request.name})))
         for number, sub in enumerate(request.first_available):
             names = frozenset({request.name, f"{request.name}/{sub.name}"})
-            asked.append(_NamedDemand(sub, f"{at}/firstAvailable/{number}", names))
+            demands.append(_NamedDemand(sub, f"{at}/firstAvailable/{number}", names))
         counts = [1 if one.allocation_mode == "All" else max(one.count, 1) for one in request.alternatives.values()]
         least += min(counts, default=0)
     if least > MAX_DEVICES:
         message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
         yield Problem("D307", f"{path}/requests", message)
     picked: list[tuple[_NamedDemand, Matches]] = []
-    for one in asked:
+    for one in demands:
         at = f"{one.path}/allocationMode"
         wants_all = one.demand.allocation_mode == "All"
         if wants_all and any(_covers(constraint, one) for constraint in devices.constraints):
@@ -100,7 +100,7 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
     # An allocation carries the parameters of each class once, and those of the claim.
-    named = {one.demand.device_class_name for one in asked if len(one.names) == 1}
+    named = {one.demand.device_class_name for one in demands if len(one.names) == 1}
     total = len(devices.config)
     total += sum(len(world.classes[name].spec.config) for name in named if name in world.classes)
     if total > MAX_PARAMETERS:

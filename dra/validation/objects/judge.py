@@ -113,13 +113,13 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
         own += inline_rules(current)
     typed: Any = None
     if all(problem.code != "D001" for problem in own):
-        kept, dropped = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
+        stored, dropped = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
         by_message: dict[str, Problem] = {}
         for problem in dropped:  # each field is told of once, however many devices carry it
             by_message.setdefault(problem.message, problem)
         own += by_message.values()
-        typed = shape.read(kept, type_)
-        own += _rules(typed, kept, gates)
+        typed = shape.read(stored, type_)
+        own += _rules(typed, stored, gates)
         if dropped:
             typed = shape.read(current, type_)
     return Judged(found + [lead_back(problem, value) for problem in own], typed)

@@ -108,17 +108,17 @@ def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> l
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The members that a known driver reads of parameters of this version and kind, and those two: other members may be secret."""
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
-    kept: dict[str, Any] = {}
+    known_members: dict[str, Any] = {}
     if isinstance(version, str):
-        kept["apiVersion"] = version
+        known_members["apiVersion"] = version
     if isinstance(kind, str):
-        kept["kind"] = kind
+        known_members["kind"] = kind
     for driver in DRIVERS.values():
         name = kind if driver.version else next(iter(driver.kinds), None)
         known = driver.kinds.get(name) if isinstance(name, str) else None
         if known is not None and (not driver.version or version == driver.version):
-            kept |= _members_of(parameters, known.form)
-    return kept
+            known_members |= _members_of(parameters, known.form)
+    return known_members
 
 
 def _members_of(value: Any, form: JsonShape) -> Any:

@@ -90,8 +90,8 @@ def reach_problems(
             leaves.append(leaf)
     entries: list[_Entry] = []
     for index, config in enumerate(devices.config[:_MOST]):
-        asked = config.requests
-        named = [leaf for leaf in leaves if not asked or leaf.request in asked or leaf.name in asked]
+        requests = config.requests
+        named = [leaf for leaf in leaves if not requests or leaf.request in requests or leaf.name in requests]
         if config.opaque is None or not named:
             continue  # said where references are judged
         at, driver = f"{path}/config/{index}", config.opaque.driver
@@ -109,7 +109,7 @@ def reach_problems(
             for group in [reached] if whole else [[leaf] for leaf in reached]:
                 yield from _mismatch(scope, entry.known, group, at)
         if driver in DRIVERS:
-            yield from _lists(entry, asked, DRIVERS[driver], whole=whole)
+            yield from _lists(entry, requests, DRIVERS[driver], whole=whole)
     # Of an entry nothing is left where a rival of the same kind reaches all that it does, and the driver takes that one.
     for number, entry in enumerate(entries):
         if entry.known is None:
@@ -169,16 +169,16 @@ def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) 
     return [one for one in driver.types if any(scope.may_pick(leaf.expressions, driver.name, one) for leaf in leaves)]
 
 
-def _lists(entry: _Entry, asked: Sequence[str], driver: KnownDriver, *, whole: bool) -> Problems:
+def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole: bool) -> Problems:
     """Complain about lists that the driver reads otherwise than the claim means them."""
     if driver.listed_only and whole:
         cause = "it names no request"
-        if asked:
+        if requests:
             cause = "its list names every request, which Kubernetes 1.37 makes an empty list"
         message = f"{cause}, and {driver.name} applies an entry without names to no device"
         hint = "name some of several requests: the driver has to learn that an empty list means all"
         yield Problem("D707", f"{entry.path}/requests", message, hint)
-    for index, name in enumerate(asked[:_MOST] if not whole else ()):
+    for index, name in enumerate(requests[:_MOST] if not whole else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
             message = f"{name!r} has alternatives, and {driver.name} looks for the name of the one that was taken"
@@ -241,8 +241,8 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
             for request in devices.requests[:_MOST]
             if request.exactly is not None and (not config.requests or request.name in config.requests)
         ]
-        asked = [name for one in reached if one.capacity is not None for name in one.capacity.requests]
-        if any(name.rpartition("/")[2] == "shares" for name in asked):
+        capacities = [name for one in reached if one.capacity is not None for name in one.capacity.requests]
+        if any(name.rpartition("/")[2] == "shares" for name in capacities):
             message = "the driver refuses MPS for shares of GPUs, which the request asks for"
             yield Problem("D704", f"{at}/strategy", message)
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):

@@ -168,7 +168,7 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
 
 def test_a_quota_line_is_not_crossed_and_says_how_much_would_pass():
     world = World(claim("c"))
-    line = QuotaLine("team/gpus", asked=3, hard=8, used=6)
+    line = QuotaLine("team/gpus", requested=3, hard=8, used=6)
     assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", line)]
     assert line.left == 2
     assert world.state("a") is State.PENDING

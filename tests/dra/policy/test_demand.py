@@ -219,7 +219,7 @@ def test_requests_that_differ_each_time_do_not_fill_the_demand_memory():
     for at in range(50):
         demands.most_held(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())
     looks = vars(demands)["_scans"]
-    assert sum(len(look.seen) for look in looks.values()) <= 120
+    assert sum(len(look.scanned) for look in looks.values()) <= 120
     few = Demands()
     for at in range(500):
         few.most_held(spec_of(capacity={"requests": {"memory": f"{at}"}}), PAIRS, Budget())
