@@ -122,16 +122,16 @@ class _Selection:
         )
         selectors = [place.node_selector for place in places if place.node_selector is not None]
         terms = [term for selector in selectors for term in selector.node_selector_terms]
-        asked = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
+        expressions = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
         labels = {one.key for term in terms for one in term.match_expressions}
         if any(place.node_name for place in places) or any(term.match_fields for term in terms):
             labels.add("")  # the name of the node
         self.labels = tuple(sorted(labels))
         self.known: dict[tuple[str | None, ...], object] = {}
         # In steps: to check all values once, and to match a node, where a value among many lies anywhere in memory.
-        sizes = [len(one.values) for one in asked]
+        sizes = [len(one.values) for one in expressions]
         self.first = sum(sizes) // 2
-        self.price = (len(places) + len(asked) + sum(size.bit_length() // 4 for size in sizes)) // 2
+        self.price = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
 
 
 class FleetMemo:
@@ -288,7 +288,7 @@ class _Query:
         self.found: dict[str, NodeResult] = {}
         self.by_look: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # objects that looks compare by identity
-        self.seen: Stock | None = None
+        self.answered_stock: Stock | None = None
         self.is_looking = False
         # Nodes without a result because the caller stopped waiting.
         self.unanswered: frozenset[str] = frozenset()
@@ -307,7 +307,7 @@ class _Query:
 
     def update(self, stock: Stock, options: Options) -> None:
         """Update the results for this stock."""
-        if stock is self.seen and not self.unanswered:
+        if stock is self.answered_stock and not self.unanswered:
             return
         self.is_looking = True
         try:
@@ -320,12 +320,15 @@ class _Query:
         try:
             reads = self.cache.reads(budget_of(options))
         except OutOfBudget as reason:
-            self.found, self.seen = dict.fromkeys(nodes, NodeResult(Verdict.UNDECIDED, error=str(reason))), None
+            self.found, self.answered_stock = (
+                dict.fromkeys(nodes, NodeResult(Verdict.UNDECIDED, error=str(reason))),
+                None,
+            )
             return
         if len(self.by_look) > max(_LOOKS, 2 * len(nodes)):
             self.by_look.clear()
             self.pinned.clear()
-        changed = stock.changed_since(self.seen) if self.seen is not None else None
+        changed = stock.changed_since(self.answered_stock) if self.answered_stock is not None else None
         # Nodes with the most devices come last: a node may publish devices that do not exist, and the budget is for all nodes.
         due = sorted(
             nodes if changed is None else changed | self.unanswered,
@@ -368,7 +371,7 @@ class _Query:
                 self.found[name] = found
         if changed is None:
             self.found = {name: self.found[name] for name in nodes}
-        self.seen = stock
+        self.answered_stock = stock
         self.unanswered = frozenset(unanswered)
 
     def find(self, stock: Stock, node: Node, options: Options) -> NodeResult:
@@ -390,12 +393,12 @@ class _Query:
         options: Options,
     ) -> Answer:
         """Compose the answer for one node, with the names of its devices and of these claims."""
-        asked = stock.idle() if self.idle else stock
+        answered = stock.idle() if self.idle else stock
         if found.verdict is Verdict.ERROR:
-            return decide(asked, name, claims, options)
+            return decide(answered, name, claims, options)
         if found.verdict is Verdict.INFEASIBLE:
             refused = Answer(found.verdict, steps=found.steps)
-            return explain(refused, asked, name, claims, options)
+            return explain(refused, answered, name, claims, options)
         question = question_of(claims, stock.classes, stock.reading)
         leaves = question.leaves
         candidates = candidates_of(stock.pools(name))
@@ -444,15 +447,15 @@ class _Query:
 
     def _columns(self, options: Options, *, exclusive: bool = True) -> Columns:
         """Return the function that reads the columns of a page; `exclusive` if the node shares no pool with another."""
-        signature, kept = self.signature, self.cache.pages
+        signature, page_cache = self.signature, self.cache.pages
         if not signature.selectors and not signature.within:
-            return lambda page: kept.columns(page, signature.names)
+            return lambda page: page_cache.columns(page, signature.names)
         budget, numbers = budget_of(options), dict[object, int]()
 
         def columns(page: Page) -> list[tuple[object, ...]]:
-            within = kept.columns(page, signature.within)
+            within = page_cache.columns(page, signature.within)
             return [
-                *kept.columns(page, signature.names),
+                *page_cache.columns(page, signature.names),
                 *answers(page, signature.selectors, budget),
                 *(numbered(within, numbers) if exclusive else within),
             ]
@@ -462,11 +465,11 @@ class _Query:
     def _fingerprint_local_pool(self, stock: Stock, pages: Sequence[Page], node: Node, columns: Columns) -> object:
         """Fingerprint a pool that is on this node alone, by content."""
         first = pages[0]
-        held: object = None
+        in_use: object = None
         if not self.idle:
             use = stock.use(first.pool)
             if use is not FREE:
-                held = tuple(
+                in_use = tuple(
                     (
                         number,
                         at,
@@ -479,11 +482,11 @@ class _Query:
                     if use.holds(device.name)
                 )
         if len(pages) == 1:
-            return (*self._fingerprint_page(first, node, columns), held)
+            return (*self._fingerprint_page(first, node, columns), in_use)
         order = sorted(range(len(pages)), key=[page.name.encode() for page in pages].__getitem__)
         names = [device.name for page in pages for device in page.devices]
         fingerprints = [self._fingerprint_page(page, node, columns) for page in pages]
-        return tuple(order), len(set(names)) == len(names), *fingerprints, held
+        return tuple(order), len(set(names)) == len(names), *fingerprints, in_use
 
     def _fingerprint_page(self, page: Page, node: Node, columns: Columns) -> tuple[object, ...]:
         spec = page.slice.spec

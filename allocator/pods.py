@@ -68,7 +68,7 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
     Its arguments are a node and the requests of the node's pods. `ignored` are resources that devices serve.
     """
     wanted = pod.spec.node_name
-    asked = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
+    amounts = [(name, amount) for name, amount in requests(pod).items() if amount and name not in ignored]
     affinity = pod.spec.affinity
     required = affinity.value() if affinity is not None else None
     for step in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
@@ -100,7 +100,7 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
         except NodeSelectorError as error:
             yield _OTHER_LABELS, str(error)
         allocatable = node.status.allocatable
-        for name, amount in asked if allocatable else ():
+        for name, amount in amounts if allocatable else ():
             have = allocatable[name].nano if name in allocatable else None
             if have is None and name in ("pods", "ephemeral-storage"):
                 continue

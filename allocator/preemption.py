@@ -227,10 +227,10 @@ def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock) -> Askin
 def run_to_end(asking: Asking[T], suffices: Callable[[Victims], bool] = lambda _: False) -> T:
     """Run the search to its end, answering its questions with `suffices`."""
     try:
-        asked = next(asking)
+        victims = next(asking)
         while True:
-            answer = asked is not None and suffices(asked)
-            asked = asking.send(answer)
+            answer = victims is not None and suffices(victims)
+            victims = asking.send(answer)
     except StopIteration as end:
         found: T = end.value
         return found

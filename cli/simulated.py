@@ -39,10 +39,10 @@ _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML 
 def claim_allocator(strategy: str, budget_ms: int | None) -> Ask:
     """Make a function that allocates claims on a node by a strategy, with a budget for each node."""
     options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
-    kept = StrategyCache()
+    cache = StrategyCache()
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        return choose_devices(now, node, claims, strategy=strategy, options=options, kept=kept)
+        return choose_devices(now, node, claims, strategy=strategy, options=options, cache=cache)
 
     return ask
 

@@ -171,8 +171,8 @@ class Decider:
                 words = " and ".join(dict.fromkeys(first for first, *_ in barriers_on(node, {})))
                 if words and name not in obstacles:
                     barred[name] = words
-        asked = [name for name in answers if name not in obstacles and name not in barred]
-        if fitting and not (barred and asked):
+        candidates = [name for name in answers if name not in obstacles and name not in barred]
+        if fitting and not (barred and candidates):
             scores = self._scores(answers, fitting, stock, open_, placement)
             hindrances = ()
             if len(fitting) < len(answers):  # in short, for the pod does not wait for these
@@ -182,11 +182,11 @@ class Decider:
                 hindrances = _by_message(refusals)
             return Outlooks(Outlook.FITS, scores, "", hindrances)
         idle = self._ask(stock, open_, idle=True)
-        hindrances = _hindrances(answers, idle, asked, (obstacles, barred))
+        hindrances = _hindrances(answers, idle, candidates, (obstacles, barred))
         outlook = Outlook.FULL
-        if Verdict.UNDECIDED in _verdicts(answers, asked):
+        if Verdict.UNDECIDED in _verdicts(answers, candidates):
             outlook = Outlook.UNDECIDED
-        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(idle, asked)):
+        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
         # Why no node serves the pod, as kube-scheduler says it.
         parts = [f"{one.count} {one.message}" for one in hindrances[:EXPLAINED]]
@@ -201,8 +201,8 @@ class Decider:
         if not demand_key(pod_claims):
             return True
         answers = self._ask(stock, pod_claims.open)
-        asked = [name for name in answers if name not in crowded]
-        return not _HOPEFUL.isdisjoint(_verdicts(answers, asked))
+        candidates = [name for name in answers if name not in crowded]
+        return not _HOPEFUL.isdisjoint(_verdicts(answers, candidates))
 
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
@@ -264,7 +264,7 @@ class Decider:
         answers: list[Answer] = []
         for part in placement.parts:
             chosen = choose_devices(
-                stock, node, claims, strategy=part.strategy, options=options, kept=self._kept, pools=pools
+                stock, node, claims, strategy=part.strategy, options=options, cache=self._kept, pools=pools
             )
             answers.append(chosen.answer)
             liked += part.weight * chosen.score
@@ -323,13 +323,13 @@ def _takes_the_first(placement: Placement, claims: Iterable[ResourceClaim]) -> b
 
 
 def _hindrances(
-    answers: FleetAnswer, idle: FleetAnswer, asked: Sequence[str], others: Iterable[_ByNode]
+    answers: FleetAnswer, idle: FleetAnswer, candidates: Sequence[str], others: Iterable[_ByNode]
 ) -> tuple[Hindrance, ...]:
     """Gather what is in the way: on nodes that the pod may go to first, there what may end before what never does, the commonest first.
 
     Nodes about which there is no time for words are counted all the same.
     """
-    may_go = frozenset(asked)
+    may_go = frozenset(candidates)
     refusing: list[tuple[bool, list[str]]] = []
     for nodes in answers.equal_nodes():
         left = [name for name in nodes if name in may_go]

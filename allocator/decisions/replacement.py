@@ -62,18 +62,18 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
     def fits(claims: Claims) -> bool:
         return allocate(without, node, claims, options=options).feasible
 
-    asked: Claims = (replace(old, status=ResourceClaimStatus()),)
+    replacements: Claims = (replace(old, status=ResourceClaimStatus()),)
     for name, amount in amounts.items():
-        asked = with_amount(asked, _spot_of(asked, request), name, amount)
-    if fits(asked):
-        feasible = fleet(stock, asked, options=options).feasible
-        return Replacement(asked[0], node, True, tuple(feasible[:NODES]))
+        replacements = with_amount(replacements, _spot_of(replacements, request), name, amount)
+    if fits(replacements):
+        feasible = fleet(stock, replacements, options=options).feasible
+        return Replacement(replacements[0], node, True, tuple(feasible[:NODES]))
     largest: dict[str, Quantity] = {}
     for name, amount in amounts.items():
-        most = largest_amount(asked, _spot_of(asked, request), name, amount, fits)
+        most = largest_amount(replacements, _spot_of(replacements, request), name, amount, fits)
         if most is not None:
             largest[name] = most
-    return Replacement(asked[0], node, False, (), largest)
+    return Replacement(replacements[0], node, False, (), largest)
 
 
 def _spot_of(claims: Claims, request: str) -> Spot:

@@ -73,11 +73,11 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
     """Ask all nodes, or some, for claims that are not allocated; those that can serve them come first, then the largest groups."""
     options = Options(budget=Budget(STEPS))
     answers = fleet(stock, claims, options=options)
-    asked = set(answers if nodes is None else nodes)
+    tried = set(answers if nodes is None else nodes)
     fitting: list[_Names] = []
     refusing: list[_Names] = []
     for names in answers.equal_nodes():
-        group = tuple(name for name in names if name in asked)
+        group = tuple(name for name in names if name in tried)
         if not group:
             continue
         fits = answers.verdict(group[0]) is Verdict.FEASIBLE

@@ -144,26 +144,26 @@ class PageCache:
 
     def columns(self, page: Page, names: tuple[Name, ...]) -> list[Column]:
         """Return the devices' values, by attribute."""
-        kept = self._columns.get(page)
-        if kept is None:
+        of_page = self._columns.get(page)
+        if of_page is None:
             if self.cells > _MOST_CELLS:
                 self._columns.clear()
                 self._rows.clear()
                 self.cells = 0
-            kept = self._columns[page] = {}
+            of_page = self._columns[page] = {}
         found: list[Column] = []
         for name in names:
-            column = kept.get(name)
+            column = of_page.get(name)
             if column is None:
-                column = kept[name] = _column(page, name)
+                column = of_page[name] = _column(page, name)
                 self.cells += len(column)
             found.append(column)
         return found
 
     def rows(self, page: Page, names: tuple[Name, ...]) -> tuple[Row, ...]:
         """Return the values of all the attributes, by device."""
-        kept = self._rows.setdefault(page, {})
-        found = kept.get(names)
+        of_page = self._rows.setdefault(page, {})
+        found = of_page.get(names)
         if found is not None:
             return found
         columns = self.columns(page, names)
@@ -172,15 +172,15 @@ class PageCache:
         if columns:
             found = tuple(zip(*columns, strict=True))
         self.cells += size * (1 + len(names))
-        kept[names] = found
+        of_page[names] = found
         return found
 
     def keep(self, pages: Collection[Page]) -> None:
         """Drop all other pages, if there are many."""
         if len(self._columns) <= 2 * len(pages) + 64:
             return
-        kept = set(pages)
-        for page in [page for page in self._columns if page not in kept]:
+        remaining = set(pages)
+        for page in [page for page in self._columns if page not in remaining]:
             del self._columns[page]
             self._rows.pop(page, None)
 

@@ -221,17 +221,17 @@ def held_share(pattern: UnitPattern, at: int, place: Candidate, use: PoolUse) ->
         if name in use.dedicated:
             return 1 << pattern.token[at]
         return 0
-    held = 0
+    bits = 0
     if name in use.shared and pattern.first[at] >= 0:
-        held = 1 << pattern.first[at]
+        bits = 1 << pattern.first[at]
     used = use.used.get(name, {})
     for capacity, (begin, unit) in pattern.capacity[at].items():
         whole = place.device.capacity[capacity].value.nano
         taken = used.get(capacity, 0)
         declared = whole - min(0, taken)
         remaining = max(0, whole - taken)
-        held += (declared // unit - remaining // unit) << begin
-    return held
+        bits += (declared // unit - remaining // unit) << begin
+    return bits
 
 
 def irregular_counters(

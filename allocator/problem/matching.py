@@ -54,9 +54,9 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
             offer = cache.judged[kind][leaf.index]
             if isinstance(offer, Offer) and offer.failing >= 0:
                 demand.failing.update(dict.fromkeys(places, offer.failing))
-    if not leaf.admin and occupancy.held:
-        faulty = [place for place in faulty if place not in occupancy.held]
-        candidates = [place for place in candidates if place not in occupancy.held]
+    if not leaf.admin and occupancy.dedicated:
+        faulty = [place for place in faulty if place not in occupancy.dedicated]
+        candidates = [place for place in candidates if place not in occupancy.dedicated]
     lost = occupancy.blocked
     if matching.unfit:
         lost = lost | matching.unfit[leaf.index]
@@ -66,8 +66,8 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
         for place, kind in enumerate(lineup.kinds):
             one = cache.judged[kind][leaf.index]
             if isinstance(one, Offer):
-                held = place in occupancy.held and not leaf.admin
-                refused = one.barred is not None or place in occupancy.blocked or held
+                in_use = place in occupancy.dedicated and not leaf.admin
+                refused = one.barred is not None or place in occupancy.blocked or in_use
                 breaks = one.missing >= 0 or one.failing >= 0
                 demand.items.append(Item(place, refused, breaks, _too_little(matching, leaf, place)))
     demand.candidates = bitset(candidates, size)

@@ -112,7 +112,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """The state of every pool with candidates, and its consequences for places."""
 
     states: dict[PoolId, PoolState]
-    held: set[int]  # the whole device is in use
+    dedicated: set[int]  # the whole device is in use
     blocked: set[int]  # excluded by counters, groups or rules
     used: dict[int, dict[str, int]]  # the amounts of a device's capacities that shares consume
 
@@ -143,7 +143,7 @@ def look_at_pools(
         for place, candidate in zip(places, candidates, strict=True):
             name = candidate.device.name
             if name in in_use.dedicated:
-                found.held.add(place)
+                found.dedicated.add(place)
             if state.blocks(candidate):
                 found.blocked.add(place)
             if name in in_use.used:

@@ -77,7 +77,7 @@ class QuotaQuestion(NamedTuple):
     """The quotas that apply, and functions that return held and pending usage."""
 
     quotas: Iterable[DeviceQuota]
-    held: Callable[[DeviceQuota], Amounts]
+    used_by_claims: Callable[[DeviceQuota], Amounts]
     waiting: Callable[[DeviceQuota], Amounts]
     demand: Demand
     find_spec: FindSpec
@@ -87,17 +87,19 @@ class QuotaQuestion(NamedTuple):
         specs = [self.find_spec(new.namespace, one.template) or one.spec for one in new.claims.values()]
         return total(self.demand(spec) for spec in specs if spec is not None)
 
-    def lines_for(self, new: NewObject, asked: Amounts) -> tuple[QuotaLine, ...]:
+    def lines_for(self, new: NewObject, requested: Amounts) -> tuple[QuotaLine, ...]:
         """Return what an object that requests this much would add to each limit."""
-        return quota_lines(self.quotas, (new.namespace, new.priority_class), asked, self.held, self.waiting)
+        return quota_lines(
+            self.quotas, (new.namespace, new.priority_class), requested, self.used_by_claims, self.waiting
+        )
 
 
 def core_lines(
-    quotas: Iterable[ResourceQuota], namespace: str, asked: Amounts, classes: Mapping[str, DeviceClass]
+    quotas: Iterable[ResourceQuota], namespace: str, requested: Amounts, classes: Mapping[str, DeviceClass]
 ) -> str:
     """Name the limits of the namespace's ResourceQuotas that count the same devices; "" if there is none."""
     keys = {"count/resourceclaims.resource.k8s.io"}
-    for name in {class_name for class_name, _ in asked if class_name != ALL_CLASSES}:
+    for name in {class_name for class_name, _ in requested if class_name != ALL_CLASSES}:
         keys.add(f"{name}.deviceclass.resource.k8s.io/devices")
         keys.add(f"requests.deviceclass.resource.kubernetes.io/{name}")
         found = classes.get(name)

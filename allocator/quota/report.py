@@ -52,11 +52,11 @@ def report_quota(
     """Report each limit of a quota; holders are in the order of `claims`, those of its namespace."""
     counted = [claim for claim in claims if concerns(quota, claim, find_pod)]
     amounts = [amounts_of(claim, stock.pages_of) for claim in counted]
-    held = held_of_quota(quota, stock, find_pod)
+    used_by_claims = held_of_quota(quota, stock, find_pod)
     waits = waiting(quota)
     lines: list[LineReport] = []
     for limit in limits_of(quota):
-        used = amount_of(limit, held)
+        used = amount_of(limit, used_by_claims)
         coming = amount_of(limit, waits)
         holders: list[HolderOfLine] = []
         for claim, has in zip(counted, amounts, strict=True):

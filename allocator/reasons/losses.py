@@ -75,7 +75,7 @@ def losses(
     Raises OutOfBudget where that is not known in the end.
     """
     now = stock
-    asked = {
+    claim_names = {
         claim.metadata.key: claim.metadata.key if claim.metadata.namespace else claim.metadata.name for claim in claims
     }
     for claim in claims:
@@ -84,7 +84,7 @@ def losses(
         if answer.verdict is Verdict.ERROR:
             return (Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
         if not answer.feasible:
-            return tuple(_of_claim(now, node, claim, asked, serve=serve, budget=budget))
+            return tuple(_of_claim(now, node, claim, claim_names, serve=serve, budget=budget))
         now = now.with_(with_allocation(claim, answer.allocations[0].allocation))
     return (Reason(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
 
@@ -99,13 +99,13 @@ def _of_claim(
     stock: Stock,
     node: str,
     claim: ResourceClaim,
-    asked: Mapping[str, str],
+    claim_names: Mapping[str, str],
     *,
     serve: Serve,
     budget: Budget,
 ) -> Iterator[Reason]:
     """Find the first request that its predecessors leave nothing for, halving what is in question."""
-    held: tuple[DeviceRequestAllocationResult, ...] = ()
+    earlier_results: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
     fitting = 0
     failing = len(claim.spec.devices.requests)
@@ -118,14 +118,14 @@ def _of_claim(
         if answer.feasible:
             fitting = number
             allocation = answer.allocations[0].allocation
-            held = allocation.devices.results
+            earlier_results = allocation.devices.results
             now = stock.with_(with_allocation(some, allocation))
         else:
             failing = number
             refusal = answer
     if refusal.verdict is Verdict.INFEASIBLE:
         some = _first_requests(claim, failing)
-        yield from _RefusedRequest(now, node, some, held, asked, budget=budget).reasons()
+        yield from _RefusedRequest(now, node, some, earlier_results, claim_names, budget=budget).reasons()
     else:
         yield Reason(Stage.SEARCH, claim.metadata.key, text=refusal.error or str(refusal.verdict))
 
@@ -147,8 +147,8 @@ class _RefusedRequest:
         stock: Stock,
         node: str,
         claim: ResourceClaim,
-        held: Sequence[DeviceRequestAllocationResult],
-        asked: Mapping[str, str],
+        earlier_results: Sequence[DeviceRequestAllocationResult],
+        claim_names: Mapping[str, str],
         *,
         budget: Budget,
     ) -> None:
@@ -169,7 +169,11 @@ class _RefusedRequest:
         self.holders: dict[DeviceId, list[str]] = {}
         for pool in self.pools:
             for key, results in sorted(stock.results.get(pool.id, {}).items()):
-                name = f"given to {asked[key]}" if key in asked else f"held by {holder_name(stock.claims[key])}"
+                name = (
+                    f"given to {claim_names[key]}"
+                    if key in claim_names
+                    else f"held by {holder_name(stock.claims[key])}"
+                )
                 for result in results:
                     if key == claim.metadata.key:
                         name = f"given to request {result.request} of the same claim"
@@ -178,7 +182,7 @@ class _RefusedRequest:
         self.agreed: dict[int, Values] = {}
         by_id = {place.id: place for place in self.places}
         leaves = {leaf.name: leaf for leaf in self.question.leaves}
-        for result in held:
+        for result in earlier_results:
             leaf = leaves[result.request]
             offer = self._judge(leaf, by_id[result.driver, result.pool, result.device])
             if not isinstance(offer, Offer):

@@ -102,15 +102,15 @@ class _DevicePairs:
 
     def one_sided(self, groups: Sequence[Sequence[int]]) -> Iterator[str]:
         """Name rules that forbid a device whose own rules would have it: the driver should say so on both."""
-        seen: set[tuple[str, str]] = set()
+        reported: set[tuple[str, str]] = set()
         for first in groups:
             for second in groups:
                 a, b = first[0], second[0]
                 objecting = self._objection(a, b)
                 if objecting is None or not self.carried[b] or self._objection(b, a) is not None:
                     continue
-                if (objecting.name, self.carried[b][0].name) not in seen:
-                    seen.add((objecting.name, self.carried[b][0].name))
+                if (objecting.name, self.carried[b][0].name) not in reported:
+                    reported.add((objecting.name, self.carried[b][0].name))
                     rule_names = ", ".join(rule.name for rule in self.carried[b])
                     yield (
                         f"one-sided: DeviceCompatibility/{objecting.name} keeps {self.devices[b].name} away from "
@@ -137,15 +137,15 @@ class _DevicePairs:
                 return Cell(Stage.COMPATIBILITY, where, f"{where}: {names}")
         for requested in other.consumes_counters:
             declared = self.pool.counters[requested.counter_set]
-            held = {
+            consumed = {
                 name: counter.value.nano
                 for in_use in one.consumes_counters
                 if in_use.counter_set == requested.counter_set
                 for name, counter in in_use.counters.items()
             }
             for name, counter in requested.counters.items():
-                if held.get(name, 0) + counter.value.nano > declared[name]:
-                    left = (declared[name] - held.get(name, 0)) / 10**9
+                if consumed.get(name, 0) + counter.value.nano > declared[name]:
+                    left = (declared[name] - consumed.get(name, 0)) / 10**9
                     text = f"{other.name} needs {counter.value} {name} of {requested.counter_set}, next to {one.name} {left:g} are left"
                     return Cell(Stage.COUNTERS, f"{name} of {requested.counter_set}", text)
         return Cell()

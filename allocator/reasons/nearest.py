@@ -120,8 +120,8 @@ class _Finder:
         equal: dict[tuple[int, bytes], Spot] = {}
         every = list(relax.spots(claims))
         for spot in reversed(every):
-            asked = msgspec.json.encode(spot.body, enc_hook=str)
-            equal[spot.claim, asked] = spot
+            encoded = msgspec.json.encode(spot.body, enc_hook=str)
+            equal[spot.claim, encoded] = spot
         self.spots = list(equal.values())
         self.spots.reverse()
 
@@ -146,11 +146,11 @@ class _Finder:
 
     def _releases(self) -> Iterator[NearestFit]:
         """Find who would have to end: each claim that alone is enough, else a smallest group of them."""
-        held: dict[str, int] = {}  # claims that hold something in a pool this node can reach
+        result_counts: dict[str, int] = {}  # claims that hold something in a pool this node can reach
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
-                held[key] = held.get(key, 0) + len(results)
-        holders = sorted(held, key=lambda key: (held[key], key))  # those that hold least first
+                result_counts[key] = result_counts.get(key, 0) + len(results)
+        holders = sorted(result_counts, key=lambda key: (result_counts[key], key))  # those that hold least first
         sufficient = [
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
@@ -245,16 +245,16 @@ class _Finder:
                 expression = selector.cel.expression if selector.cel else ""
                 text = f"would fit without the selector {expression}"
                 yield NearestFit(Kind.SELECTOR, text, spot.claim_name, spot.name, expression)
-            asked = spot.body.device_class_name
+            requested_class = spot.body.device_class_name
             # By name, for in which order they were heard of is chance.
-            classes = (name for name in sorted(self.stock.classes) if name != asked)
+            classes = (name for name in sorted(self.stock.classes) if name != requested_class)
             fitting = [
                 name
                 for name in islice(classes, CLASSES)
                 if self.fits(stock, relax.asking(claims, spot, device_class_name=name))
             ]
             if fitting:
-                text = f"would fit with the class {_either(fitting)} instead of {asked}"
+                text = f"would fit with the class {_either(fitting)} instead of {requested_class}"
                 yield NearestFit(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
 
     def _taints(self, stock: Stock, spot: Spot) -> Iterator[NearestFit]:

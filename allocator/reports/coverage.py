@@ -82,7 +82,7 @@ def coverage_of(rule: Rule, page: Page) -> PageCoverage:
 
 
 def status_of(
-    compatibility: DeviceCompatibility, seen: Iterable[tuple[Page, PageCoverage]]
+    compatibility: DeviceCompatibility, coverage: Iterable[tuple[Page, PageCoverage]]
 ) -> DeviceCompatibilityStatus:
     """Compute the status of a rule from the coverage of all pages of its driver."""
     spec = compatibility.spec
@@ -90,7 +90,7 @@ def status_of(
     failing = anywhere = ""
     permitted: dict[str, str] = {}
     refused: dict[str, str] = {}
-    for page, one in seen:
+    for page, one in coverage:
         carriers += one.carriers
         failing = failing or one.failing
         anywhere = anywhere or (one.anywhere and f"{one.anywhere!r} of pool {page.pool[1]!r}")

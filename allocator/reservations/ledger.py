@@ -71,7 +71,7 @@ class Hold(msgspec.Struct, frozen=True):
         return self.claim.metadata.uid
 
     @property
-    def seen(self) -> str:
+    def last_version(self) -> str:
         """The version of the claim as it was seen last."""
         return self.claim.metadata.resource_version
 
@@ -91,7 +91,7 @@ class Reservation(msgspec.Struct, frozen=True):
     claims: tuple[str, ...]  # uids
     state: State = State.PENDING
     until: float = inf
-    asked: bool = False  # a caller waits for it to be reserved
+    awaited: bool = False  # a caller waits for it to be reserved
     started: bool = False  # its pod was seen on the node
     due: str = ""  # the signal that ends it, unless a look at the pod finds it bound
     sentence: str = ""  # why it was released

@@ -48,19 +48,21 @@ def overlaps(stock: Stock, pools: Iterable[PoolId] | None = None) -> tuple[Overl
     for pool in stock.results if pools is None else pools:
         if len(stock.results.get(pool, ())) < 2 and not rules.about_nodes:
             continue
-        for node, held in _holdings_of(stock, pool).items():
+        for node, holdings_by_device in _holdings_of(stock, pool).items():
             for claims in (
-                *_pairs_across(held, stock, pool, node, rules),
-                *_overlaps_in_pool(held, stock, pool, node, rules),
+                *_pairs_across(holdings_by_device, stock, pool, node, rules),
+                *_overlaps_in_pool(holdings_by_device, stock, pool, node, rules),
             ):
                 if len(claims) > 1:
                     found[claims] = None
     return tuple(Overlapped(claims) for claims in found)
 
 
-def _overlaps_in_pool(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
+def _overlaps_in_pool(
+    by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
+) -> Iterator[frozenset[str]]:
     """Yield the holders that overlap with others in one pool of a node."""
-    holders = {one.claim for holdings in held.values() for one in holdings}
+    holders = {one.claim for holdings in by_device.values() for one in holdings}
     if len(holders) < 2:
         return
     published = _Published({}, {})
@@ -72,19 +74,19 @@ def _overlaps_in_pool(held: _ByDevice, stock: Stock, pool: PoolId, node: str, ru
         for counter_set in page.slice.spec.shared_counters:
             for name, counter in counter_set.counters.items():
                 published.counters[counter_set.name, name] = counter.value.nano
-    yield from _overused_devices(held, published)
-    yield from _overdrawn_counters(held, published)
-    yield from _incompatible_pairs(held, stock, pool, node, rules)
-    yield from _disjoint_groups(held, published, pool, rules)
+    yield from _overused_devices(by_device, published)
+    yield from _overdrawn_counters(by_device, published)
+    yield from _incompatible_pairs(by_device, stock, pool, node, rules)
+    yield from _disjoint_groups(by_device, published, pool, rules)
 
 
 def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
     """List who holds what in a pool, by the node whose slices publish it; "" for devices of no node."""
     published = stock.devices(pool)
     found: dict[str, _ByDevice] = {}
-    held = stock.results.get(pool, {})
-    nodes = [node_of(stock.claims[key].status.allocation) for key in held]
-    for (key, results), node in zip(held.items(), nodes, strict=True):
+    results_by_claim = stock.results.get(pool, {})
+    nodes = [node_of(stock.claims[key].status.allocation) for key in results_by_claim]
+    for (key, results), node in zip(results_by_claim.items(), nodes, strict=True):
         claim = stock.claims[key]
         for result in results:
             publication = published.find(result.device, node)
@@ -94,9 +96,9 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
     return found
 
 
-def _overused_devices(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
+def _overused_devices(by_device: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
     """Yield claims that hold a device beside one that has it whole, and those that take more of it than there is."""
-    for name, holdings in held.items():
+    for name, holdings in by_device.items():
         if len(holdings) < 2:
             continue
         if any(one.result.share_id is None for one in holdings):
@@ -112,11 +114,11 @@ def _overused_devices(held: _ByDevice, published: _Published) -> Iterator[frozen
                 yield _claims(takers)
 
 
-def _overdrawn_counters(held: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
+def _overdrawn_counters(by_device: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
     """Yield the holders of devices that draw more from a counter than it has; a device counts once, however many share it."""
     drawn: defaultdict[_CounterKey, int] = defaultdict(int)
     drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
-    for name, holdings in held.items():
+    for name, holdings in by_device.items():
         device = published.devices.get(name)
         if device is None:
             continue
@@ -132,7 +134,7 @@ def _overdrawn_counters(held: _ByDevice, published: _Published) -> Iterator[froz
 
 
 def _incompatible_pairs(
-    held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
+    by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
 ) -> Iterator[frozenset[str]]:
     """Yield the holders of devices of which one does not go with the other."""
     if not rules.by_driver.get(pool[0]):
@@ -140,18 +142,20 @@ def _incompatible_pairs(
     seen_from = node or next(iter(stock.nodes), "")
     if seen_from not in stock.nodes:
         return
-    for seen in stock.pools(seen_from):
-        if seen.id != pool:
+    for visible_pool in stock.pools(seen_from):
+        if visible_pool.id != pool:
             continue
-        for name, others in rules.conflicts(seen).items():
-            if name not in held:
+        for name, others in rules.conflicts(visible_pool).items():
+            if name not in by_device:
                 continue
             for other in sorted(others):
-                if name < other and other in held:
-                    yield _claims([*held[name], *held[other]])
+                if name < other and other in by_device:
+                    yield _claims([*by_device[name], *by_device[other]])
 
 
-def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules) -> Iterator[frozenset[str]]:
+def _pairs_across(
+    by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
+) -> Iterator[frozenset[str]]:
     """Yield the holders of a device of the pool that does not go with one that is held in another pool of its node."""
     ruled = {rule.driver for rule in rules.about_nodes}
     if pool[0] not in ruled:
@@ -164,27 +168,29 @@ def _pairs_across(held: _ByDevice, stock: Stock, pool: PoolId, node: str, rules:
             for spec, devices in specs
             if not spec.node_name
             for device in devices
-            if device.name in held
+            if device.name in by_device
         }
     for one in sorted(nodes):
         if one not in stock.nodes:
             continue
         across = rules.conflicts_across(stock.pools(one), one)
         found = conflicting_elsewhere(across, pool, stock.use)
-        for name in sorted(found.keys() & held.keys()):
+        for name in sorted(found.keys() & by_device.keys()):
             for driver, where, device in found[name]:
                 holdings_by_node = _holdings_of(stock, (driver, where))
                 for place in (one, ""):
                     others = holdings_by_node.get(place, {}).get(device, [])
-                    yield _claims(held[name] + others)
+                    yield _claims(by_device[name] + others)
 
 
-def _disjoint_groups(held: _ByDevice, published: _Published, pool: PoolId, rules: Rules) -> Iterator[frozenset[str]]:
+def _disjoint_groups(
+    by_device: _ByDevice, published: _Published, pool: PoolId, rules: Rules
+) -> Iterator[frozenset[str]]:
     """Yield the holders of devices of one counter set that have no group in common."""
     states: dict[str, frozenset[str] | None] = {}
     members: defaultdict[str, list[_Holding]] = defaultdict(list)
     incompatible: set[str] = set()
-    for name, holdings in held.items():
+    for name, holdings in by_device.items():
         device = published.devices.get(name)
         if device is None:
             continue

@@ -301,7 +301,7 @@ class _Turn:
             self.effects.append(Dropped(token, pod, reservation.sentence))
             return
         until = self.now + self.ledger.terms.committing
-        self.put_reservation(replace(reservation, asked=True, until=until))
+        self.put_reservation(replace(reservation, awaited=True, until=until))
         self.signal(pod, Signal.COMMIT)
 
     def see_claim(self, claim: ResourceClaim, *, from_informer: bool = False) -> None:
@@ -314,7 +314,7 @@ class _Turn:
         former = self.ledger.keys.get(key)
         if former is not None and former != uid:
             known = self.ledger.holds[former]
-            if not is_news(version, known.seen):
+            if not is_news(version, known.last_version):
                 return
             self.forget_claim(key, former)
             former = None
@@ -323,9 +323,9 @@ class _Turn:
         hold = self.ledger.holds.get(uid) or hold_of(claim)
         if from_informer and (not hold.informer_version or is_news(version, hold.informer_version)):
             hold = replace(hold, informer_version=version)
-        seen = hold.claim.metadata.resource_version
-        if version != seen and is_news(
-            version, seen
+        known_version = hold.claim.metadata.resource_version
+        if version != known_version and is_news(
+            version, known_version
         ):  # which settles every write that was conditioned on an earlier version
             taken_back = hold.claim.status.allocation is not None and claim.status.allocation is None
             if claim.status.allocation is None:
@@ -346,7 +346,7 @@ class _Turn:
         hold = self.ledger.holds.get(claim.metadata.uid)
         if hold is None or hold.busy is not Busy.READING:
             return
-        if claim.metadata.resource_version != hold.seen:
+        if claim.metadata.resource_version != hold.last_version:
             return
         guarded = FINALIZER in claim.metadata.finalizers
         allocatable = guarded and claim.status.allocation is None
@@ -364,7 +364,7 @@ class _Turn:
     def reread_claim(self, uid: str) -> None:
         """Have a claim looked at, unless it is known later than what our write was conditioned on."""
         hold = self.ledger.holds[uid]
-        if is_news(hold.seen, hold.version):
+        if is_news(hold.last_version, hold.version):
             return
         self.put_hold(replace(hold, busy=Busy.READING, since=self.now))
         self.effects.append(Reread(hold.claim))
@@ -372,7 +372,7 @@ class _Turn:
     def lose_write(self, uid: str, version: str) -> None:
         if self.finish_write(uid, version):
             hold = self.ledger.holds[uid]
-            if not is_news(hold.seen, version):
+            if not is_news(hold.last_version, version):
                 self.put_hold(replace(hold, lost=True))
                 self.reread_claim(uid)
 
@@ -637,7 +637,7 @@ class _Turn:
         """Shorten the time of a pod that may be on its way to its node (rule 4)."""
         if reservation.state is State.BINDING:
             until = min(reservation.until, self.now + seconds)
-            self.put_reservation(replace(reservation, until=until, asked=False))
+            self.put_reservation(replace(reservation, until=until, awaited=False))
 
     def signal(self, pod: str, signal: Signal, sentence: str = "") -> None:
         """Move a reservation along the table."""
@@ -659,12 +659,12 @@ class _Turn:
                 return
             case State.ASSUMED:
                 until = self.now + terms.assumed
-                new = replace(old, state=state, until=until, asked=False, due="")
+                new = replace(old, state=state, until=until, awaited=False, due="")
             case State.RESERVED | State.BINDING:
                 patience = terms.found if signal is Signal.FOUND else terms.reserved
                 until = self.now + patience
-                new = replace(old, state=state, until=until, asked=False, due="")
-                if old.asked:
+                new = replace(old, state=state, until=until, awaited=False, due="")
+                if old.awaited:
                     self.effects.append(Ready(old.token, pod, old.node))
             case State.BOUND:
                 new = replace(old, state=state, until=inf, started=True, sentence="", due="")
@@ -776,7 +776,7 @@ class _Turn:
             former = self.former.get(uid, hold)
             was = shown or (former.claim if former is not None else None)
             meant = ledger.as_meant(hold) if hold is not None else None
-            is_current = hold is None or (meant is hold.claim and hold.informer_version == hold.seen)
+            is_current = hold is None or (meant is hold.claim and hold.informer_version == hold.last_version)
             ahead = None if is_current else meant
             if ahead != shown:
                 self.change(ledger.ahead, uid, ahead)
@@ -810,12 +810,12 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     holds = [ledger.holds.get(uid) for uid in reservation.claims]
     present = [hold for hold in holds if hold is not None]
     whole = len(present) == len(holds)
-    held = whole and all(pod in hold.consumers for hold in present)
+    has_all = whole and all(pod in hold.consumers for hold in present)
     # A pod that has ended is on its node no more. Said together, the two would send a reservation to and fro forever.
     if fact is not None and fact.node and not done:
         if reservation.node not in ("", fact.node):
             found.append(Signal.ASTRAY)
-        elif held:
+        elif has_all:
             found.append(Signal.PLACED)
     moot = not whole
     for hold in present:  # which cannot become, or is not any more, what the reservation needs
@@ -825,7 +825,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
         moot = moot or (allocation is not None and not same_devices(allocation, hold.intent))
     if moot:
         found.append(Signal.MOOT)
-    if held:
+    if has_all:
         found.append(Signal.HELD)
     found.append(Signal.UNKNOWN if any(hold.lost for hold in present) else Signal.KNOWN)
     if whole and all(hold.claim.status.allocation is not None for hold in present):

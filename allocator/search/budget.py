@@ -73,12 +73,12 @@ class ProofPatience:
 class Recall:
     """Whether remembering failed states within a request pays: it does not where they hardly ever come again."""
 
-    __slots__ = ("asked", "recalled")
+    __slots__ = ("looked_up", "recalled")
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.looked_up = 0
         self.recalled = 0
 
     def pays(self) -> bool:
         """Say whether enough of the states that were looked up were known."""
-        return self.asked < 256 or self.recalled * 16 > self.asked
+        return self.looked_up < 256 or self.recalled * 16 > self.looked_up

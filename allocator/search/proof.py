@@ -114,11 +114,11 @@ class Proof:
         left: int,
         common: int,
         taken: int,
-        held: int,
+        claim_devices: int,
     ) -> bool:
         """False only if what is left cannot be completed: `wanted` more for the leaf from `start` on, then all later requests.
 
-        Without a leaf the request itself is still to be opened. `held` are the devices that its claim has so far.
+        Without a leaf the request itself is still to be opened. `claim_devices` are the devices that its claim has so far.
         """
         if self.too_large:
             return True
@@ -136,7 +136,7 @@ class Proof:
             ]
             self.groupings = list(self._group_units())
         leaves = problem.leaves
-        asked = problem.question.leaves
+        requests = problem.question.leaves
         opened = request + (leaf is not None)
         ahead = self.viable[opened : self.horizon]
         first: list[Portion] = []
@@ -145,22 +145,22 @@ class Proof:
             first = [Portion(leaf, wanted, bits)]
         for picked in self._picks(ahead):
             self.budget.spend(1)
-            if self.limited and self._exceeds(picked, request, held + wanted):
+            if self.limited and self._exceeds(picked, request, claim_devices + wanted):
                 continue
             demand = first.copy()
             for one in picked:
                 leaf_demand = leaves[one]
                 if leaf_demand.count > 0:
                     demand.append(Portion(one, leaf_demand.count, leaf_demand.candidates))
-            demand.sort(key=lambda one: asked[one.leaf].admin)
+            demand.sort(key=lambda one: requests[one.leaf].admin)
             if self._fits(demand, left, common, taken):
                 return True
         return False
 
-    def _exceeds(self, picked: list[int], request: int, held: int) -> bool:
+    def _exceeds(self, picked: list[int], request: int, claim_devices: int) -> bool:
         """Say whether some claim would get more devices than it may hold."""
         question = self.problem.question
-        total = {question.requests[request].claim: held} if question.requests else {}
+        total = {question.requests[request].claim: claim_devices} if question.requests else {}
         for one in picked:
             claim = question.leaves[one].claim
             total[claim] = total.get(claim, 0) + self.problem.leaves[one].count
@@ -342,8 +342,8 @@ class Proof:
         price = len(grouping.groups) * (2 + len(types))
         spend(price // 8)
         split = list(zip(*[supply.split(one.bits) for one in types], strict=True))
-        asked = clip, tuple(kinds)
-        sign = self.signs.setdefault(asked, len(self.signs))
+        packing = clip, tuple(kinds)
+        sign = self.signs.setdefault(packing, len(self.signs))
         bags: list[int] = []
         for units, bits in grouping.groups:
             within = bits & reach

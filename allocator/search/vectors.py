@@ -30,8 +30,8 @@ def guard_bits(dimensions: int) -> int:
 def minus(vector: int, other: int, guards: int) -> int:
     """Subtract field by field, not below zero."""
     difference = (vector | guards) - other
-    kept = difference & guards
-    return difference & (kept - (kept >> WIDTH - 1))
+    borrow_free = difference & guards
+    return difference & (borrow_free - (borrow_free >> WIDTH - 1))
 
 
 def smaller_of_each(vector: int, top: int, guards: int) -> int:

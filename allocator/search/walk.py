@@ -79,7 +79,7 @@ class _Fork(msgspec.Struct, gc=False):
     left: int
     common: int
     taken: int
-    held: int  # devices the claim has so far
+    claim_devices: int  # devices the claim has so far
     floor: int = 0  # first position for the first alternative, if a twin came before
 
 
@@ -94,11 +94,11 @@ class _Slot(msgspec.Struct, gc=False):
     left: int
     common: int
     taken: int
-    held: int
+    claim_devices: int
     at: int = -1  # the position being tried
     exact: bool = False  # fewer bits than wanted means failure
     key: object = None
-    seen: set[object] | None = None
+    tried_siblings: set[object] | None = None
 
 
 class Walk:
@@ -200,14 +200,14 @@ class Walk:
         forks = tuple(one.next - 1 for one in self.stack if type(one) is _Fork)
         return Solution(slots, forks)
 
-    def _open(self, request: int, left: int, common: int, taken: int, held: int) -> WalkOutcome | None:
+    def _open(self, request: int, left: int, common: int, taken: int, claim_devices: int) -> WalkOutcome | None:
         """Go on with a request; None if there is none left, which makes what is on the stack a solution."""
         requests = self.problem.question.requests
         if request == len(requests):
             return None
         if request and requests[request].claim != requests[request - 1].claim:
-            held = 0
-        fork = _Fork(request, 0, True, left, common, taken, held)
+            claim_devices = 0
+        fork = _Fork(request, 0, True, left, common, taken, claim_devices)
         twin = self.twins[request]
         if twin >= 0:
             fork.next = self.alternative[twin]
@@ -238,10 +238,18 @@ class Walk:
             if leaf.all and not taken.items:
                 step = WalkOutcome.FAILED
             elif taken.count <= 0:
-                step = self._open(at + 1, fork.left, fork.common, fork.taken, fork.held)
+                step = self._open(at + 1, fork.left, fork.common, fork.taken, fork.claim_devices)
             else:
                 step = self._fill(
-                    at, leaf.index, taken.count, floor, fork.left, fork.common, fork.taken, fork.held, fresh=True
+                    at,
+                    leaf.index,
+                    taken.count,
+                    floor,
+                    fork.left,
+                    fork.common,
+                    fork.taken,
+                    fork.claim_devices,
+                    fresh=True,
                 )
             if step is WalkOutcome.DOWN or step is None:
                 return step
@@ -255,15 +263,15 @@ class Walk:
         left: int,
         common: int,
         taken: int,
-        held: int,
+        claim_devices: int,
         *,
         fresh: bool,
     ) -> WalkOutcome:
         """Begin to look for one device."""
-        if wanted > MAX_RESULTS - held:
+        if wanted > MAX_RESULTS - claim_devices:
             return WalkOutcome.EXCEEDED
         self.steps.spend(self.weight)
-        slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, held)
+        slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, claim_devices)
         demand = self.problem.leaves[leaf]
         if not self.problem.question.leaves[leaf].all:
             free = demand.candidates if self.problem.question.leaves[leaf].admin else demand.candidates & ~taken
@@ -274,7 +282,7 @@ class Walk:
             if self.failed and self._worth_remembering(fresh=fresh):
                 slot.key = self._key(slot, fresh=fresh)
                 known = self.failed.get(slot.key)
-                self.recall.asked += not fresh
+                self.recall.looked_up += not fresh
                 if known is not None:
                     self.recall.recalled += not fresh
                     return known
@@ -290,9 +298,9 @@ class Walk:
                 if self.patience.refuse():
                     raise _Impatient
                 if self.siblings:
-                    if slot.seen is None:
-                        slot.seen = set()
-                    slot.seen.add(self._sibling(slot.at, slot))
+                    if slot.tried_siblings is None:
+                        slot.tried_siblings = set()
+                    slot.tried_siblings.add(self._sibling(slot.at, slot))
             found = self._next(slot)
             if found is None:
                 return self._give_up(slot, WalkOutcome.FAILED)
@@ -300,18 +308,22 @@ class Walk:
             if slot.wanted == self.problem.leaves[slot.leaf].count:
                 self.first[slot.request] = slot.at
             taken = slot.taken | ((1 << slot.at) & self.problem.dedicated)
-            wanted, held = slot.wanted - 1, slot.held + 1
+            wanted, claim_devices = slot.wanted - 1, slot.claim_devices + 1
             if (
                 self.guided
                 and self.patience.is_worth_proof()
-                and not self.proof.possible(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held)
+                and not self.proof.possible(
+                    slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, claim_devices
+                )
             ):
                 self.patience.caught += 1
                 step = WalkOutcome.FAILED
             elif wanted:
-                step = self._fill(slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, held, fresh=False)
+                step = self._fill(
+                    slot.request, slot.leaf, wanted, slot.at + 1, after, agreed, taken, claim_devices, fresh=False
+                )
             else:
-                step = self._open(slot.request + 1, after, agreed, taken, held)
+                step = self._open(slot.request + 1, after, agreed, taken, claim_devices)
             if step is WalkOutcome.DOWN or step is None:
                 return step
 
@@ -348,7 +360,7 @@ class Walk:
                 continue
             if at in demand.failing:
                 raise self.fault(leaf, at)
-            if slot.seen is not None and self._sibling(at, slot) in slot.seen:
+            if slot.tried_siblings is not None and self._sibling(at, slot) in slot.tried_siblings:
                 continue
             slot.bits = bits
             return at, after, agreed
@@ -398,11 +410,11 @@ class Walk:
             return WalkOutcome.FAILED
         slot.at = item.place
         taken = slot.taken | ((1 << slot.at) & problem.dedicated)
-        wanted, held = slot.wanted - 1, slot.held + 1
+        wanted, claim_devices = slot.wanted - 1, slot.claim_devices + 1
         if wanted:
-            step = self._fill(slot.request, slot.leaf, wanted, 0, after, agreed, taken, held, fresh=False)
+            step = self._fill(slot.request, slot.leaf, wanted, 0, after, agreed, taken, claim_devices, fresh=False)
         else:
-            step = self._open(slot.request + 1, after, agreed, taken, held)
+            step = self._open(slot.request + 1, after, agreed, taken, claim_devices)
         if step is not WalkOutcome.DOWN and step is not None:
             self.stack.pop()
         return step
@@ -446,7 +458,7 @@ class Walk:
         problem = self.problem
         start = 0 if fresh else slot.start
         if problem.irregular:
-            return slot.request, slot.leaf, slot.wanted, start, slot.left, slot.common, slot.held
+            return slot.request, slot.leaf, slot.wanted, start, slot.left, slot.common, slot.claim_devices
         self.steps.spend(len(problem.units) * self.weight >> 2)
         return (
             slot.request,
@@ -454,7 +466,7 @@ class Walk:
             slot.wanted,
             slot.left >> problem.local_bits,
             slot.common >> problem.local_common_bits,
-            slot.held if self.limited else 0,
+            slot.claim_devices if self.limited else 0,
             tuple(sorted([self._unit_state(unit, start, slot.left, slot.common) for unit in problem.units])),
         )
 

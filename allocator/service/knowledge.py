@@ -116,8 +116,10 @@ class Knowledge(ClusterView):
 
     def _put_as_seen(self, claim: ResourceClaim) -> None:
         where = claim.metadata.namespace, claim.metadata.name
-        seen = self.claims.objects.get(where)
-        self.stock = self.stock.without("ResourceClaim", "/".join(where)) if seen is None else self.stock.with_(seen)
+        latest = self.claims.objects.get(where)
+        self.stock = (
+            self.stock.without("ResourceClaim", "/".join(where)) if latest is None else self.stock.with_(latest)
+        )
 
     def declare(self, declared: Declared) -> None:
         """Use other declarations of the administrator where the server reports nothing."""

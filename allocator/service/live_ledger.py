@@ -119,8 +119,8 @@ class LiveLedger:
         async for page in pages(self._bridge.cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
                 meta = claim.metadata
-                seen = self._bridge.knowledge.claims.objects.get((meta.namespace, meta.name))
-                if seen is None or is_later(meta.resource_version, seen.metadata.resource_version):
+                latest = self._bridge.knowledge.claims.objects.get((meta.namespace, meta.name))
+                if latest is None or is_later(meta.resource_version, latest.metadata.resource_version):
                     self.apply(events.ClaimRead(claim))
 
     def see_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:

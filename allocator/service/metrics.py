@@ -146,8 +146,8 @@ def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -
     def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
         for one in shares(stock(), pods()):
             if one.pod:
-                held = one.namespace, one.pod, one.claim, one.driver, one.pool, one.device
-                yield (*held, one.share_id, one.node, one.uuid), one.amounts
+                labels = one.namespace, one.pod, one.claim, one.driver, one.pool, one.device
+                yield (*labels, one.share_id, one.node, one.uuid), one.amounts
 
     return DeviceSeries(
         SeriesFamily(

@@ -51,9 +51,9 @@ class PendingPods:
 
     def newest(self, pod: Pod) -> Pod:
         """Answer with the later version of a pod: the one that the scheduler sends, or the one that was seen."""
-        seen = self.by_uid.get(pod.metadata.uid)
-        later = seen is not None and is_later(seen.metadata.resource_version, pod.metadata.resource_version)
-        return seen if seen is not None and later else pod
+        watched = self.by_uid.get(pod.metadata.uid)
+        later = watched is not None and is_later(watched.metadata.resource_version, pod.metadata.resource_version)
+        return watched if watched is not None and later else pod
 
     def see(self, old: Pod | None, new: Pod | None) -> list[events.Event]:
         """Take over what a pod was and is; return the events for the ledger."""

@@ -196,10 +196,10 @@ class Queries:
         for pool, pages in sorted(stock.pages_of.items()):
             use = stock.use(pool)
             devices = [device.name for page in pages for device in page.devices]
-            held = [device for device in devices if use.holds(device)]
+            in_use = [device for device in devices if use.holds(device)]
             nodes = {page.node_name for page in pages if page.node_name}
             with_devices |= nodes
-            if held:
+            if in_use:
                 with_holders |= nodes
             driver, name = pool
             row = {
@@ -207,13 +207,13 @@ class Queries:
                 "pool": name,
                 "nodes": sorted(nodes),
                 "devices": len(devices),
-                "held": len(held),
+                "held": len(in_use),
             }
             rows.append(row)
         idle = sorted(with_devices - with_holders)
         return json({"pools": rows, "nodesWithoutHolders": idle})
 
-    def nodes(self, asked: Mapping[str, str]) -> Reply:
+    def nodes(self, query: Mapping[str, str]) -> Reply:
         """Say what nodes have and what is left: in total, page by page, or device by device for `?node=NAME`."""
         stock = self._knowledge.stock
         # Pods that are bound and not finished, with claims of their own or such as stand for extended resources.
@@ -221,13 +221,13 @@ class Queries:
         for pod in self._knowledge.pods.objects.values():
             if pod.spec.node_name and claim_names(pod) and not pod.has_ended:
                 pods_on[pod.spec.node_name].append(pod.metadata.key)
-        if "node" in asked:
-            name = asked["node"]
+        if "node" in query:
+            name = query["node"]
             if name not in stock.nodes:
                 raise HttpError(HTTPStatus.NOT_FOUND, f"node {name} does not exist", "GET /api/v1/nodes lists them")
             report = node_report(stock, name)
             return json(_node(report, sorted(pods_on[name])) | {"devices": report.devices})
-        after = asked.get("after", "")
+        after = query.get("after", "")
         names = sorted(name for name in stock.nodes if name > after)
         rows: list[Object] = []
         for name in names[:NODES_A_PAGE]:
@@ -236,13 +236,13 @@ class Queries:
         more = names[NODES_A_PAGE - 1] if len(names) > NODES_A_PAGE else None
         return json({"nodes": rows, "after": more})
 
-    def allocations(self, asked: Mapping[str, str]) -> Reply:
+    def allocations(self, query: Mapping[str, str]) -> Reply:
         """Say which pod has which share of which device: on `?node=NAME`, or of `?pod=NAMESPACE/NAME`."""
-        if len(asked.keys() & {"node", "pod"}) != 1:
+        if len(query.keys() & {"node", "pod"}) != 1:
             raise HttpError(
                 HTTPStatus.BAD_REQUEST, "the query needs either node or pod", "say ?node=NAME or ?pod=NAMESPACE/NAME"
             )
-        node, pod = asked.get("node", ""), asked.get("pod", "")
+        node, pod = query.get("node", ""), query.get("pod", "")
         pods = self._knowledge.pods.objects.values()
         rows = [
             one
@@ -254,17 +254,17 @@ class Queries:
     def resize(self, body: bytes) -> Reply:
         """Say whether a claim could have other amounts, and how it would be replaced. Nothing is assumed."""
         try:
-            asked = msgspec.json.decode(body, type=_Resizing)
+            resizing = msgspec.json.decode(body, type=_Resizing)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             remedy = 'send {"claim": "NAMESPACE/NAME", "request": "gpu", "capacity": {"memory": "30Gi"}}'
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error), remedy) from None
-        if not 0 < len(asked.capacity) <= MOST_AMOUNTS:
+        if not 0 < len(resizing.capacity) <= MOST_AMOUNTS:
             raise HttpError(
                 HTTPStatus.BAD_REQUEST, f"1 to {MOST_AMOUNTS} amounts can be asked about at once", "name fewer"
             )
         try:
-            amounts = {name: Quantity.parse(text) for name, text in asked.capacity.items()}
-            plan = plan_replacement(self._knowledge.stock, asked.claim, asked.request, amounts)
+            amounts = {name: Quantity.parse(text) for name, text in resizing.capacity.items()}
+            plan = plan_replacement(self._knowledge.stock, resizing.claim, resizing.request, amounts)
         except QuantityError as error:
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error), "an amount is a quantity, as 16Gi") from None
         except Unreplaceable as error:
@@ -283,7 +283,7 @@ class Queries:
             "node": plan.node,
             "beside": list(plan.nodes_beside_old),
             "largest": plan.largest,
-            "claim": {"name": asked.claim, "spec": plan.claim.spec},
+            "claim": {"name": resizing.claim, "spec": plan.claim.spec},
             "steps": steps,
         }
         return json(answer)

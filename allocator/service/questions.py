@@ -55,7 +55,7 @@ class Questions:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._clock = asyncio.get_running_loop().time
-        self.asked: OrderedDict[str, Pod] = OrderedDict()  # by token
+        self.pods_by_token: OrderedDict[str, Pod] = OrderedDict()  # by token
         self._memory = Allotment(ASKED_BYTES)
 
     def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
@@ -63,7 +63,7 @@ class Questions:
         bridge = self._bridge
         bridge.lead.demand_ready()
         pod = bridge.pods.newest(pod)
-        bridge.pods.refused.asked(pod.metadata.uid)
+        bridge.pods.refused.confirm(pod.metadata.uid)
         if waits := bridge.pods.turns.wait(pod):
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
@@ -83,8 +83,8 @@ class Questions:
         bridge.pods.note(pod, found.outlook)
         if found.outlook is Outlook.FULL:
             claims = find_claims(pod, bridge.knowledge.stock).open
-            asked = [one.exactly for claim in claims for one in claim.spec.devices.requests]
-            devices = sum((one.count or MANY) if one else 1 for one in asked)  # all there are count as many
+            requests = [one.exactly for claim in claims for one in claim.spec.devices.requests]
+            devices = sum((one.count or MANY) if one else 1 for one in requests)  # all there are count as many
             bridge.pods.nominations.found_no_room(pod, devices)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found
@@ -98,7 +98,7 @@ class Questions:
         if not siblings:
             return redacted
         return _HELD.sub(
-            lambda held: f"meant for pod {siblings[held[1]]} of the same group" if held[1] in siblings else held[0],
+            lambda match: f"meant for pod {siblings[match[1]]} of the same group" if match[1] in siblings else match[0],
             redacted,
         )
 
@@ -153,7 +153,7 @@ class Questions:
         """Leave out the nodes that are kept for others, where this pod would take what these need."""
         bridge = self._bridge
         others = bridge.pods.nominations.kept_for_others(pod, bridge.ledger.state)
-        nodes = {kept.node for _, kept in others} & found.nodes.keys()
+        nodes = {kept_node.node for _, kept_node in others} & found.nodes.keys()
         taken: list[str] = []
         options = for_supposed_stock()
         for node in sorted(nodes):
@@ -170,27 +170,27 @@ class Questions:
 
     def outbid(self, pod: Pod, node: str, given: Sequence[ResourceClaim], stock: Stock) -> bool:
         """Say whether what a pod is given on a node is what another, at least as important, will need once those it waits for are gone."""
-        for other, kept in self._bridge.pods.nominations.kept_for_others(pod, self._bridge.ledger.state):
-            if node != kept.node and not reaches_shared_pool(stock, kept.node):
+        for other, kept_node in self._bridge.pods.nominations.kept_for_others(pod, self._bridge.ledger.state):
+            if node != kept_node.node and not reaches_shared_pool(stock, kept_node.node):
                 continue
-            later = self._stock_once_ended(kept, stock)
-            if self._would_fit(other, kept.node, later) and not self._would_fit(
-                other, kept.node, later.with_all(given)
+            later = self._stock_once_ended(kept_node, stock)
+            if self._would_fit(other, kept_node.node, later) and not self._would_fit(
+                other, kept_node.node, later.with_all(given)
             ):
                 self._bridge.pods.nominations.give_way(pod)
                 return True
         return False
 
-    def _stock_once_ended(self, kept: KeptNode, stock: Stock) -> Stock:
+    def _stock_once_ended(self, kept_node: KeptNode, stock: Stock) -> Stock:
         """Answer with the stock after the pods are gone that a kept node waits for, and the claims are free of those that are gone."""
-        later = without_pods(stock, kept.awaited)
+        later = without_pods(stock, kept_node.awaited)
         return run_to_end(
-            without_unused_claims(later, tuple(claims_in_reach(kept.node, later)), self._bridge.knowledge.pod)
+            without_unused_claims(later, tuple(claims_in_reach(kept_node.node, later)), self._bridge.knowledge.pod)
         )
 
-    def is_node_useful(self, pod: Pod, kept: KeptNode) -> bool:
+    def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
         """Say whether a pod would fit on the node that is kept for it once those it waits for are gone."""
-        return self._would_fit(pod, kept.node, self._stock_once_ended(kept, self._bridge.knowledge.stock))
+        return self._would_fit(pod, kept_node.node, self._stock_once_ended(kept_node, self._bridge.knowledge.stock))
 
     def _would_fit(self, pod: Pod, node: str, stock: Stock) -> bool:
         """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""
@@ -269,7 +269,7 @@ class Questions:
 
     def pod_of(self, token: str) -> Pod:
         """Find the pod of a token."""
-        pod = self.asked.get(token)
+        pod = self.pods_by_token.get(token)
         if pod is None:
             raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
         return self._bridge.pods.newest(pod)
@@ -278,19 +278,19 @@ class Questions:
         namespace = pod.metadata.namespace
         size = footprint(pod)
         self._forget(token)
-        while len(self.asked) >= TOKENS:
-            self._forget(next(iter(self.asked)))
+        while len(self.pods_by_token) >= TOKENS:
+            self._forget(next(iter(self.pods_by_token)))
         # Where a namespace asks with large pods, its own earlier questions are forgotten, and those of no other namespace.
         while not self._memory.take((namespace, token), namespace, size):
-            earlier = (one for one, other in self.asked.items() if other.metadata.namespace == namespace)
+            earlier = (one for one, other in self.pods_by_token.items() if other.metadata.namespace == namespace)
             oldest = next(earlier, None)
             if oldest is None:
                 return
             self._forget(oldest)
-        self.asked[token] = pod
+        self.pods_by_token[token] = pod
 
     def _forget(self, token: str) -> None:
-        pod = self.asked.pop(token, None)
+        pod = self.pods_by_token.pop(token, None)
         if pod is not None:
             self._memory.leave((pod.metadata.namespace, token))
 

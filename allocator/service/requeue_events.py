@@ -101,7 +101,7 @@ class RefusedPods:
         self._shapes.pop(uid, None)
         self._requeued.pop(uid, None)
 
-    def asked(self, uid: str) -> None:
+    def confirm(self, uid: str) -> None:
         """Note that the scheduler asks about a pod: it has heard that it was requeued."""
         self._requeued.pop(uid, None)
 

@@ -50,8 +50,8 @@ class Reservations:
         bridge.lead.demand_ready()
         pod = bridge.questions.pod_of(token)
         state = bridge.ledger.state
-        held = state.reservations.get(state.tokens.get(token, ""))
-        if held is not None and held.node == node and held.state is not State.RELEASED:
+        existing = state.reservations.get(state.tokens.get(token, ""))
+        if existing is not None and existing.node == node and existing.state is not State.RELEASED:
             return
         basis = state.generation
         placement, unknown = bridge.pods.placement_of(pod)
@@ -94,9 +94,9 @@ class Reservations:
         """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
         bridge = self._bridge
         bridge.lead.demand_ready()
-        asked = bridge.questions.asked.get(token)
-        if asked is not None and token not in bridge.ledger.state.tokens:
-            pod_claims = find_claims(bridge.pods.newest(asked), bridge.knowledge.stock)
+        known_pod = bridge.questions.pods_by_token.get(token)
+        if known_pod is not None and token not in bridge.ledger.state.tokens:
+            pod_claims = find_claims(bridge.pods.newest(known_pod), bridge.knowledge.stock)
             if not pod_claims.without_unmade().claims and not pod_claims.waits_for:
                 return Progress(committed=True)  # a pod without claims may be bound as it is
         until = self._clock() + seconds
@@ -111,7 +111,7 @@ class Reservations:
         except TimeoutError:
             return Progress(False, "waits for the API server to accept the allocation")
         if problem:
-            raise self._again(bridge.questions.asked.get(token), problem)
+            raise self._again(bridge.questions.pods_by_token.get(token), problem)
         if not await self._wait_for_others(token, until):
             return Progress(False, "waits to see its allocation in the watch")
         return await self._wait_for_devices(token, until)
@@ -154,7 +154,7 @@ class Reservations:
             for claim in claims:
                 if why := unusable(claim, now, self.binding_seconds):
                     bridge.ledger.apply(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
-                    raise self._again(bridge.questions.asked.get(token), why)
+                    raise self._again(bridge.questions.pods_by_token.get(token), why)
             waits_for = devices_ready(claims).waits_for
             if not waits_for:
                 bridge.ledger.apply(events.BindingReported(token))
@@ -170,7 +170,7 @@ class Reservations:
         if reservation is None:
             raise HttpError(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
         if reservation.state is State.RELEASED:
-            raise self._again(self._bridge.questions.asked.get(token), reservation.sentence)
+            raise self._again(self._bridge.questions.pods_by_token.get(token), reservation.sentence)
         return reservation
 
     def _again(self, pod: Pod | None, problem: str) -> HttpError:

@@ -150,13 +150,13 @@ class _Coming:
             now += _exponential(draw, between)
             pod = f"pod-{number:05}"
             point = draw() * whole
-            asked = self.mix[-1][1]
+            chosen_kind = self.mix[-1][1]
             for weight, kind in self.mix:
                 point -= weight
                 if point < 0:
-                    asked = kind
+                    chosen_kind = kind
                     break
-            spec = {"metadata": {"name": pod, "namespace": "default"}, "spec": {"devices": self.claim(asked)}}
+            spec = {"metadata": {"name": pod, "namespace": "default"}, "spec": {"devices": self.claim(chosen_kind)}}
             arrivals.append(Arrival(pod, now, (convert(spec, ResourceClaim),), _exponential(draw, 100)))
         return Workload(name, Stock.of(slices=slices, classes=classes, nodes=node_objects), tuple(arrivals))
 

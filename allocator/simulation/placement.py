@@ -57,8 +57,8 @@ class Placements:
         self._answers[key] = known
         if len(self._answers) > _QUESTIONS:  # the question that was not asked for longest is forgotten
             oldest = next(iter(self._answers))
-            for kept in (self._answers, self._seen, self._asked):
-                kept.pop(oldest, None)
+            for by_question in (self._answers, self._seen, self._asked):
+                by_question.pop(oldest, None)
         earlier = self._seen.get(key)
         changed = self.stock.changed_since(earlier) if earlier is not None else None
         if changed is None:
@@ -67,11 +67,11 @@ class Placements:
             for node in changed:
                 known.pop(node, None)
         self._seen[key] = self.stock
-        asked = self._asked.setdefault(key, claims)  # always the same ones, so that they are read once
+        same_claims = self._asked.setdefault(key, claims)  # always the same ones, so that they are read once
         wanted = self.nodes if nodes is None else nodes
         for node in wanted:
             if node not in known:
-                known[node] = self.ask(self.stock, node, asked)
+                known[node] = self.ask(self.stock, node, same_claims)
         return {node: known[node] for node in wanted}
 
     def place(

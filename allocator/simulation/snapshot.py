@@ -152,38 +152,38 @@ class _SnapshotRun:
             wanted = list(self._claims(pod))
         except _Missing as missing:
             return PodOutcome(pod_name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, text=str(missing)),))
-        held = [claim for claim in wanted if claim.status.allocation is not None]
+        allocated = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
         resources = served_resources(pod, self.serving)
         by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
         unfit: dict[str, str] = {}
-        asked: dict[str, Sequence[ResourceClaim]] = {}
+        claims_by_node: dict[str, Sequence[ResourceClaim]] = {}
         for name, node in self.fleet.stock.nodes.items():
             allocatable = node.status.allocatable
             lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
             used = self.used.get(name, {})
-            why = podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(held, node)
+            why = podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(allocated, node)
             if why:
                 unfit[name] = why
             else:
                 if lacking not in by_lacking:
                     by_lacking[lacking] = self._with_extended(pod, free, node)
-                asked[name] = by_lacking[lacking]
+                claims_by_node[name] = by_lacking[lacking]
         choices: dict[str, Chosen] = {}
-        different = {id(claims): claims for claims in asked.values()}
+        different = {id(claims): claims for claims in claims_by_node.values()}
         for claims in different.values():
-            nodes = [node for node, one in asked.items() if one is claims]
+            nodes = [node for node, one in claims_by_node.items() if one is claims]
             choices |= self.fleet.answers(claims, nodes)
         chosen = best_node(choices)
         if chosen is None:
-            refused = self._refuse(pod_name, unfit, choices, asked)
-            return self._with_victims(refused, pod, held, free)
+            refused = self._refuse(pod_name, unfit, choices, claims_by_node)
+            return self._with_victims(refused, pod, allocated, free)
         answer = choices[chosen].answer
-        taken = asked[chosen]
+        taken = claims_by_node[chosen]
         crossed = self._crossed(pod, taken, answer, self.fleet.stock)
         if crossed is not None:
             refused = PodOutcome(pod_name, None, summary=str(crossed), exceeded=crossed.facts())
-            return self._with_victims(refused, pod, held, free)
+            return self._with_victims(refused, pod, allocated, free)
         self.fleet.hold(taken, answer)
         stored = self.fleet.stock.claims
         for claim in taken:
@@ -196,7 +196,7 @@ class _SnapshotRun:
         return PodOutcome(pod_name, chosen, tuple(devices))
 
     def _with_victims(
-        self, refused: PodOutcome, pod: Pod, held: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
+        self, refused: PodOutcome, pod: Pod, allocated: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
     ) -> PodOutcome:
         """Name the pods that would have to go for one that found no place, if that would do."""
         if not may_preempt(pod):
@@ -204,23 +204,23 @@ class _SnapshotRun:
         stock = self.fleet.stock
         holders = run_to_end(holders_below(pod, self.pods, stock, self.budgets))
 
-        def suffices(asked: Victims) -> bool:
+        def suffices(victims: Victims) -> bool:
             self.looks -= 1
             if self.looks < 0:
                 return False
-            after = without_pods(stock, asked.pods)
-            node = after.nodes[asked.node]
-            used = dict(self.used.get(asked.node, {}))
-            for victim in asked.pods:
-                if victim.spec.node_name == asked.node:
+            after = without_pods(stock, victims.pods)
+            node = after.nodes[victims.node]
+            used = dict(self.used.get(victims.node, {}))
+            for victim in victims.pods:
+                if victim.spec.node_name == victims.node:
                     for resource, amount in podfit.requests(victim).items():
                         used[resource] = used.get(resource, 0) - amount
             allocatable = node.status.allocatable
             lacking = [name for name in served_resources(pod, self.serving) if not allocatable.get(name)]
-            if podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(held, node):
+            if podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(allocated, node):
                 return False
             claims = self._with_extended(pod, free, node)
-            answer = self.fleet.ask(after, asked.node, claims).answer
+            answer = self.fleet.ask(after, victims.node, claims).answer
             return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
         reachable = [node for node in stock.nodes if holders.potential_victims((node,), stock).has_pods]
@@ -235,11 +235,11 @@ class _SnapshotRun:
     def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
         """Find the line of a quota that would be crossed if a pod were given this."""
         given = as_granted(claims, answer)
-        asked = total(amounts_of(claim, stock.pages_of) for claim in given)
-        held = partial(
+        requested = total(amounts_of(claim, stock.pages_of) for claim in given)
+        used_by_claims = partial(
             held_of_quota, stock=stock, find_pod=lambda namespace, name: self.by_key.get(f"{namespace}/{name}")
         )
-        lines = quota_lines(self.quotas, quota_scope(pod), asked, held)
+        lines = quota_lines(self.quotas, quota_scope(pod), requested, used_by_claims)
         return next((line for line in lines if line.exceeded), None)
 
     def _refuse(
@@ -247,13 +247,13 @@ class _SnapshotRun:
         name: str,
         unfit: Mapping[str, str],
         choices: Mapping[str, Chosen],
-        asked: Mapping[str, Sequence[ResourceClaim]],
+        claims_by_node: Mapping[str, Sequence[ResourceClaim]],
     ) -> PodOutcome:
         answers = {node: chosen.answer for node, chosen in choices.items()}
         node_count = len(unfit) + len(answers)
         if self.why:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
-                answers[node] = self._explain(self.why, node, asked[node], answer)
+                answers[node] = self._explain(self.why, node, claims_by_node[node], answer)
         self.undecided += any(answer.verdict is Verdict.UNDECIDED for answer in answers.values())
         reasons: list[Reason] = []
         for group in equal_answers(answers):

@@ -43,7 +43,7 @@ def choose_devices(
     *,
     strategy: str = DEFAULT,
     options: Options | None = None,
-    kept: StrategyCache | None = None,
+    cache: StrategyCache | None = None,
     pools: Sequence[Pool] | None = None,
 ) -> Chosen:
     """Allocate claims on one node as a strategy prefers; a caller that asks repeatedly passes a `StrategyCache`, and pools that it knows."""
@@ -51,14 +51,14 @@ def choose_devices(
         local_pools = stock.pools(node) if pools is None else pools
     except NodeSelectorError as error:
         return Chosen(fail(error))
-    ask = _NodeSearch(stock, node, local_pools, options or Options(), kept or StrategyCache())
+    ask = _NodeSearch(stock, node, local_pools, options or Options(), cache or StrategyCache())
     first = ask.solve(claims)
     if not first.feasible:
         return Chosen(first)
     if strategy == DEFAULT:
         return Chosen(first, _preference(claims, first))
     chosen = STRATEGIES[strategy]
-    view = NodeView(stock, node, local_pools, ask.kept, chosen.looks_at)
+    view = NodeView(stock, node, local_pools, ask.cache, chosen.looks_at)
     narrowed = _narrow(claims, first)
     found = [first]
     budget = budget_of(ask.options)
@@ -85,12 +85,12 @@ def choose_devices(
 class _NodeSearch:
     """Searches on one node."""
 
-    def __init__(self, stock: Stock, node: str, pools: Sequence[Pool], options: Options, kept: StrategyCache) -> None:
+    def __init__(self, stock: Stock, node: str, pools: Sequence[Pool], options: Options, cache: StrategyCache) -> None:
         self.stock = stock
         self.node = node
         self.pools = pools
         self.options = options
-        self.kept = kept
+        self.cache = cache
 
     def solve(self, claims: Sequence[ResourceClaim], arrange: Arrange | None = None) -> Answer:
         """Search with an order of devices; the search is exact in any order."""
@@ -100,9 +100,9 @@ class _NodeSearch:
             rules = Rules(stock.compatibilities.values())
             return CompileCache(question_of(claims, stock.classes, stock.reading), rules)
 
-        asked = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
+        named_specs = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
         try:
-            cache = self.kept.cache_for(encode(asked), begin)
+            cache = self.cache.cache_for(encode(named_specs), begin)
         except AllocateError as error:
             return fail(error)
         target = stock.nodes[self.node]
@@ -121,7 +121,7 @@ class _NodeSearch:
                 [claim],
                 strategy=strategy,
                 options=self.options,
-                kept=self.kept,
+                cache=self.cache,
                 pools=self.pools,
             ).answer
             if not found.feasible:
@@ -160,9 +160,9 @@ def _narrow(claims: Sequence[ResourceClaim], answer: Answer) -> list[ResourceCla
         got = {result.request for result in granted.allocation.devices.results}
         requests: list[DeviceRequest] = []
         for request in claim.spec.devices.requests:
-            kept = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
+            chosen_alternatives = tuple(sub for sub in request.first_available if f"{request.name}/{sub.name}" in got)
             # An alternative without devices has no results; the search finds it again.
-            requests.append(replace(request, first_available=kept or request.first_available))
+            requests.append(replace(request, first_available=chosen_alternatives or request.first_available))
         devices = replace(claim.spec.devices, requests=tuple(requests))
         narrowed.append(replace(claim, spec=replace(claim.spec, devices=devices)))
     return narrowed

@@ -60,17 +60,17 @@ class StrategyCache:
 
     def cache_for(self, key: bytes, begin: Callable[[], CompileCache]) -> CompileCache:
         """Return the compile cache of a question, made by `begin` if there is none."""
-        kept = self._compiled
-        found = kept.pop(key, None)
+        compiled = self._compiled
+        found = compiled.pop(key, None)
         if found is None or found.size > _ENTRIES:
             found = begin()
-        kept[key] = found
-        size = sum(one.size for one in kept.values())
-        while len(kept) > 1:
-            if len(kept) <= _QUESTIONS and size <= _ENTRIES:
+        compiled[key] = found
+        size = sum(one.size for one in compiled.values())
+        while len(compiled) > 1:
+            if len(compiled) <= _QUESTIONS and size <= _ENTRIES:
                 break
-            oldest = next(iter(kept))
-            size -= kept.pop(oldest).size
+            oldest = next(iter(compiled))
+            size -= compiled.pop(oldest).size
         return found
 
     def spoilt(self, key: object, work_out: Callable[[], float]) -> float:
@@ -139,7 +139,11 @@ def seeds_of(sites: Iterable[Site]) -> list[Site]:
 
 
 def split_equal_nodes(
-    pools: Callable[[str], Iterable[Pool]], nodes: Sequence[str], looks_at: LooksAt, kept: StrategyCache, budget: Budget
+    pools: Callable[[str], Iterable[Pool]],
+    nodes: Sequence[str],
+    looks_at: LooksAt,
+    cache: StrategyCache,
+    budget: Budget,
 ) -> list[list[str]]:
     """Split a group of nodes with equal looks by what a strategy reads besides."""
     if looks_at is LooksAt.USE:
@@ -151,7 +155,7 @@ def split_equal_nodes(
         sites: list[Site] = []
         for pool in pools(name):
             for page in pool.pages():
-                sites += kept.sites(page)
+                sites += cache.sites(page)
         budget.charge(1 + 2 * len(sites))
         groups.setdefault(_numbered(sites), []).append(name)
     return list(groups.values())
@@ -176,13 +180,13 @@ class NodeView:
     """
 
     def __init__(
-        self, stock: Stock, node: str, pools: Sequence[Pool], kept: StrategyCache, looks_at: LooksAt = LooksAt.NODE
+        self, stock: Stock, node: str, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt = LooksAt.NODE
     ) -> None:
-        self._kept = kept
+        self._kept = cache
         self._node = stock.nodes[node]
         self._looks_at = looks_at
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
-        self.units = kept.units(stock, pools)
+        self.units = cache.units(stock, pools)
         self.rooms: list[Room] = []
         self.homes: dict[DeviceId, list[int]] = {}
         self._sites: dict[DeviceId, Site] = {}
@@ -237,9 +241,9 @@ class NodeView:
         if use.shared:
             return work_out()
         names = [part.device.name for part in unit.parts]
-        held = [number for number, name in enumerate(names) if use.holds(name)]
+        in_use = [number for number, name in enumerate(names) if use.holds(name)]
         position = names.index(device)
-        key = unit.shape, tuple(held), position, unit.weight
+        key = unit.shape, tuple(in_use), position, unit.weight
         return self._kept.spoilt(key, work_out)
 
     def after(self, results: Sequence[DeviceRequestAllocationResult]) -> dict[int, Room]:

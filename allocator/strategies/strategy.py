@@ -166,7 +166,7 @@ class LeastFragmentation:
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         most = sum(view.units[at].weight ** 2 for at in plan.rooms) or 1.0
         loss = _loss(view, plan) / most
-        kept = 1 - min(1.0, max(0.0, loss))
+        unspoilt = 1 - min(1.0, max(0.0, loss))
         # The free part of the neighbourhoods that the plan uses, from 0 (in use already, or none) to 1.
         before = _neighbourhoods(view, view.rooms)
         rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
@@ -177,7 +177,7 @@ class LeastFragmentation:
             if free != left:
                 lost.append(_square_of_mean(free) - _square_of_mean(left))
         breakage = sum(lost) / len(lost) if lost else 0.0
-        return 60 * kept + 30 * (1 - breakage) + 10 * _load(view, plan)
+        return 60 * unspoilt + 30 * (1 - breakage) + 10 * _load(view, plan)
 
 
 class Topology:

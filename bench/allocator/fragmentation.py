@@ -104,8 +104,8 @@ def _ask(strategy: str, dice: random.Random) -> Ask:
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         if strategy == BASELINE:
-            return replace(choose_devices(now, node, claims, kept=kept), score=dice.random())
-        return choose_devices(now, node, claims, strategy=strategy, kept=kept)
+            return replace(choose_devices(now, node, claims, cache=kept), score=dice.random())
+        return choose_devices(now, node, claims, strategy=strategy, cache=kept)
 
     return ask
 

@@ -186,18 +186,18 @@ class _Inquiry:
         from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 
         if self.budget_ms is not None:
-            asked: dict[str, Answer] = {}
+            explained: dict[str, Answer] = {}
             for node in self.stock.nodes:
                 answer = self.ask(node)
-                asked[node] = self.explain(node, answer)
-            return _Everywhere(asked, [[node] for node in asked])
+                explained[node] = self.explain(node, answer)
+            return _Everywhere(explained, [[node] for node in explained])
         first = fleet(self.stock, self.claims)
-        kept = StrategyCache()
+        cache = StrategyCache()
         served: dict[str, Answer] = {}
         scores: dict[str, float] = {}
         others = first.feasible if self.strategy != DEFAULT else ()
         for node in others:
-            chosen = choose_devices(self.stock, node, self.claims, strategy=self.strategy, kept=kept)
+            chosen = choose_devices(self.stock, node, self.claims, strategy=self.strategy, cache=cache)
             served[node] = chosen.answer
             scores[node] = chosen.score
         answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read

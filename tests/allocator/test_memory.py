@@ -28,14 +28,14 @@ def test_strategies_keep_the_latest_questions():
     here = stock()
     cache = StrategyCache()
     for number in range(QUESTIONS):
-        choose_devices(here, "n0", question(number), strategy="least-fragmentation", kept=cache)
+        choose_devices(here, "n0", question(number), strategy="least-fragmentation", cache=cache)
     assert len(cache._compiled) == 64
 
 
 def test_placements_keep_the_latest_answers():
     here = stock()
     cache = StrategyCache()
-    placements = Placements(here, lambda now, node, claims: choose_devices(now, node, claims, kept=cache))
+    placements = Placements(here, lambda now, node, claims: choose_devices(now, node, claims, cache=cache))
     for number in range(QUESTIONS):
         placements.answers(question(number))
     assert len(placements._answers) == len(placements._seen) == len(placements._asked) == 256

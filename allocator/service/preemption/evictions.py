@@ -122,11 +122,11 @@ class _LongWork:
     async def answer(self, asking: Asking[T], suffices: Suffices = lambda _: False) -> T:
         """Answer all that is asked, in turns, as long as there is time."""
         try:
-            asked = next(asking)
+            victims = next(asking)
             while True:
-                answer = asked is not None and suffices(asked)
+                answer = victims is not None and suffices(victims)
                 await self.take()
-                asked = asking.send(None if self.over else answer)
+                victims = asking.send(None if self.over else answer)
         except StopIteration as end:
             found: T = end.value
             return found
@@ -215,8 +215,8 @@ class Evictions:
         may_run = barriers(pod, [name for name in requests(pod) if "/" in name])
         fits = self._suffices_at([(pod, node) for node in stock.nodes], stock, self._serve)
 
-        def suffices(asked: Victims) -> bool:
-            return next(may_run(stock.nodes[asked.node], {}), None) is None and fits(asked)
+        def suffices(victims: Victims) -> bool:
+            return next(may_run(stock.nodes[victims.node], {}), None) is None and fits(victims)
 
         candidate = await self._long_work(KEEP_SECONDS).answer(fewest_to_end(stock.nodes, holders, stock), suffices)
         if candidate is None:
@@ -315,14 +315,14 @@ class Evictions:
         rivals = nominations.rivals(pod, bridge.ledger.state, group)
         nominated_elsewhere = bridge.questions.nominated_in_shared_pools(pod, group)
 
-        def suffices(asked: Victims) -> bool:
-            chosen = places if together else [(pod, asked.node)]
-            after = without_pods(stock, asked.pods)
+        def suffices(victims: Victims) -> bool:
+            chosen = places if together else [(pod, victims.node)]
+            after = without_pods(stock, victims.pods)
             nodes = dict.fromkeys(node for _, node in chosen)
             others = nominated_elsewhere | {node: rivals.get(node, []) for node in nodes}
             for node, ahead in others.items():
                 after = with_pods(after, node, ahead)
-            full = bridge.ledger.full_nodes(pod, asked.pods)
+            full = bridge.ledger.full_nodes(pod, victims.pods)
             for one, node in chosen:
                 given = None if node in full else serve(one, node, after, options)
                 if given is None:
@@ -363,14 +363,14 @@ class Evictions:
     def _suffices_now(self, places: Places) -> Callable[[Choice], bool]:
         """Say by what is known now whether a choice does, beside the pods that are leaving."""
         knowledge = self._bridge.knowledge
-        seen = knowledge.stock
+        current = knowledge.stock
         nodes = tuple(dict.fromkeys(node for _, node in places))
-        if any(node not in seen.nodes for node in nodes):
+        if any(node not in current.nodes for node in nodes):
             return lambda _: False
         claims: set[str] = set()
         for node in nodes:
-            claims.update(claims_in_reach(node, seen))
-        stock = run_to_end(without_unused_claims(seen, tuple(claims), knowledge.pod))
+            claims.update(claims_in_reach(node, current))
+        stock = run_to_end(without_unused_claims(current, tuple(claims), knowledge.pod))
         all_leaving = [other for other in self._current_pods() if other.metadata.deletion_timestamp]
         first, _ = places[0]
         holders = run_to_end(holders_below(first, all_leaving, stock))

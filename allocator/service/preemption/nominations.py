@@ -106,8 +106,12 @@ class Nominations:
 
     def node_of(self, pod: Pod) -> str:
         """Name the node that is nominated for a pod, by its scheduler or by us; "" if none is."""
-        kept = self._ours.get(pod.metadata.uid)
-        return kept.node if kept is not None and kept.until > self._clock() else pod.status.nominated_node_name
+        nomination = self._ours.get(pod.metadata.uid)
+        return (
+            nomination.node
+            if nomination is not None and nomination.until > self._clock()
+            else pod.status.nominated_node_name
+        )
 
     def rivals(self, pod: Pod, ledger: Ledger, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by nominated node the pods that wait for it and are at least as important as this one, but for those of its group.
@@ -147,13 +151,13 @@ class Nominations:
 
     def forget(self, uid: str) -> None:
         """Keep nothing for a pod that is gone, or has a node."""
-        for kept in (self._ours, self._stored, self._giving_way, self._full, self._kept_at):
-            kept.pop(uid, None)
+        for by_uid in (self._ours, self._stored, self._giving_way, self._full, self._kept_at):
+            by_uid.pop(uid, None)
 
     def tick(self) -> None:
         """Let time pass."""
         now = self._clock()
-        lapsed = [uid for uid, kept in self._ours.items() if kept.until <= now]
+        lapsed = [uid for uid, nomination in self._ours.items() if nomination.until <= now]
         for uid in lapsed:
             del self._ours[uid]
         if lapsed:

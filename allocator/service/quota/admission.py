@@ -150,7 +150,7 @@ class QuotaAdmission:
             new = replace(new, claims={**new.claims, **future_extended_claims(new.pod, stock)})
         self.pending.expire(self._clock())
         demand = partial(demand_in, stock=stock)
-        held = partial(held_of_quota, stock=stock, find_pod=knowledge.pod)
+        used_by_claims = partial(held_of_quota, stock=stock, find_pod=knowledge.pod)
         waiting = partial(
             self.pending.waiting,
             stock=stock,
@@ -159,15 +159,15 @@ class QuotaAdmission:
             find_spec=self._spec,
             but=new.uid,
         )
-        question = QuotaQuestion(knowledge.quotas.objects.values(), held, waiting, demand, self._spec)
-        asked = question.asked_by(new)
-        lines = question.lines_for(new, asked)
+        question = QuotaQuestion(knowledge.quotas.objects.values(), used_by_claims, waiting, demand, self._spec)
+        requested = question.asked_by(new)
+        lines = question.lines_for(new, requested)
         crossed = [str(line) for line in lines if line.exceeded]
         self._bridge.metrics.reviews.labels("refused" if crossed else "admitted").inc()
         if lines and not crossed and not new.dry_run:
             self.pending.admit(new, self._clock())
         if crossed:
-            crossed.append(core_lines(self._core.objects.values(), new.namespace, asked, stock.classes))
+            crossed.append(core_lines(self._core.objects.values(), new.namespace, requested, stock.classes))
         return "; ".join(filter(None, crossed))
 
     def _spec(self, namespace: str, name: str) -> ResourceClaimSpec | None:

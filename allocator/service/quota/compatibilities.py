@@ -67,7 +67,7 @@ class _Look(msgspec.Struct, frozen=True, eq=False):
 
     compatibility: DeviceCompatibility
     pages: object  # of the stock
-    seen: dict[Page, PageCoverage]
+    coverage_by_page: dict[Page, PageCoverage]
     status: DeviceCompatibilityStatus
 
 
@@ -78,17 +78,17 @@ async def _look(compatibility: DeviceCompatibility, stock: Stock, before: _Look 
         former = before.compatibility
         same_spec = former.spec == compatibility.spec
         if same_spec and former.metadata.generation == compatibility.metadata.generation:
-            known = before.seen
+            known = before.coverage_by_page
             if before.pages is stock.pages:
                 return before
     rule = rule_of(compatibility)
-    seen: dict[Page, PageCoverage] = {}
+    coverage_by_page: dict[Page, PageCoverage] = {}
     pools = [pool for pool in stock.pages_of if pool[0] == compatibility.spec.driver]
     for at, pool in enumerate(pools):
         if at % _POOLS_A_TURN == 0:
             await asyncio.sleep(0)  # other tasks get a turn
         for page in stock.newest_pages(pool):
             found = known.get(page)
-            seen[page] = coverage_of(rule, page) if found is None else found
-    status = status_of(compatibility, seen.items())
-    return _Look(compatibility, stock.pages, seen, status)
+            coverage_by_page[page] = coverage_of(rule, page) if found is None else found
+    status = status_of(compatibility, coverage_by_page.items())
+    return _Look(compatibility, stock.pages, coverage_by_page, status)

@@ -73,10 +73,10 @@ class Quotas:
 
     def lines(self, pod: Pod, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
         """Say what newly allocated claims of a pod add to which lines."""
-        asked = total(amounts_of(claim, stock.pages_of) for claim in given)
+        requested = total(amounts_of(claim, stock.pages_of) for claim in given)
         quotas = self._knowledge.quotas.objects.values()
-        held = partial(held_of_quota, stock=stock, find_pod=self._knowledge.pod)
-        return quota_lines(quotas, quota_scope(pod), asked, held)
+        used_by_claims = partial(held_of_quota, stock=stock, find_pod=self._knowledge.pod)
+        return quota_lines(quotas, quota_scope(pod), requested, used_by_claims)
 
     def report(self, stock: Stock, unwritten: Iterable[ResourceClaim] = ()) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet.
@@ -86,11 +86,11 @@ class Quotas:
         rows: list[Object] = []
         assumed = _assumed(unwritten, stock)
         for quota in self._knowledge.quotas.objects.values():
-            held = held_of_quota(quota, stock, self._knowledge.pod)
+            amounts = held_of_quota(quota, stock, self._knowledge.pod)
             meant = self._of(quota, assumed, stock)
             for limit in limits_of(quota):
                 more = amount_of(limit, meant)
-                used = amount_of(limit, held) - more
+                used = amount_of(limit, amounts) - more
                 row = {
                     "quota": limit.quota,
                     "key": limit.key,
@@ -108,13 +108,13 @@ class Quotas:
         for quota in tuple(self._knowledge.quotas.objects.values()):
             if not lead.may_write():
                 return
-            held = held_of_quota(quota, stock, self._knowledge.pod)
+            amounts = held_of_quota(quota, stock, self._knowledge.pod)
             meant = self._of(quota, assumed, stock)
             status = quota.status
             hard: dict[str, Quantity] = {}
             used: dict[str, Quantity] = {}
             for limit in limits_of(quota):
-                amount = amount_of(limit, held) - amount_of(limit, meant)
+                amount = amount_of(limit, amounts) - amount_of(limit, meant)
                 hard[limit.key] = limit.hard
                 used[limit.key] = Quantity.from_nano(amount, limit.hard.format)
             if status.hard == hard and status.used == used:

@@ -112,10 +112,10 @@ class Extender:
             self._scores[uid] = found.nodes
             while len(self._scores) > REMEMBERED:
                 self._scores.popitem(last=False)
-        kept = [name for name in names if name in found.nodes and name not in outbid]
-        if kept:
+        fitting = [name for name in names if name in found.nodes and name not in outbid]
+        if fitting:
             self._requeue.forget(pod)
-            return _filter_reply(kept)  # the pod goes there: why not elsewhere is not read
+            return _filter_reply(fitting)  # the pod goes there: why not elsewhere is not read
         self._requeue.note(pod)
         if taken_back := bridge.questions.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
@@ -188,8 +188,8 @@ def _token(uid: str) -> str:
     return f"extender-{uid}"
 
 
-def _filter_reply(kept: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:
-    answer = {"NodeNames": kept, "FailedAndUnresolvableNodes": failed or {}, "Error": error}
+def _filter_reply(fitting: Sequence[str] = (), failed: Mapping[str, str] | None = None, error: str = "") -> Reply:
+    answer = {"NodeNames": fitting, "FailedAndUnresolvableNodes": failed or {}, "Error": error}
     return json(answer)
 
 

@@ -153,8 +153,8 @@ class Plugin:
         status = HTTPStatus.OK if progress.committed else HTTPStatus.ACCEPTED
         return json(progress, status)
 
-    async def wake(self, asked: Mapping[str, str]) -> Reply:
-        after = asked.get("after", "0")
+    async def wake(self, query: Mapping[str, str]) -> Reply:
+        after = query.get("after", "0")
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise HttpError(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")

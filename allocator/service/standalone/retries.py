@@ -69,8 +69,8 @@ class Retries:
 
     def keep(self, uids: Iterable[str]) -> None:
         """Forget all other pods."""
-        kept = set(uids)
-        self._failures = {uid: failure for uid, failure in self._failures.items() if uid in kept}
+        remaining = set(uids)
+        self._failures = {uid: failure for uid, failure in self._failures.items() if uid in remaining}
 
     def next_due(self) -> float:
         """Say when the first pause ends; infinity if no pod waits for that."""

@@ -224,7 +224,7 @@ class World:
         elif knows and (reservation is None or reservation.token == ""):
             yield f"decide {replica} {name}", lambda w: w.decide(replica, name)
         if reservation is not None and reservation.token:
-            if not reservation.asked and reservation.state is State.ASSUMED:
+            if not reservation.awaited and reservation.state is State.ASSUMED:
                 yield f"commit {replica} {name}", lambda w: w.tell(replica, Commit(f"t-{name}"))
             if self.faults and (replica, name) not in self.ready and reservation.state is not State.BOUND:
                 yield f"unreserve {replica} {name}", lambda w: w.unreserve(replica, name)
@@ -506,7 +506,7 @@ class World:
             for uid, hold in sorted(ledger.holds.items(), key=lambda entry: entry[0])
         )
         reservations = tuple(
-            (one.pod, one.token, one.claims, one.state, one.asked, one.started, one.due)
+            (one.pod, one.token, one.claims, one.state, one.awaited, one.started, one.due)
             for one in (ledger.reservations[name] for name in sorted(ledger.reservations))
         )
         pods = tuple(
