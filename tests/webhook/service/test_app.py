@@ -688,7 +688,7 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
     first = Outcome(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
-    come_back = app._decide_in_worker if limits else partial(app._decide_again, outcome=first, seen=None)
+    come_back = app._decide_in_worker if limits else partial(app._decide_again, outcome=first, earlier_state=None)
     review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())
     replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
     counting[0].cancel()
