@@ -253,7 +253,7 @@ def command(
     """Declare a command, with the options of all commands; `empty` is its JSON answer for invalid input."""
 
     def declare(function: _Body) -> Command:
-        silence = option("-q", "Print no warnings and no progress.", called="--quiet", kept=QUIET)
+        silence = option("-q", "Print no warnings and no progress.", called="--quiet", remembered_as=QUIET)
         colour = click.option(
             "--color",
             type=click.Choice(("auto", "always", "never")),
@@ -310,37 +310,37 @@ def files(*, required: bool = True, positional: bool = True, help: str = "") -> 
             called="--kustomize",
             metavar="DIR",
             multiple=True,
-            kept=_KUSTOMIZATIONS,
+            remembered_as=_KUSTOMIZATIONS,
         ),
         option(
             "--chart",
             "A directory with a Helm chart, to render with helm. May be repeated.",
             metavar="DIR",
             multiple=True,
-            kept=_CHARTS,
+            remembered_as=_CHARTS,
         ),
         option(
             "--values",
             "Values for the chart; later files take precedence. May be repeated.",
             metavar="FILE",
             multiple=True,
-            kept=_VALUES,
+            remembered_as=_VALUES,
         ),
         option(
             "--exclude",
             "Files below directories to skip, in the form of a .gitignore. May be repeated.",
             metavar="PATTERN",
             multiple=True,
-            kept=_EXCLUDED,
+            remembered_as=_EXCLUDED,
         ),
     )
     return all_of(options)
 
 
-def option(name: str, help: str, *, called: str = "", kept: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
+def option(name: str, help: str, *, called: str = "", remembered_as: str = "", **settings: Any) -> Decorator:  # noqa: A002  click's own word
     """Declare an option: with a `metavar` or a `type` it takes a value, else it is a flag; help shows its default.
 
-    `called` is its second name. With `kept` its value goes to `ctx.meta[kept]` and not to the command.
+    `called` is its second name. With `remembered_as` its value goes to `ctx.meta[remembered_as]` and not to the command.
     """
     if not settings.keys() & {"metavar", "type"}:
         settings["is_flag"] = True
@@ -348,8 +348,8 @@ def option(name: str, help: str, *, called: str = "", kept: str = "", **settings
         settings.setdefault("default", "")
     if settings.get("default"):
         settings["show_default"] = True
-    if kept:
-        settings |= {"expose_value": False, "callback": remember(kept)}
+    if remembered_as:
+        settings |= {"expose_value": False, "callback": remember(remembered_as)}
     return click.option(*filter(None, (name, called)), help=help, **settings)
 
 
@@ -445,7 +445,7 @@ def namespaced(help: str) -> Decorator:  # noqa: A002  click's own word
     return all_of(
         (
             click.option("-n", "--namespace", metavar="NAME", default="", help=help),
-            option("-A", "All namespaces (the default).", called="--all-namespaces", kept=_ALL_NAMESPACES),
+            option("-A", "All namespaces (the default).", called="--all-namespaces", remembered_as=_ALL_NAMESPACES),
         )
     )
 

@@ -91,7 +91,7 @@ def read_objects(documents: Iterable[Document]) -> TypedObjects:
     """
     from cli import contract as inputs
 
-    kept: dict[object, Any] = {}
+    by_identity: dict[object, Any] = {}
     made: list[ResourceClaimTemplate] = []
     twice: dict[str, None] = {}
     wrong: list[tuple[Document, str, str]] = []
@@ -109,15 +109,15 @@ def read_objects(documents: Iterable[Document]) -> TypedObjects:
         kind = obj.kind
         meta = obj.metadata
         identity = (type(obj), meta.namespace or "default", meta.name) if meta.name else object()
-        if identity in kept:
+        if identity in by_identity:
             twice[f"{kind} {meta.name}"] = None
-        kept[identity] = obj
+        by_identity[identity] = obj
     for template in made:
-        kept.setdefault((ResourceClaimTemplate, template.metadata.namespace, template.metadata.name), template)
+        by_identity.setdefault((ResourceClaimTemplate, template.metadata.namespace, template.metadata.name), template)
     inputs.refuse(wrong)
     if twice:
         inputs.warn(f"defined more than once, the last definition counts: {list_first(list(twice), NAMED)}")
-    return TypedObjects(list(kept.values()))
+    return TypedObjects(list(by_identity.values()))
 
 
 def read_object(obj: dict[str, Any]) -> Any | None:

@@ -67,9 +67,9 @@ def without_record(result: Result) -> Result:
         if last == "metadata":
             value = value["annotations"]
         if last in {"metadata", "annotations"} and value.keys() & set(ANNOTATIONS):
-            kept = {key: text for key, text in value.items() if key not in ANNOTATIONS}
-            if kept:
-                operations.append({**one, "value": {"annotations": kept} if last == "metadata" else kept})
+            remaining = {key: text for key, text in value.items() if key not in ANNOTATIONS}
+            if remaining:
+                operations.append({**one, "value": {"annotations": remaining} if last == "metadata" else remaining})
         elif last not in ANNOTATIONS or one["op"] == "remove":
             operations.append(one)
     changed = replace(result.translation, operations=tuple(operations))

@@ -329,14 +329,14 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         "webhooks": configurations(configuration.dialects, Registration(namespace=PLACE)),
         "devices": configurations(configuration.dialects, Registration(namespace=PLACE, devices=True)),
     }
-    for way, quota, seen in product((EXTENDER, "apart", "plugin"), ("", "-quota"), ("", "-promises")):
+    for way, quota, promises in product((EXTENDER, "apart", "plugin"), ("", "-quota"), ("", "-promises")):
         bridges = bridge(PLACE, IMAGE, SCHEDULER_IMAGE, way)
         if quota:
             bridges += component(bridges, "quota", PLACE)
             bridges.append(registration.at_quotas(Registration(namespace=PLACE)))
-        if seen:
+        if promises:
             bridges += component(bridges, "promises", PLACE)
-        objects[f"{way}{quota}{seen}"] = bridges
+        objects[f"{way}{quota}{promises}"] = bridges
     # What --reservations adds comes with the bridge; the agent is only patched.
     objects["node-agent-promises"] = deepcopy(objects["node-agent"])
     component(objects["node-agent-promises"], "promises", PLACE)

@@ -69,7 +69,7 @@ def separate_manifests(
     """
     every = list(documents)
     patches = {path for document in every for path in _patches(document)}
-    kept: list[Document] = []
+    manifests: list[Document] = []
     skipped = [(SkippedFile(one.file, one.line, _reason(one)), one.text, one.first_line) for one in others]
     for document in every:
         value = document.object
@@ -82,7 +82,7 @@ def separate_manifests(
             begin = document.first_line
             skipped.append((SkippedFile(document.file, begin, reason), document.text.encode(), begin))
         else:
-            kept.append(document)
+            manifests.append(document)
     charts, built = _built(every, files)
     not_built: list[SkippedFile] = []
     for one, data, begin in skipped:
@@ -92,7 +92,7 @@ def separate_manifests(
             continue
         # Values of a chart that is rendered are in what it renders to.
         not_built.append(one if is_of_chart else _asking(one, data.decode(errors="replace"), begin))
-    return kept, not_built
+    return manifests, not_built
 
 
 def _asking(one: SkippedFile, text: str, begin: int) -> SkippedFile:

@@ -83,15 +83,15 @@ def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Obj
     """Ask the quotas of a scene about objects in their order; of workloads that are known by name only additional replicas ask."""
     demands = Demands()
     waits = waiting_in(scene, demands)
-    held: dict[str, Amounts] = {}
+    used_by_claims: dict[str, Amounts] = {}
     waiting: dict[str, Amounts] = {}
     for quota in scene.quotas:
         key = quota.metadata.key
-        held[key] = held_of_quota(quota, scene.stock, scene.find_pod)
+        used_by_claims[key] = held_of_quota(quota, scene.stock, scene.find_pod)
         waiting[key] = waits(quota)
     question = QuotaQuestion(
         scene.quotas,
-        lambda quota: held[quota.metadata.key],
+        lambda quota: used_by_claims[quota.metadata.key],
         lambda quota: waiting[quota.metadata.key],
         partial(demands.of, stock=scene.stock),
         partial(find_spec, scene),

@@ -163,20 +163,20 @@ class Redaction:
         group = str(obj.get("apiVersion")).rpartition("/")[0]
         resource = BY_KIND.get((group, str(obj.get("kind"))))
         type_ = resource.type if resource is not None else None
-        kept: Object
+        redacted: Object
         if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
-            kept = self._typed(versions.upgrade(obj).value if group == versions.GROUP else obj, type_)
+            redacted = self._typed(versions.upgrade(obj).value if group == versions.GROUP else obj, type_)
             if obj.get("kind") == "Pod" and isinstance(obj.get("spec"), dict):
-                kept["spec"] = self._typed(obj["spec"], _WholePodSpec)
+                redacted["spec"] = self._typed(obj["spec"], _WholePodSpec)
             if obj.get("kind") == "Node":
                 conditions = self._typed({"conditions": _member(obj, "status", "conditions")}, PodStatus)
-                kept.setdefault("status", {}).update(conditions)
+                redacted.setdefault("status", {}).update(conditions)
         else:
-            kept = self._untyped(obj)
+            redacted = self._untyped(obj)
             if template := channel_template(obj):
-                kept.setdefault("spec", {})["channel"] = {"resourceClaimTemplate": {"name": template.metadata.name}}
-        self.left_out += before - _count(kept)
-        return kept
+                redacted.setdefault("spec", {})["channel"] = {"resourceClaimTemplate": {"name": template.metadata.name}}
+        self.left_out += before - _count(redacted)
+        return redacted
 
     def finish(self, lines: Iterable[bytes]) -> list[bytes]:
         """Leave out labels that nothing in the snapshot asks for, once all of it is known."""
@@ -193,15 +193,17 @@ class Redaction:
             if name == "metadata" and isinstance(member, dict) and not is_node:
                 labels = member.get("labels")
                 if isinstance(labels, dict):
-                    asked = {key: label for key, label in labels.items() if key in self._asked or self._is_known(key)}
-                    self.left_out += len(labels) - len(asked)
-                    member = {**member, "labels": asked}  # noqa: PLW2901
+                    matched_labels = {
+                        key: label for key, label in labels.items() if key in self._asked or self._is_known(key)
+                    }
+                    self.left_out += len(labels) - len(matched_labels)
+                    member = {**member, "labels": matched_labels}  # noqa: PLW2901
             left[name] = self._unasked(member)
         return left
 
     def _typed(self, value: Any, type_: type) -> Any:
-        kept = self._by_form(value, _form(type_))
-        return {} if kept is _NOTHING else kept
+        redacted = self._by_form(value, _form(type_))
+        return {} if redacted is _NOTHING else redacted
 
     def _by_form(self, value: Any, form: inspect.Type) -> Any:
         match form:
@@ -213,8 +215,8 @@ class Redaction:
             case inspect.DictType(value_type=inner):
                 if not isinstance(value, dict):
                     return _NOTHING
-                kept = {name: self._by_form(member, inner) for name, member in value.items()}
-                return {name: member for name, member in kept.items() if member is not _NOTHING}
+                redacted = {name: self._by_form(member, inner) for name, member in value.items()}
+                return {name: member for name, member in redacted.items() if member is not _NOTHING}
             case inspect.VarTupleType(item_type=inner) | inspect.ListType(item_type=inner):
                 if not isinstance(value, list):
                     return _NOTHING
@@ -226,7 +228,7 @@ class Redaction:
         return _scalar(value)
 
     def _struct(self, value: Object, form: inspect.StructType) -> Object:
-        kept: Object = {}
+        redacted: Object = {}
         for field in form.fields:
             if field.encode_name not in value or (form.cls, field.name) in _DROPPED:
                 continue
@@ -235,15 +237,15 @@ class Redaction:
             if member is None:
                 member = self._by_form(given, field.type)
             if member is not _NOTHING:
-                kept[field.encode_name] = member
-        if form.cls is Condition and not _KEPT_MESSAGES.fullmatch(str(kept.get("type"))):
-            kept.pop("message", None)
+                redacted[field.encode_name] = member
+        if form.cls is Condition and not _KEPT_MESSAGES.fullmatch(str(redacted.get("type"))):
+            redacted.pop("message", None)
         if form.cls is EnvVar:
-            if not self._reads(str(kept.get("name"))):
-                kept.pop("value", None)
+            if not self._reads(str(redacted.get("name"))):
+                redacted.pop("value", None)
             if "valueFrom" in value:  # no type of ours has it: that there is one says that the value is not known
-                kept["valueFrom"] = self._selecting(value["valueFrom"])
-        return kept
+                redacted["valueFrom"] = self._selecting(value["valueFrom"])
+        return redacted
 
     def _special(self, owner: type, name: str, given: Any) -> Any:
         """What is kept of a member that its type alone does not tell; None for all others."""
@@ -287,16 +289,16 @@ class Redaction:
             return [self._selecting(one) for one in value]
         if not isinstance(value, dict):
             return value
-        kept: Object = {}
+        redacted: Object = {}
         for name, member in value.items():
             if name == "matchLabels" and isinstance(member, dict):
                 self._ask(member)
-                kept[name] = {key: one for key, one in member.items() if isinstance(one, str)}
+                redacted[name] = {key: one for key, one in member.items() if isinstance(one, str)}
             elif name in _SELECTING:
                 if name in ("key", "topologyKey"):
                     self._ask(member)
-                kept[name] = self._selecting(member)
-        return kept
+                redacted[name] = self._selecting(member)
+        return redacted
 
     def _is_known(self, key: str) -> bool:
         domain, slash, _ = key.partition("/")
@@ -310,12 +312,12 @@ class Redaction:
             return _scalar(value) if around in _SIZES and type(value) in (int, bool) else _NOTHING
         if any(isinstance(value.get(name), list) for name in ("containers", "initContainers")):
             return self._typed(value, _WholePodSpec)
-        kept: Object = {}
+        redacted: Object = {}
         for name, member in value.items():
             one = self._member(name, member, around)
             if one is not _NOTHING:
-                kept[name] = one
-        return kept
+                redacted[name] = one
+        return redacted
 
     def _member(self, name: str, member: Any, around: str) -> Any:
         if name == "metadata":

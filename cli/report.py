@@ -75,10 +75,10 @@ def marked(state: str) -> Drawn:
     return Drawn(el("b", state, class_=state), state)
 
 
-def amount_bar(hard: str, used: str, asked: str = "0") -> Drawn:
+def amount_bar(hard: str, used: str, requested: str = "0") -> Drawn:
     """Draw the used and the additionally requested part of an amount as a bar."""
-    whole, taken, more = (Quantity.parse(one).nano for one in (hard, used, asked))
-    words = f"{used} of {hard} used{f', {asked} asked' if more else ''}"
+    whole, taken, more = (Quantity.parse(one).nano for one in (hard, used, requested))
+    words = f"{used} of {hard} used{f', {requested} asked' if more else ''}"
     return Drawn(bar({"held": taken, "given": more, "free": max(whole - taken - more, 0)}, words), words)
 
 

@@ -169,10 +169,10 @@ def _write(requested: Object, keys: Iterable[str], amounts: Mapping[str, str], k
 def _as_applied(obj: Object) -> Object:
     """Leave out the fields that the API server and controllers write."""
     written = as_written(obj) if obj.get("kind") == "Pod" else obj
-    kept = {name: value for name, value in deepcopy(written).items() if name != "status"}
-    metadata = inside(kept, "metadata")
+    applied = {name: value for name, value in deepcopy(written).items() if name != "status"}
+    metadata = inside(applied, "metadata")
     for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
         metadata.pop(name, None)
-    if kept.get("kind") == "Pod":
-        inside(kept, "spec").pop("nodeName", None)
-    return kept
+    if applied.get("kind") == "Pod":
+        inside(applied, "spec").pop("nodeName", None)
+    return applied

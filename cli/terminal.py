@@ -80,14 +80,14 @@ def fit(text: str, columns: int) -> str:
     taken = columns_of(text)
     if taken <= columns:
         return text + " " * (columns - taken)
-    kept = ""
+    shown = ""
     left = columns - 1
     for character in text:
         left -= _columns(character)
         if left < 0:
             break
-        kept += character
-    return kept + _ELLIPSIS + " " * (columns - 1 - columns_of(kept))
+        shown += character
+    return shown + _ELLIPSIS + " " * (columns - 1 - columns_of(shown))
 
 
 def wrapped(text: str, columns: int | None, further: int = 4) -> Iterator[str]:

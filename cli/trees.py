@@ -402,8 +402,11 @@ class Trees:
                     continue
                 done = translate(built)
                 keys |= {decision.key for one in done for decision in one.translation.decisions}
-                kept = frozenset(name_of(one.object) for one in built if one.object.get("kind") == _TEMPLATE)
-                wanted[folder] = kept, _meaning([obj for one in done for obj in (*one.templates, one.object)], kept)
+                template_names = frozenset(name_of(one.object) for one in built if one.object.get("kind") == _TEMPLATE)
+                wanted[folder] = (
+                    template_names,
+                    _meaning([obj for one in done for obj in (*one.templates, one.object)], template_names),
+                )
         for folder, why in broken.items():
             # What others are built with need be nothing by itself.
             if not any(folder in self._used(other) for other in wanted):
@@ -416,9 +419,9 @@ class Trees:
         """Say of each folder whose build would mean something else what is wrong with it."""
         wrong = {}
         with self._copied(files, after) as copy:
-            for folder, (kept, meaning) in wanted.items():
+            for folder, (template_names, meaning) in wanted.items():
                 try:
-                    now = _meaning([document.object for document in self._build(copy, folder)], kept)
+                    now = _meaning([document.object for document in self._build(copy, folder)], template_names)
                 except ManifestError as error:
                     wrong[folder] = error.problems[0].message
                     continue
@@ -512,12 +515,12 @@ def _edited(file: str, text: str, results: Sequence[Result]) -> str:
 
 def _of_patch(result: Result, *, tolerations: bool) -> Result:
     """Leave templates, and tolerations if they are not to be added, out of a translated patch."""
-    kept = result.translation.operations
+    operations = result.translation.operations
     if not tolerations:
-        kept = tuple(one for one in kept if "/tolerations" not in one["path"])
-    obj = apply_json_patch(result.document.object, kept)
+        operations = tuple(one for one in operations if "/tolerations" not in one["path"])
+    obj = apply_json_patch(result.document.object, operations)
     return replace_fields(
-        result, translation=replace_fields(result.translation, operations=kept), object=obj, templates=()
+        result, translation=replace_fields(result.translation, operations=operations), object=obj, templates=()
     )
 
 
@@ -611,7 +614,7 @@ def _named_by_object(result: Result, place: str) -> Result:
     return replace_fields(result, translation=translation, object=obj, templates=tuple(templates))
 
 
-def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
+def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Meaning:
     """Say what objects mean: with what templates say in the place of their names, and without those that nothing had before."""
     every = list(objects)
     templates = {name_of(one): one.get("spec") for one in every if one.get("kind") == _TEMPLATE}
@@ -632,7 +635,7 @@ def _meaning(objects: Iterable[Object], kept: Collection[str]) -> Meaning:
     return Counter(
         (name_of(one), msgspec.json.encode(resolved(one, namespace_of(one)), order="deterministic").decode())
         for one in every
-        if one.get("kind") != _TEMPLATE or name_of(one) in kept
+        if one.get("kind") != _TEMPLATE or name_of(one) in template_names
     )
 
 

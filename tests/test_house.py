@@ -295,7 +295,7 @@ def met():
 
 RIDDLES = frozenset({
     "who", "whose", "whom", "what", "here", "there", "theirs", "told", "said", "spoken", "heard", "wish", "strange", "believed",
-    "makings", "asker", "alone", "gone", "tell",
+    "makings", "asker", "alone", "gone", "tell", "asked", "kept", "seen", "held", "Left", "Known", "Made", "Given",
 })  # fmt: skip
 # Fields of answers in JSON.
 WIRE = {("cli/schemas/answers.py", "what")}

@@ -156,26 +156,26 @@ def locate(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Pla
 
 def name_placeholders(placed: Iterable[Placed], documents: Sequence[Document]) -> list[Placed]:
     """Replace findings about unfilled placeholders by one D011 for each file."""
-    kept: list[Placed] = []
+    remaining: list[Placed] = []
     reported: set[str] = set()
     for one in placed:
         document = documents[one.number]
         found = _placeholder(document.object, one.finding.path)
         if not found:
-            kept.append(one)
+            remaining.append(one)
             continue
         if one.file not in reported:
             reported.add(one.file)
             problem = Problem("D011", one.finding.path, f"{found} is a placeholder that is not filled in")
             (finding,) = findings([problem], name(document.object))
-            kept.append(one._replace(finding=finding))
-    return kept
+            remaining.append(one._replace(finding=finding))
+    return remaining
 
 
 def _placeholder(value: Any, path: str) -> str:
     """Return a placeholder in the value at a path, or in the last member name of the path."""
-    held = at(value, path) if path else None
-    for text in (held, *split(path)[-1:]):
+    written = at(value, path) if path else None
+    for text in (written, *split(path)[-1:]):
         if found := find_placeholder(text):
             return found
     return ""

@@ -120,8 +120,8 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
 
 def _refuse_contradictions(settings: Settings) -> None:
-    asked = (settings.plugin, settings.extender, settings.quota, settings.reservations)
-    if settings.read_only and any(place is not None for place in asked):
+    wanted_roles = (settings.plugin, settings.extender, settings.quota, settings.reservations)
+    if settings.read_only and any(place is not None for place in wanted_roles):
         problem = "--read-only excludes --plugin, --extender, --quota and --reservations"
         raise Broken(problem, "leave these options out, or --read-only")
     listeners = (settings.plugin, settings.extender, settings.quota, settings.api)

@@ -90,21 +90,21 @@ def command(
             configuration,
             lives=True,
             survey=survey,
-            events=lambda *asked: loop.visit(
-                kubeconfig, context, lambda it: read_events(it, *asked), "docs/dashboard.md"
+            events=lambda *arguments: loop.visit(
+                kubeconfig, context, lambda it: read_events(it, *arguments), "docs/dashboard.md"
             ),
         )
 
     async def serve() -> None:
         stop = stopping()
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as resources:
             known = None
             if login:
                 cluster = Kubernetes.connect(kubeconfig=kubeconfig, context=context)
-                held.push_async_callback(cluster.close)
+                resources.push_async_callback(cluster.close)
                 known = Login(cluster)
-            tls = await held.enter_async_context(certificate(tls_cert, tls_key)) if tls_cert else None
-            url = await held.enter_async_context(
+            tls = await resources.enter_async_context(certificate(tls_cert, tls_key)) if tls_cert else None
+            url = await resources.enter_async_context(
                 Dashboard(
                     source,
                     login=known,

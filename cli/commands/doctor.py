@@ -56,9 +56,9 @@ def command(
     async def look(cluster: Cluster) -> list[Outcome]:
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
-        seen = await survey(cluster, now, configuration, server)
-        unread.update(seen.unread)
-        ailments = diagnose(seen)
+        observed = await survey(cluster, now, configuration, server)
+        unread.update(observed.unread)
+        ailments = diagnose(observed)
         outcomes = [_outcome(one) for one in ailments]
         for one, outcome in zip(ailments, outcomes, strict=True):
             if one.repair is None or not repair:

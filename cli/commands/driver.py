@@ -178,8 +178,8 @@ def printed(inventory: DeviceInventory) -> str:
 def _without_defaults(value: Any) -> Any:
     """Leave out empty values, at every depth."""
     if isinstance(value, dict):
-        kept = {key: _without_defaults(member) for key, member in value.items()}
-        return {key: member for key, member in kept.items() if member not in (None, "", [], {})}
+        members = {key: _without_defaults(member) for key, member in value.items()}
+        return {key: member for key, member in members.items() if member not in (None, "", [], {})}
     return [_without_defaults(one) for one in value] if isinstance(value, list) else value
 
 

@@ -76,8 +76,8 @@ def command(
 
         async def look(cluster: Cluster) -> Answer:
             async with agent_on(cluster) as agent:
-                seen = await agent.look_once()
-            return answer_of(seen, agent.watcher.hardware)
+                snapshot = await agent.look_once()
+            return answer_of(snapshot, agent.watcher.hardware)
 
         answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
         if output == "json":
@@ -95,13 +95,13 @@ def command(
     return Exit.FINE
 
 
-def _checked(asked: AllocatorAddress) -> AllocatorAddress:
+def _checked(address: AllocatorAddress) -> AllocatorAddress:
     """Check the allocator's URL: without TLS the token may only go to loopback."""
-    url, token_file, ca_file = asked.url, asked.token_file, asked.ca_file
+    url, token_file, ca_file = address.url, address.token_file, address.ca_file
     if not url:
         if token_file or ca_file:
             raise Broken("--allocator-token and --allocator-ca need --allocator", "add --allocator https://HOST:PORT")
-        return asked
+        return address
     host = ""
     with suppress(ValueError):  # not a URL
         place = urlsplit(url)
@@ -116,7 +116,7 @@ def _checked(asked: AllocatorAddress) -> AllocatorAddress:
     for option, file in (("--allocator-token", token_file), ("--allocator-ca", ca_file)):
         if file and not os.access(file, os.R_OK):
             raise Broken(f"{option} {file} cannot be read", "check the path")
-    return replace(asked, token_file=token_file or TOKEN)
+    return replace(address, token_file=token_file or TOKEN)
 
 
 def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
@@ -130,10 +130,10 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
         {"what": one.kind.value, "object": one.object, "message": one.message, "remedy": one.remedy}
         for one in look.findings
     ]
-    held: list[Answer] = []
+    held_devices: list[Answer] = []
     for given in snapshot.given:
         devices = sorted(str(where) for where in hardware.excluded_by_plugin(given.resource, given.id))
-        held.append(
+        held_devices.append(
             {
                 "resource": given.resource,
                 "id": given.id,
@@ -143,7 +143,7 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
             }
         )
     unread = [{"source": name, "reason": why} for name, why in sorted((snapshot.unread | snapshot.unknown).items())]
-    return {"node": snapshot.node, "findings": findings, "held": held, "unread": unread}
+    return {"node": snapshot.node, "findings": findings, "held": held_devices, "unread": unread}
 
 
 def lines_of(answer: Answer) -> list[str]:

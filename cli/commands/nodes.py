@@ -87,7 +87,7 @@ def _lines(stories: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
     if stories:
         yield from aligned(rows if wide else [row[: len(_COLUMNS)] for row in rows])
     devices = [device for node in stories for device in node.devices]
-    held = sum(not all(one.admin_access for one in device.holders) for device in devices)
+    held_devices = sum(not all(one.admin_access for one in device.holders) for device in devices)
     unknown = sum(device.state == "unknown" for device in devices)  # not all claims were read
     also = f", {unknown} unknown" if unknown else ""
-    yield f"{inputs.count_of(len(stories), 'node')}: {inputs.count_of(len(devices), 'device')}, {held} held{also}"
+    yield f"{inputs.count_of(len(stories), 'node')}: {inputs.count_of(len(devices), 'device')}, {held_devices} held{also}"

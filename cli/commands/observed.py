@@ -50,24 +50,24 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
         every = summarise((line for some in lines for line in some), inputs.warn)
     if not every:
         inputs.warn("no decision of a webhook was read: give its log at level info, from `kubectl logs`")
-    seen = [one for one in every if namespace in ("", one.namespace)]
+    shown = [one for one in every if namespace in ("", one.namespace)]
     if output == "json":
-        inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in seen]})
+        inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in shown]})
         return Exit.FINE
     shown_lines: list[str] = []
-    if seen:
+    if shown:
         head = ("NAMESPACE", "MODE", *(fate.upper() for fate in FATES))
-        rows = [(one.namespace, one.mode, str(one.translated), str(one.refused), str(one.left)) for one in seen]
+        rows = [(one.namespace, one.mode, str(one.translated), str(one.refused), str(one.left)) for one in shown]
         shown_lines += aligned([head, *rows])
-    for one in seen:
+    for one in shown:
         for reason in one.reasons[:_SHOWN]:
             shown_lines.append(f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})")
         if len(one.reasons) > _SHOWN:
             more = inputs.count_of(len(one.reasons) - _SHOWN, "more reason")
             shown_lines.append(f"{one.namespace}: and {more} (see -o json)")
-    counts = [sum(getattr(one, fate) for one in seen) for fate in FATES]
+    counts = [sum(getattr(one, fate) for one in shown) for fate in FATES]
     pods = inputs.count_of(sum(counts), "pod")
-    namespaces = inputs.count_of(len({one.namespace for one in seen}), "namespace")
+    namespaces = inputs.count_of(len({one.namespace for one in shown}), "namespace")
     fates = ", ".join(f"{count} {fate}" for count, fate in zip(counts, FATES, strict=True))
     inputs.print_lines([*shown_lines, f"{pods} in {namespaces}: {fates}"])
     return Exit.FINE

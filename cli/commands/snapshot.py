@@ -131,10 +131,10 @@ def written(obj: Object) -> Object:
     from cluster.manifests import unfold
     from webhook.state import IN_CONFIG_MAPS, outline
 
-    kept = outline(unfold(obj, IN_CONFIG_MAPS))
-    if "data" in kept:
-        kept["data"] = {name: msgspec.json.encode(text).decode() for name, text in kept["data"].items()}
-    return kept
+    outlined = outline(unfold(obj, IN_CONFIG_MAPS))
+    if "data" in outlined:
+        outlined["data"] = {name: msgspec.json.encode(text).decode() for name, text in outlined["data"].items()}
+    return outlined
 
 
 def write(lines: Iterable[bytes], path: Path, *, replace: bool) -> None:

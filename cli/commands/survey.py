@@ -108,7 +108,7 @@ def command(
     else:
         gathered, features = read_cluster(kubeconfig, context, configuration, namespace=namespace, probe=probe)
     with inputs.without_collection():
-        seen = overview(gathered, configuration, features, scope)
+        result = overview(gathered, configuration, features, scope)
     import msgspec
 
     from cli.check import reports
@@ -116,23 +116,23 @@ def command(
 
     match output:
         case "json":
-            fates = {fate.value: number for fate, number in seen.fates.items()}
+            fates = {fate.value: number for fate, number in result.fates.items()}
             passed_by = [one._asdict() for one in skipped]
-            inputs.write_json({"fates": fates, **msgspec.to_builtins(seen), "passedBy": passed_by})
+            inputs.write_json({"fates": fates, **msgspec.to_builtins(result), "passedBy": passed_by})
         case "csv":
-            click.echo(table(seen), nl=False)
+            click.echo(table(result), nl=False)
         case "sarif" | "github" | "junit":
-            placed = [reports.Placed(*one) for one in findings(seen)]
-            workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in seen.workloads]
+            placed = [reports.Placed(*one) for one in findings(result)]
+            workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in result.workloads]
             inputs.print_for_hosts(reports.for_hosts(output, placed, workloads, "survey"))
         case "markdown" | "html":
-            inputs.write_report(report(seen))
+            inputs.write_report(report(result))
         case _:
-            lines = screen(seen, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
+            lines = screen(result, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
             inputs.print_lines(lines, styled=True)
-    print_assumed(one.key for workload in seen.workloads for one in workload.keys if one.assumed)
+    print_assumed(one.key for workload in result.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
-    roughly = "differs" in bad and any(key.pods == "approximated" for one in seen.workloads for key in one.keys)
-    if roughly or any(one.fate.value in bad for one in seen.workloads):
+    roughly = "differs" in bad and any(key.pods == "approximated" for one in result.workloads for key in one.keys)
+    if roughly or any(one.fate.value in bad for one in result.workloads):
         return Exit.REFUSED
-    return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in seen.unread) else Exit.UNDECIDED
+    return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in result.unread) else Exit.UNDECIDED

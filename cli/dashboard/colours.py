@@ -34,15 +34,15 @@ def count_devices(
     nodes: Iterable[NodeStory], of: Callable[[NodeStory, DeviceHeld], str] = lambda _, device: device.state
 ) -> dict[str, int]:
     """Count devices by state, or by what `of` says. One that several nodes reach counts once; a plugin's are what its pods have."""
-    seen: set[str] = set()
+    names: set[str] = set()
     counted: Counter[str] = Counter()
     for node in nodes:
         for device in node.devices:
             if device.state == "plugin":
                 amounts = (amount for one in device.holders for amount in one.share.values())
                 counted[of(node, device)] += sum(int(amount) for amount in amounts if amount.isdigit())
-            elif device.device not in seen:
-                seen.add(device.device)
+            elif device.device not in names:
+                names.add(device.device)
                 counted[of(node, device)] += 1
     ordered = sorted(counted, key=lambda one: STATES.index(one) if one in STATES else len(STATES))
     return {one: counted[one] for one in ordered if counted[one]}

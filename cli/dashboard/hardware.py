@@ -41,7 +41,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     place: str
-    held: tuple[PartHeld, ...]
+    parts: tuple[PartHeld, ...]
     free: float
 
 
@@ -52,19 +52,21 @@ def hardware_of(stock: Stock, node: str) -> tuple[Hardware, ...]:
     for pool in stock.pools(node):
         for unit in units(pool, scale):
             parts = {part.device.name: part for part in unit.parts}
-            held: list[PartHeld] = []
+            held_parts: list[PartHeld] = []
             for claim, results in stock.results.get(pool.id, {}).items():
                 for result in results:
                     part = parts.get(result.device)
                     if part is None or result.admin_access:
                         continue
                     size = round(part.size * _share(result, part.device), 4)
-                    held.append(PartHeld(device=result.device, claim=claim, part=size, shared=bool(result.share_id)))
+                    held_parts.append(
+                        PartHeld(device=result.device, claim=claim, part=size, shared=bool(result.share_id))
+                    )
             name = "/".join((*pool.id, unit.name))
             free = round(room(unit, stock.use(pool.id)).free, 4)
             attributes = unit.parts[0].device.attributes
             places = (f"{word} {value}" for name, word in _PLACES if (value := text_of(attributes.get(name))))
-            found.append(Hardware(name=name, place=next(places, ""), held=tuple(held), free=free))
+            found.append(Hardware(name=name, place=next(places, ""), parts=tuple(held_parts), free=free))
     return tuple(sorted(found, key=lambda one: one.place or "~"))
 
 
@@ -86,18 +88,22 @@ def page_of(found: Iterable[Hardware]) -> Iterator[Html]:
     rows: dict[str, list[Html]] = {}
     for one in shown[:_MOST]:
         parts = [
-            (held.part, "shared" if held.shared else "held", f"{held.device}: {held.part:.0%}, claim {held.claim}")
-            for held in one.held[:_PARTS]
+            (
+                held_part.part,
+                "shared" if held_part.shared else "held",
+                f"{held_part.device}: {held_part.part:.0%}, claim {held_part.claim}",
+            )
+            for held_part in one.parts[:_PARTS]
         ]
-        if rest := one.held[_PARTS:]:
-            parts.append((sum(held.part for held in rest), "shared", f"{len(rest):,} more claims"))
+        if rest := one.parts[_PARTS:]:
+            parts.append((sum(held_part.part for held_part in rest), "shared", f"{len(rest):,} more claims"))
         taken = sum(part for part, *_ in parts)
         blocked = max(0.0, 1.0 - taken - one.free)
         parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (one.free, "free", f"{one.free:.0%} free")]
         summary = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
         claim_links: list[object] = []
-        for held in one.held[:_NAMED]:
-            claim_links += [" ", link(held.claim, "claims", *held.claim.split("/", 1))]
+        for held_part in one.parts[:_NAMED]:
+            claim_links += [" ", link(held_part.claim, "claims", *held_part.claim.split("/", 1))]
         drawn = strip([part for part in parts if part[0] > 0], summary)
         rows.setdefault(one.place, []).append(el("div", drawn, el("small", summary, *claim_links), class_="unit"))
     if not rows:

@@ -104,11 +104,11 @@ class Login:
         try:
             if await self._may_list(account, ""):
                 return Viewer(account.name)
-            asked = sorted(set(namespaces))[:MOST_NAMESPACES]
-            may = await asyncio.gather(*(self._may_list(account, one) for one in asked))
+            checked = sorted(set(namespaces))[:MOST_NAMESPACES]
+            may = await asyncio.gather(*(self._may_list(account, one) for one in checked))
         except ApiError as error:
             raise _unanswered("SubjectAccessReview", error) from None
-        return Viewer(account.name, frozenset(one for one, seen in zip(asked, may, strict=True) if seen))
+        return Viewer(account.name, frozenset(one for one, is_visible in zip(checked, may, strict=True) if is_visible))
 
     async def may_see_events(self, account: Account, namespace: str) -> bool:
         """Find out whether an account may list the events of a namespace."""

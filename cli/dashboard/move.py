@@ -45,19 +45,19 @@ def survey_of(scene: Scene, configuration: Configuration) -> Overview:
     return survey.overview(gathered, configuration, scene.features, survey.SurveyScope())
 
 
-def namespaces_of(seen: Overview) -> tuple[NamespaceMoved, ...]:
+def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
     """Add up a survey by namespace, the one with most pods still to move first."""
     fates: defaultdict[str, Counter[MoveOutlook]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
     moved: Counter[str] = Counter()
-    for one in seen.workloads:
+    for one in overview.workloads:
         fates[one.namespace][one.fate] += 1
         pods[one.namespace] += one.pods
         moved[one.namespace] += one.moved
     found = [
         NamespaceMoved(
             namespace=name,
-            mode=seen.modes.get(name, ""),
+            mode=overview.modes.get(name, ""),
             workloads={fate.value: counts[fate] for fate in MoveOutlook if counts[fate]},
             pods=pods[name],
             moved=moved[name],
@@ -87,13 +87,13 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
     )
 
 
-def page_of(seen: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
+def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Write a survey as parts of a page of bounded size."""
     rows = [
         (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", ", ".join(f"{number} {fate}" for fate, number in one.workloads.items()), one.moved, one.pods)
-        for one in namespaces_of(seen)
+        for one in namespaces_of(overview)
     ]  # fmt: skip
-    first, *others = survey.report(seen).parts
+    first, *others = survey.report(overview).parts
     yield part_as_html(first)
     if mechanisms:
         yield el("h2", "Pods by mechanism")

@@ -76,8 +76,8 @@ def layout(title: str, view: ClusterView | None, *content: object, current: str 
         unread = [f"{one.kind}: {one.reason}" for one in view.picture.unread]
         if unread:
             notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
-        kept = " This page is kept up to date." if again else ""
-        source = f"Read {view.picture.read_at} from {view.picture.source}.{kept} Nothing is ever written."
+        refreshed = " This page is kept up to date." if again else ""
+        source = f"Read {view.picture.read_at} from {view.picture.source}.{refreshed} Nothing is ever written."
         account = ""
         if view.viewer:
             account_text = (
@@ -108,11 +108,13 @@ def layout(title: str, view: ClusterView | None, *content: object, current: str 
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
 
 
-def what_if(view: ClusterView, asked: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
+def what_if(view: ClusterView, question: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
     """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
-    field = area(asked.text, name="manifest", id="manifest", rows=14, spellcheck="false")
-    fewer = el("input", name="remove", id="remove", value=" ".join(asked.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
-    more = el("input", name="add", id="add", value=" ".join(asked.added), placeholder="node-1=10", spellcheck="false")
+    field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
+    fewer = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
+    more = el(
+        "input", name="add", id="add", value=" ".join(question.added), placeholder="node-1=10", spellcheck="false"
+    )
     form = el(
         "form",
         el("label", "Pods or workloads, as for kubectl apply", for_="manifest"),
@@ -139,7 +141,7 @@ def what_if(view: ClusterView, asked: WhatIfQuestion, found: WhatIf | None, prob
             rows.append((one.pod, "no node", together(why)))
         summary = f"{found.placed} of {count_of(len(found.pods), 'pod')} would fit ({STRATEGY}); nothing was created."
         left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
-        parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **asked.as_query()))]
+        parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
         quotas = [(one.line, "more than is left" if one.exceeded else "within") for one in found.quotas[:NODES_A_PAGE]]
         parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
@@ -162,7 +164,7 @@ def fleet(view: ClusterView, label: str | None, shelf: str | None, at: int, colo
     by = label if label is not None else (labels[0] if labels else "")
     counts = count_devices(picture.nodes)
     colours = colours_of(picture.nodes, colour, scene)
-    kept = {"colour": colours.by} if colours.by != STATE else {}
+    colour_query = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
         return layout("No devices", view, el("p", hint), current="")
@@ -183,7 +185,7 @@ def fleet(view: ClusterView, label: str | None, shelf: str | None, at: int, colo
         for one in shelves(scene, picture.nodes, by):
             found = colours.counts(one.nodes)
             words = colours.words(found)
-            to_shelf = link(one.value, "", by=by, shelf=one.value, **kept)
+            to_shelf = link(one.value, "", by=by, shelf=one.value, **colour_query)
             rows.append((to_shelf, len(one.nodes), sum(found.values()), bar(found, words), words))
         parts += [
             el("h2", "Nodes"),
@@ -194,9 +196,9 @@ def fleet(view: ClusterView, label: str | None, shelf: str | None, at: int, colo
         nodes = [one for one in picture.nodes if not by or value_of(scene, one.node, by) == shelf]
         parts += [
             el("h2", f"{by}: {shelf}" if by else "All nodes"),
-            el("p", link("All of the fleet", "", by=by, **kept)),
+            el("p", link("All of the fleet", "", by=by, **colour_query)),
         ]
-        parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **kept})
+        parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **colour_query})
     holders = list(devices_by_namespace(picture).items())
     if holders:
         rows_ = [(link(name, "namespaces", name), number) for name, number in holders[:_NAMESPACES]]
@@ -331,13 +333,13 @@ def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
         yield el("p", f"and {left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
 
 
-def move(view: ClusterView, seen: Overview | None, problem: str, made_at: str = "") -> Html:
+def move(view: ClusterView, overview: Overview | None, problem: str, made_at: str = "") -> Html:
     """How far the move from device plugins is."""
     parts = [el("p", problem, class_="warn")] if problem else []
     if made_at:
         parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
-    if seen is not None:
-        parts += page_of(seen, mechanisms_of(view.scene.pods.values()))
+    if overview is not None:
+        parts += page_of(overview, mechanisms_of(view.scene.pods.values()))
     return layout("The move to DRA", view, *parts, current="move")
 
 
@@ -439,12 +441,14 @@ def _in_time(steps: Iterable[Step], view: ClusterView) -> Iterator[Html]:
 
 def _as_yaml(obj: Pod | ResourceClaim, view: ClusterView) -> Iterator[Html]:
     """Write what of an object decides about devices, as a snapshot has it: no variables and arguments, where people put passwords."""
-    kept = redaction_of(view.configuration).redact({"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj))
+    redacted = redaction_of(view.configuration).redact(
+        {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
+    )
     command = f"kubectl get {obj.kind.lower()} {obj.metadata.name} -n {obj.metadata.namespace} -o yaml"
     yield el(
         "details",
         el("summary", "YAML"),
-        lines(dump([kept]).splitlines()),
+        lines(dump([redacted]).splitlines()),
         el("p", "What decides about devices; all of it: ", el("code", command), class_="soft"),
     )
 
@@ -484,10 +488,10 @@ def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
 def namespace(view: ClusterView, name: str) -> Html:
     """One namespace: what it holds, what waits, its quotas."""
     rows = [
-        (_holder_links(holder.pods, holder.claim), held.device, link(one.node, "nodes", one.node), holder.since)
+        (_holder_links(holder.pods, holder.claim), device.device, link(one.node, "nodes", one.node), holder.since)
         for one in view.picture.nodes
-        for held in one.devices
-        for holder in held.holders
+        for device in one.devices
+        for holder in device.holders
         if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
     ]
     parts: list[object] = [el("p", "It holds no device.")]

@@ -122,13 +122,13 @@ def shelves(scene: Scene, nodes: Iterable[NodeStory], label: str) -> list[Shelf]
 
 def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
     """How many devices the pods of each namespace hold, most first."""
-    held: Counter[str] = Counter()
-    seen: set[tuple[str, str]] = set()
+    counts: Counter[str] = Counter()
+    counted: set[tuple[str, str]] = set()
     for node in picture.nodes:
         for device in node.devices:
             for one in device.holders:
                 holder = one.claim or ",".join(one.pods)
-                if (device.device, holder) not in seen:
-                    seen.add((device.device, holder))
-                    held[holder.partition("/")[0]] += 1
-    return dict(held.most_common())
+                if (device.device, holder) not in counted:
+                    counted.add((device.device, holder))
+                    counts[holder.partition("/")[0]] += 1
+    return dict(counts.most_common())

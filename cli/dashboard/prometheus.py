@@ -52,8 +52,8 @@ class Prometheus:
                 timeout = aiohttp.ClientTimeout(total=self._patience)
                 try:
                     async with aiohttp.ClientSession(timeout=timeout) as session:
-                        asked = [self._points(session, query, days) for query in _QUESTIONS.values()]
-                        found = await asyncio.gather(*asked)
+                        queries = [self._points(session, query, days) for query in _QUESTIONS.values()]
+                        found = await asyncio.gather(*queries)
                 except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                     reason = str(error) or "it did not answer in time"
                     raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
@@ -63,8 +63,8 @@ class Prometheus:
 
     async def _points(self, session: aiohttp.ClientSession, query: str, days: int) -> list[tuple[float, float]]:
         end, span = time.time(), days * 86400
-        asked: dict[str, str | float] = {"query": query, "start": end - span, "end": end, "step": span / _POINTS}
-        async with session.get(f"{self._url}/api/v1/query_range", params=asked, allow_redirects=False) as answer:
+        parameters: dict[str, str | float] = {"query": query, "start": end - span, "end": end, "step": span / _POINTS}
+        async with session.get(f"{self._url}/api/v1/query_range", params=parameters, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise ValueError(f"it answers {answer.status}")
             body = bytearray()

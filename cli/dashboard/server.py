@@ -97,7 +97,7 @@ class Source(NamedTuple):
             lambda: wait(look_at(cluster, keep=waits_for_node)),
             configuration,
             lives=True,
-            events=lambda *asked: wait(read_events(cluster, *asked)),
+            events=lambda *arguments: wait(read_events(cluster, *arguments)),
         )
 
 
@@ -387,8 +387,8 @@ class Dashboard:
 
     async def _days_of_history(self, view: ClusterView, request: web.Request) -> tuple[int, Sequence[Line], str]:
         """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
-        asked = request.query.get("days", "")
-        days = next((one for one in SPANS if str(one) == asked), 0)
+        days_text = request.query.get("days", "")
+        days = next((one for one in SPANS if str(one) == days_text), 0)
         if self._prometheus is None or not days:
             return 0, (), ""
         try:
@@ -401,28 +401,28 @@ class Dashboard:
         del request
         if view.narrowed:
             return web.Response(status=403, text=pages.move(view, None, _ALL_NAMESPACES), content_type="text/html")
-        seen, problem = await self._surveyed(view)
-        page = await asyncio.to_thread(pages.move, view, seen, problem, self._survey_made_at)
+        overview, problem = await self._surveyed(view)
+        page = await asyncio.to_thread(pages.move, view, overview, problem, self._survey_made_at)
         return web.Response(text=page, content_type="text/html")
 
     async def _move_json(self, view: ClusterView, request: web.Request) -> web.Response:
         del request
         if view.narrowed:
             return _answer({"error": _ALL_NAMESPACES}, 403)
-        seen, problem = await self._surveyed(view)
-        if seen is None:
+        overview, problem = await self._surveyed(view)
+        if overview is None:
             return _answer({"error": problem}, 503)
         shown = api.MoveShown(
             read_at=self._survey_made_at,
-            unread=seen.unread,
+            unread=overview.unread,
             problem=problem,
-            namespaces=namespaces_of(seen),
+            namespaces=namespaces_of(overview),
             mechanisms=mechanisms_of(view.scene.pods.values()),
-            plugins=seen.plugins,
-            drivers=seen.drivers,
-            sides=seen.sides,
-            obstacles=seen.obstacles,
-            reasons=seen.reasons,
+            plugins=overview.plugins,
+            drivers=overview.drivers,
+            sides=overview.sides,
+            obstacles=overview.obstacles,
+            reasons=overview.reasons,
         )
         return _answer(shown)
 

@@ -64,9 +64,9 @@ def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
         is_shown = not object_ or key.partition("/")[0] in namespaces
         unread.append(known if is_shown else _UNREAD)
     objects = _objects(scene, namespaces, hidden)
-    kept = scene_of(objects, scene.features, unread=unread, server=scene.gathered.server, seals=scene.seals)
+    visible = scene_of(objects, scene.features, unread=unread, server=scene.gathered.server, seals=scene.seals)
     raw = {key: one for key, one in scene.raw.items() if key in pods}
-    return msgspec.structs.replace(kept, pods=pods, raw=raw, said_by=scene.said_by)
+    return msgspec.structs.replace(visible, pods=pods, raw=raw, said_by=scene.said_by)
 
 
 def _objects(scene: Scene, namespaces: Collection[str], pods: Mapping[str, str]) -> Iterator[Object]:
@@ -100,10 +100,10 @@ def _hidden_claim(
         ResourceClaimConsumerReference(resource="pods", name=pods.get(one.uid, "pod"), uid=one.uid)
         for one in claim.status.reserved_for
     )
-    held = AllocationResult(
+    given = AllocationResult(
         devices=DeviceAllocationResult(results=results), allocation_timestamp=allocation.allocation_timestamp
     )
-    status = ResourceClaimStatus(allocation=held, reserved_for=consumers)
+    status = ResourceClaimStatus(allocation=given, reserved_for=consumers)
     return ResourceClaim(metadata=_metadata(claim.metadata, name), status=status)
 
 

@@ -42,10 +42,10 @@ def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
         claim = scene.stock.claims.get(key)
         if claim is not None:
             events += _events_of(claim)
-    seen = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
+    condition_times = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
     for condition, words in _CONDITIONS.items():
-        if condition in seen:
-            events.append((seen[condition], words.format(node=pod.spec.node_name)))
+        if condition in condition_times:
+            events.append((condition_times[condition], words.format(node=pod.spec.node_name)))
     return _in_order((*events, (pod.metadata.deletion_timestamp, "its grace period ends")))
 
 

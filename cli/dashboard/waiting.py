@@ -65,7 +65,7 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
     pending = [key for key, pod in scene.pods.items() if waits_for_node(pod)]
     pending.sort(key=lambda key: (scene.pods[key].metadata.creation_timestamp, key))
     known: dict[object, Waiting] = {}
-    asked = 0
+    explained = 0
     for key in pending:
         pod = scene.pods[key]
         since = pod.metadata.creation_timestamp
@@ -73,13 +73,13 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
         equal = known.get(kind)
         if equal is not None:
             yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
-        elif asked >= MOST_EXPLAINED or is_late():
+        elif explained >= MOST_EXPLAINED or is_late():
             message = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
             yield Waiting(
                 pod=key, since=since, owner=_owner(key, scene), reason=message or "its scheduler has not said why"
             )
         else:
-            asked += 1
+            explained += 1
             found = waiting_row(pod_story(key, scene, configuration), pod)
             own = [pod.metadata.name]  # names that only this pod's reason may have
             for entry in pod.spec.resource_claims:

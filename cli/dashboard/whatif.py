@@ -148,16 +148,18 @@ def what_if(view: ClusterView, question: WhatIfQuestion, is_late: Callable[[], b
     snapshot = msgspec.structs.replace(
         snapshot, pods=tuple([pod for pod in snapshot.pods if pod.spec.node_name or pod.metadata.namespace != OTHERS])
     )
-    asked = len(pending(snapshot.pods))
-    if asked > MOST_PODS:
-        raise Unanswerable(f"{asked} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`")
+    pending_count = len(pending(snapshot.pods))
+    if pending_count > MOST_PODS:
+        raise Unanswerable(
+            f"{pending_count} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
+        )
     known = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
         pod
         for pod in pending(view.scene.pods.values())
         if question.added and waits_for_node(pod) and pod.metadata.key not in known
     ]
-    fitting = waiting[: MOST_PODS - asked]
+    fitting = waiting[: MOST_PODS - pending_count]
     found = _simulate(msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting)), is_late)
     left = len(waiting) - len(fitting)
     return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed, quotas=quotas, left=left)

@@ -163,7 +163,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
     lost = [one for one in wanted if name_of(one) not in present]
     charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
     lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
-    asked = "it does not exist, so the API server does not call the webhook, and admits pods as written"
+    consequence = "it does not exist, so the API server does not call the webhook, and admits pods as written"
     found: dict[str, str] = {}
     for one in lost:
         if one["kind"] == "ConfigMap" and "data" not in one:
@@ -174,7 +174,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
                 "create it with the DeviceInventory of these nodes as inventory.yaml (docs/driver.md)",
             )
             continue
-        found[name_of(one)] = asked if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
+        found[name_of(one)] = consequence if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
     yield from _each("missing", found, AGAIN)
 
 
@@ -321,8 +321,10 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
             if one["metadata"]["name"] == name and by_service:
                 registered.append(one)
         annotations = [one["metadata"].get("annotations") or {} for one in registered]
-        kept = any(one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations)
-        if not registered or kept or "Secret" in parts.unread:
+        has_other_keeper = any(
+            one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations
+        )
+        if not registered or has_other_keeper or "Secret" in parts.unread:
             continue
         secret = parts.find("Secret", name, parts.home)
         about = f"Secret {parts.home}/{name}"

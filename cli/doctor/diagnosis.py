@@ -104,22 +104,22 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return self.bridge.drivers if self.bridge is not None and self.bridge.fence else ()
 
 
-def not_translated(seen: Seen) -> Iterator[Ailment]:
+def not_translated(observed: Seen) -> Iterator[Ailment]:
     """Pods that wait for names of device plugins that no node hands out: the controller's rule, whatever the mode; and names that no
     claim can stand for, of which their authors can fix nothing.
     """
-    if seen.configuration is None:
+    if observed.configuration is None:
         return
-    builder = StateBuilder(seen.configuration)
-    stock = seen.stock
+    builder = StateBuilder(observed.configuration)
+    stock = observed.stock
     fleet = (stock.nodes, stock.classes, stock.slices, stock.claims)
     builder.take_in([one for kind in fleet for one in kind.values()])
-    builder.take_in([*seen.namespaces, *seen.limits, *seen.templates])
+    builder.take_in([*observed.namespaces, *observed.limits, *observed.templates])
     builder.settle()
     state = builder.state(fresh=True)
     enforcing = with_mode(state, Mode.ENFORCE)
     unserved: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for pod in seen.pods or ():
+    for pod in observed.pods or ():
         meta = pod.metadata
         labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
         as_sent = replace(pod, metadata=replace(meta, labels=labels))
@@ -146,10 +146,10 @@ def not_translated(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def refused(seen: Seen) -> Iterator[Ailment]:
+def refused(observed: Seen) -> Iterator[Ailment]:
     """What the webhook refuses to controllers, and only an administrator can fix: each reason once."""
     event_of_reason: dict[str, Event] = {}
-    for event in seen.events:
+    for event in observed.events:
         reason = event.message.partition(" denied the request: ")[2]
         if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in reason:
             event_of_reason.setdefault(reason, event)
@@ -163,16 +163,16 @@ def refused(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def without_template(seen: Seen) -> Iterator[Ailment]:
+def without_template(observed: Seen) -> Iterator[Ailment]:
     """Pods that wait for a template of ours that was not made."""
-    template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in seen.templates}
-    full = surroundings.full_quotas(seen)
-    failed = surroundings.latest(seen, surroundings.FAILED_TEMPLATE)
-    for pod in seen.pods or ():
+    template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in observed.templates}
+    full = surroundings.full_quotas(observed)
+    failed = surroundings.latest(observed, surroundings.FAILED_TEMPLATE)
+    for pod in observed.pods or ():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
         quota, failure = full.get(meta.namespace), failed.get(f"Pod {meta.key}", "")
-        late = born is not None and seen.now - born >= _MADE
+        late = born is not None and observed.now - born >= _MADE
         if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or failure):
             continue
         made = {one.name for one in pod.status.resource_claim_statuses}
@@ -197,17 +197,17 @@ def without_template(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def overlapping(seen: Seen) -> Iterator[Ailment]:
+def overlapping(observed: Seen) -> Iterator[Ailment]:
     """Claims that hold the same device. Those without a pod on a node can release it; if none has one, the first allocated keeps it."""
-    by_uid = {claim.metadata.uid: claim for claim in seen.stock.claims.values()}
-    placed = {pod.metadata.uid for pod in seen.pods or () if pod.spec.node_name}
+    by_uid = {claim.metadata.uid: claim for claim in observed.stock.claims.values()}
+    placed = {pod.metadata.uid for pod in observed.pods or () if pod.spec.node_name}
 
     def allocated_at(claim: ResourceClaim) -> tuple[str, str]:
         allocation = claim.status.allocation
         stamp = allocation.allocation_timestamp if allocation is not None else None
         return stamp or "", claim.metadata.key
 
-    for overlap in overlaps(seen.stock):
+    for overlap in overlaps(observed.stock):
         claims = sorted((by_uid[uid] for uid in overlap.claims), key=lambda claim: claim.metadata.key)
         users: list[str] = []
         idle: list[ResourceClaim] = []
@@ -225,13 +225,13 @@ def overlapping(seen: Seen) -> Iterator[Ailment]:
             f"ResourceClaim {claims[0].metadata.key}",
             f"claims hold what only one of them may hold: {'; '.join(users)}",
             "delete the pods of all but one; the fence (docs/bridge.md) keeps other schedulers from these devices",
-            Release(tuple(idle)) if idle and seen.pods is not None else None,
+            Release(tuple(idle)) if idle and observed.pods is not None else None,
         )
 
 
-def on_nodes(seen: Seen) -> Iterator[Ailment]:
+def on_nodes(observed: Seen) -> Iterator[Ailment]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does; and what audit agents report."""
-    for one in seen.nodes_of_names:
+    for one in observed.nodes_of_names:
         for node in one.both:
             yield Ailment(
                 "two keepers",
@@ -239,7 +239,7 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
                 f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
                 "cordon it; remove the device plugin or the driver, and drain the pods that it served (docs/migrate.md)",
             )
-    for one in seen.nodes_of_names:
+    for one in observed.nodes_of_names:
         for node in one.halfway:
             yield Ailment(
                 "half-way",
@@ -247,8 +247,8 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
                 f"it has none of {one.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
                 "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)",
             )
-    nodes = seen.stock.nodes
-    for piece in seen.stock.slices.values():
+    nodes = observed.stock.nodes
+    for piece in observed.stock.slices.values():
         name = piece.spec.node_name
         if name and nodes and name not in nodes:
             yield Ailment(
@@ -258,13 +258,13 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
                 f"kubectl delete resourceslice {piece.metadata.name}; its driver names the Node as the owner of what it publishes",
             )
     kinds = {kind.reason: kind for kind in FindingKind}
-    for event in seen.events:
+    for event in observed.events:
         about = event.involved_object
         kind = kinds.get(event.reason)
         if kind is None or about.kind != "Node" or event.message == OVER:
             continue
         last = moment(event.last_timestamp)
-        if last is not None and seen.now - last <= _FRESH:
+        if last is not None and observed.now - last <= _FRESH:
             yield Ailment(
                 kind.value,
                 f"Node {about.name}",
@@ -273,12 +273,12 @@ def on_nodes(seen: Seen) -> Iterator[Ailment]:
             )
 
 
-def left_behind(seen: Seen) -> Iterator[Ailment]:
+def left_behind(observed: Seen) -> Iterator[Ailment]:
     """Reservations, claims and finalizers that outlived their pods."""
-    if seen.pods is None:
+    if observed.pods is None:
         return
-    alive = {pod.metadata.uid for pod in seen.pods if not pod.has_ended}
-    for claim in seen.claims:
+    alive = {pod.metadata.uid for pod in observed.pods if not pod.has_ended}
+    for claim in observed.claims:
         # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
         hold = Hold(claim, is_ours=FINALIZER in claim.metadata.finalizers)
         ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
@@ -295,8 +295,8 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
             "its devices are held for no pod: remove the reservation",
             effect,
         )
-    pod_uids = {pod.metadata.uid for pod in seen.pods}
-    for claim in seen.claims:
+    pod_uids = {pod.metadata.uid for pod in observed.pods}
+    for claim in observed.claims:
         meta = claim.metadata
         owners = _owning_pods(claim)
         if not owners or meta.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
@@ -308,8 +308,8 @@ def left_behind(seen: Seen) -> Iterator[Ailment]:
             "delete it; if there are more and more of these, look at kube-controller-manager",
             Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
-    used = {key for pod in seen.pods for key in claim_keys(pod)}
-    for claim in seen.claims:
+    used = {key for pod in observed.pods for key in claim_keys(pod)}
+    for claim in observed.claims:
         repair = fence(claim)
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
             continue
@@ -329,9 +329,9 @@ def _owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
     return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
 
 
-def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
+def not_prepared_again(observed: Seen) -> Iterator[Ailment]:
     """Pods with a node and no sandbox, whose driver prepares no claim twice: usual for its pods after a restart of the node."""
-    for pod in seen.pods or ():
+    for pod in observed.pods or ():
         if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
         stamps = [
@@ -340,10 +340,10 @@ def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
             if one.type == "PodReadyToStartContainers" and one.status == "False"
             if (stamp := moment(one.last_transition_time)) is not None
         ]
-        if not stamps or seen.now - stamps[0] <= _WAITED:
+        if not stamps or observed.now - stamps[0] <= _WAITED:
             continue
         for key in claim_keys(pod):
-            claim = seen.stock.claims.get(key)
+            claim = observed.stock.claims.get(key)
             once = sorted({result.driver for result in results_of(claim)} & _PREPARE_ONCE)
             if once:
                 yield Ailment(
@@ -355,7 +355,7 @@ def not_prepared_again(seen: Seen) -> Iterator[Ailment]:
                 )
 
 
-def without_class(seen: Seen) -> Iterator[Ailment]:
+def without_class(observed: Seen) -> Iterator[Ailment]:
     """DeviceClasses that do not exist, and the claims, templates and pods that name them."""
     asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -365,14 +365,14 @@ def without_class(seen: Seen) -> Iterator[Ailment]:
                 if one.device_class_name:
                     asking[one.device_class_name][requester] = None
 
-    for claim in seen.claims:
+    for claim in observed.claims:
         if claim.status.allocation is None:
             note(claim.spec, f"ResourceClaim {claim.metadata.key}")
-    for template in seen.templates:
+    for template in observed.templates:
         note(template.spec.spec, f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}")
-    for name, requester in (*classes_named(seen), *_classes_of_webhook(seen)):
+    for name, requester in (*classes_named(observed), *_classes_of_webhook(seen)):
         asking[name][requester] = None
-    for name in sorted(asking.keys() - seen.stock.classes.keys()):
+    for name in sorted(asking.keys() - observed.stock.classes.keys()):
         yield Ailment(
             "without class",
             f"DeviceClass {name}",
@@ -412,10 +412,10 @@ def _classes_of_webhook(seen: Seen) -> Iterator[tuple[str, str]]:
             yield target.classes[0], f"claims of the webhook for devices of driver {target.driver} (target {name})"
 
 
-def without_devices(seen: Seen) -> Iterator[Ailment]:
+def without_devices(observed: Seen) -> Iterator[Ailment]:
     """DeviceClasses that select no device, and the claims and pods that wait for one."""
-    waiting = list(open_claims(seen))
-    classes = _classes(seen.stock) if waiting else {}
+    waiting = list(open_claims(observed))
+    classes = _classes(observed.stock) if waiting else {}
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for requester, requests in waiting:
         for request in requests:
@@ -423,7 +423,7 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
             served = [classes.get(name) for name in wanted]
             if served and all(one is not None and not one.devices for one in served):
                 empty[wanted[0]][requester] = None
-    if empty and seen.dumped and not seen.stock.slices:
+    if empty and observed.dumped and not observed.stock.slices:
         yield Ailment(
             "without devices",
             "ResourceSlice (all)",
@@ -440,11 +440,11 @@ def without_devices(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def about_taints(seen: Seen) -> Iterator[Ailment]:
+def about_taints(observed: Seen) -> Iterator[Ailment]:
     """Drivers whose devices should be tainted, and are not; and unschedulable pods whose claims do not tolerate the taint."""
-    stock = seen.stock
+    stock = observed.stock
     rules = stock.rules.values()
-    for driver in seen.fenced:
+    for driver in observed.fenced:
         if not any(fences(rule, driver) for rule in rules):
             yield Ailment(
                 "without fence",
@@ -464,22 +464,22 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
     if not fenced:
         return
     serving = stock.serving()
-    by_key = {claim.metadata.key: claim for claim in seen.claims}
-    configuration = seen.configuration or Configuration()
-    for pod in seen.pods or ():
+    by_key = {claim.metadata.key: claim for claim in observed.claims}
+    configuration = observed.configuration or Configuration()
+    for pod in observed.pods or ():
         if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
         if not any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
             continue
-        kept = [name for name in served_resources(pod, serving) if serving[name] in fenced]
-        if kept and not _is_ours(pod.spec.scheduler_name, seen.bridge):
-            remedy = f"give it the bridge's schedulerName: the webhook translates no {kept[0]} into a claim"
-            if all(configuration.resource(name) for name in kept):
+        fenced_names = [name for name in served_resources(pod, serving) if serving[name] in fenced]
+        if fenced_names and not _is_ours(pod.spec.scheduler_name, observed.bridge):
+            remedy = f"give it the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
+            if all(configuration.resource(name) for name in fenced_names):
                 remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
             yield Ailment(
                 "behind the fence",
                 f"Pod {pod.metadata.key}",
-                f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for {', '.join(kept)}, which fenced devices serve by name, "
+                f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for {', '.join(fenced_names)}, which fenced devices serve by name, "
                 "and claims that kube-scheduler creates tolerate no taint",
                 remedy,
             )
@@ -499,21 +499,21 @@ def about_taints(seen: Seen) -> Iterator[Ailment]:
                 )
 
 
-def two_schedulers(seen: Seen) -> Iterator[Ailment]:
+def two_schedulers(observed: Seen) -> Iterator[Ailment]:
     """Drivers whose devices the bridge and another scheduler allocate, while no rule keeps the other one from them."""
-    stock, bridge = seen.stock, seen.bridge
-    by_key = {claim.metadata.key: claim for claim in seen.claims}
+    stock, bridge = observed.stock, observed.bridge
+    by_key = {claim.metadata.key: claim for claim in observed.claims}
     driver_of = _drivers_of_classes(stock)
     used_by: defaultdict[str, set[str]] = defaultdict(set)
-    for pod in seen.pods or ():
+    for pod in observed.pods or ():
         for key in () if pod.has_ended else claim_keys(pod):
             claim = by_key.get(key)
             if claim is None:
                 continue
             # Its drivers, or while it waits those of the classes that it names.
             several = [request.alternatives.values() for request in claim.spec.devices.requests]
-            asked = {driver_of.get(one.device_class_name, "") for one in chain.from_iterable(several)} - {""}
-            for driver in {result.driver for result in results_of(claim)} or asked:
+            drivers = {driver_of.get(one.device_class_name, "") for one in chain.from_iterable(several)} - {""}
+            for driver in {result.driver for result in results_of(claim)} or drivers:
                 used_by[driver].add(pod.spec.scheduler_name or "default-scheduler")
     managed = bridge.drivers if bridge is not None and not bridge.fence else ()
     for driver in sorted({*used_by, *managed}):
@@ -521,7 +521,7 @@ def two_schedulers(seen: Seen) -> Iterator[Ailment]:
         others = used_by[driver] - ours
         if not (ours and others) and driver not in managed:
             continue
-        if driver in seen.fenced or any(fences(rule, driver) for rule in stock.rules.values()):
+        if driver in observed.fenced or any(fences(rule, driver) for rule in stock.rules.values()):
             continue
         first = ", ".join(sorted(ours)) or (bridge.scheduler_name if bridge is not None else names.NAME)
         second = ", ".join(sorted(others)) or "any other scheduler"
@@ -545,21 +545,21 @@ def _drivers_of_classes(stock: Stock) -> dict[str, str]:
     return {name: served.driver for name, served in _classes(stock).items() if served.driver}
 
 
-def about_components(seen: Seen) -> Iterator[Ailment]:
+def about_components(observed: Seen) -> Iterator[Ailment]:
     """A webhook configuration that lets pods pass by, and leases that no replica renews."""
-    if seen.unsent:
+    if observed.unsent:
         yield Ailment(
             "not asked about",
             f"MutatingWebhookConfiguration {names.NAME}",
-            f"pods that request names of {', '.join(seen.unsent)} do not reach the webhook, and are admitted as written",
+            f"pods that request names of {', '.join(observed.unsent)} do not reach the webhook, and are admitted as written",
             "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options you installed with",
         )
-    for lease in seen.leases:
+    for lease in observed.leases:
         spec = lease.spec
         renewed = moment(spec.renew_time)
         if lease.metadata.name not in LEASES or not spec.holder_identity or renewed is None:
             continue
-        silent = (seen.now - renewed).total_seconds()
+        silent = (observed.now - renewed).total_seconds()
         if silent > _RENEWED * (spec.lease_duration_seconds or 15):
             yield Ailment(
                 "idle lease",
@@ -569,12 +569,12 @@ def about_components(seen: Seen) -> Iterator[Ailment]:
             )
 
 
-def left_by_agents(seen: Seen) -> Iterator[Ailment]:
+def left_by_agents(observed: Seen) -> Iterator[Ailment]:
     """Taints of devices and conditions of nodes that no audit agent renews any more."""
-    for rule in seen.stock.rules.values():
+    for rule in observed.stock.rules.values():
         meta = rule.metadata
         renewed = seen_at(rule)
-        if MARKED_ON not in meta.labels or (renewed is not None and seen.now - renewed <= _STOOD_BY):
+        if MARKED_ON not in meta.labels or (renewed is not None and observed.now - renewed <= _STOOD_BY):
             continue
         owners = ", ".join(owner.name for owner in meta.owner_references) or "(unknown)"
         yield Ailment(
@@ -584,10 +584,10 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
             "check that the agent runs there; if it was removed, and no pod has the device from a device plugin, delete the rule",
             Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
         )
-    for node in seen.nodes:
+    for node in observed.nodes:
         condition = condition_on(node)
         renewed = renewed_at(condition) if condition is not None else None
-        if condition is None or (renewed is not None and seen.now - renewed <= _STOOD_BY):
+        if condition is None or (renewed is not None and observed.now - renewed <= _STOOD_BY):
             continue
         name = node["metadata"]["name"]
         yield Ailment(
@@ -599,17 +599,17 @@ def left_by_agents(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def unused_templates(seen: Seen) -> Iterator[Ailment]:
+def unused_templates(observed: Seen) -> Iterator[Ailment]:
     """Templates of the webhook that no pod uses, and that the controller has not swept."""
-    if seen.pods is None:
+    if observed.pods is None:
         return
-    in_use = frozenset(key for pod in seen.pods for key in template_lifecycle.templates_of(pod))
+    in_use = frozenset(key for pod in observed.pods for key in template_lifecycle.templates_of(pod))
     made: dict[tuple[str, str], float] = {}
-    for one in seen.templates:
+    for one in observed.templates:
         born = moment(one.metadata.creation_timestamp)
         made[one.metadata.namespace, one.metadata.name] = born.timestamp() if born else 0.0
     _, over = template_lifecycle.sweep(
-        made, seen.templates, in_use, now=seen.now.timestamp(), grace=_UNUSED.total_seconds()
+        made, observed.templates, in_use, now=observed.now.timestamp(), grace=_UNUSED.total_seconds()
     )
     for one in over:
         meta = one.metadata
@@ -622,19 +622,19 @@ def unused_templates(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def unused_claims(seen: Seen) -> Iterator[Ailment]:
+def unused_claims(observed: Seen) -> Iterator[Ailment]:
     """Claims without an owner, a device, or a pod that names them, by namespace: a webhook may have made them for a pod that was refused."""
-    if seen.pods is None:
+    if observed.pods is None:
         return
     left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
-    used = {key for pod in seen.pods for key in claim_keys(pod)}
-    for claim in seen.claims:
+    used = {key for pod in observed.pods for key in claim_keys(pod)}
+    for claim in observed.claims:
         meta, status = claim.metadata, claim.status
-        held = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers
+        in_use = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers
         born = moment(meta.creation_timestamp)
-        if held or meta.deletion_timestamp or born is None or seen.now - born < _TAKEN_UP:
+        if in_use or meta.deletion_timestamp or born is None or observed.now - born < _TAKEN_UP:
             continue
-        if meta.key not in used and meta.key not in seen.named:
+        if meta.key not in used and meta.key not in observed.named:
             left[meta.namespace].append(claim)
     for namespace, claims in sorted(left.items()):
         claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
@@ -653,7 +653,7 @@ def unused_claims(seen: Seen) -> Iterator[Ailment]:
 CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] = (
     (surroundings.nothing_stored, ("Lease",)),
     (surroundings.idle_controllers, ("Lease",)),
-    (lambda seen: examine(seen.parts, seen.now), ()),
+    (lambda observed: examine(observed.parts, observed.now), ()),
     (surroundings.not_reached, ()),
     (surroundings.nodes_away, ("Node", "Pod")),
     (surroundings.not_made, ()),
@@ -670,7 +670,7 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (not_prepared_again, ("Pod",)),
     (surroundings.incomplete_pools, ("ResourceSlice",)),
     (
-        lambda seen: surroundings.tainted(seen, _drivers_of_classes(seen.stock)),
+        lambda observed: surroundings.tainted(observed, _drivers_of_classes(observed.stock)),
         ("DeviceClass", "ResourceSlice", "DeviceTaintRule"),
     ),
     (without_devices, ("DeviceClass", "ResourceSlice")),
@@ -681,12 +681,12 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (left_by_agents, ("Node",)),
     (unused_templates, ("Pod",)),
     (unused_claims, ("ResourceClaim", "Pod")),
-    (lambda seen: replica_warnings(seen.parts), ()),
+    (lambda observed: replica_warnings(observed.parts), ()),
 )
 
 
-def diagnose(seen: Seen) -> tuple[Ailment, ...]:
+def diagnose(observed: Seen) -> tuple[Ailment, ...]:
     """Name what is wrong, the gravest first."""
     return tuple(
-        ailment for check, needed in CHECKS if seen.unread.keys().isdisjoint(needed) for ailment in check(seen)
+        ailment for check, needed in CHECKS if observed.unread.keys().isdisjoint(needed) for ailment in check(observed)
     )

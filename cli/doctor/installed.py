@@ -154,12 +154,14 @@ async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswe
     async def both(name: str, path: str) -> ReplicaAnswer:
         return answer_of(name, *await asyncio.gather(ask(path, "readyz?verbose"), ask(path, "metrics")))
 
-    asked: list[tuple[str, str]] = []
+    proxied_pods: list[tuple[str, str]] = []
     for pod in pods:
         if (pod.get("status") or {}).get("phase") != "Running" or pod["metadata"].get("deletionTimestamp"):
             continue
         ports = [port for container in pod["spec"]["containers"] for port in container.get("ports") or []]
         for port in [one["containerPort"] for one in ports if one.get("name") == "metrics"][:1]:
             meta = pod["metadata"]
-            asked.append((meta["name"], f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{port}/proxy"))
-    return tuple(await asyncio.gather(*(both(*one) for one in asked)))
+            proxied_pods.append(
+                (meta["name"], f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{port}/proxy")
+            )
+    return tuple(await asyncio.gather(*(both(*one) for one in proxied_pods)))

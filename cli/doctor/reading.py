@@ -134,10 +134,10 @@ async def survey(
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
     owners = await _owners(cluster, failed)
-    seen = _seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts, unread=unread)
+    observed = _seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts, unread=unread)
     if parts is not None:
-        seen = replace(seen, unasked=await _unasked(cluster, seen.configuration, mine))
-    return replace(seen, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
+        observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
+    return replace(observed, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
 
 
 def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
@@ -270,15 +270,15 @@ def read_dump(files: Sequence[str], now: datetime, configuration: Configuration 
         )
         parts = with_configuration(replace(parts, expected=expected))
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    seen = replace(_seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts), dumped=True)
+    observed = replace(_seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts), dumped=True)
     owning = {one.kind for one in resources.WORKLOADS}
     owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
-    seen = replace(seen, owners=owners, named=named)
-    if not seen.pods:
+    observed = replace(observed, owners=owners, named=named)
+    if not observed.pods:
         inputs.warn("no pods were read, so claims left behind by pods are not found")
-        return replace(seen, pods=None)
-    return seen
+        return replace(observed, pods=None)
+    return observed
 
 
 def _is_of_installation(obj: Raw) -> bool:

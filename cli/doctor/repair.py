@@ -82,8 +82,8 @@ def describe(repair: Repair) -> str:
         case effects.Unallocate():
             return "remove its allocation and its reservations"
         case effects.PatchReservedFor(reserved_for=left):
-            kept = ", ".join(consumer.name for consumer in left) or "no pod"
-            return f"reserve it for {kept}"
+            remaining = ", ".join(consumer.name for consumer in left) or "no pod"
+            return f"reserve it for {remaining}"
         case effects.PatchFinalizer():
             return "remove its finalizer"
         case effects.PatchAllocation():

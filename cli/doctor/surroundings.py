@@ -49,13 +49,13 @@ _CONTROLLERS = {
 }
 
 
-def nothing_stored(seen: Seen) -> Iterator[Ailment]:
+def nothing_stored(observed: Seen) -> Iterator[Ailment]:
     """An API server that answers what it is asked, and stores nothing: not even its own lease."""
-    renewed = {key: at for key, at in _renewals(seen).items() if key.rpartition("/")[2] not in LEASES}
+    renewed = {key: at for key, at in _renewals(observed).items() if key.rpartition("/")[2] not in LEASES}
     if not renewed:
         return
     last = max(renewed, key=lambda key: renewed[key])
-    silent = seen.now - max(_renewals(seen).values())
+    silent = observed.now - max(_renewals(observed).values())
     if silent > _SILENT:
         yield Ailment(
             "nothing is stored",
@@ -65,10 +65,10 @@ def nothing_stored(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def idle_controllers(seen: Seen) -> Iterator[Ailment]:
+def idle_controllers(observed: Seen) -> Iterator[Ailment]:
     """Kubernetes' own controllers and scheduler, of which no replica leads any more."""
-    renewals = _renewals(seen)
-    newest_ = max(renewals.values(), default=seen.now)
+    renewals = _renewals(observed)
+    newest_ = max(renewals.values(), default=observed.now)
     for name, without in _CONTROLLERS.items():
         at = renewals.get(f"kube-system/{name}")
         # While nothing is stored no lease can be renewed.
@@ -76,38 +76,40 @@ def idle_controllers(seen: Seen) -> Iterator[Ailment]:
             yield Ailment(
                 "idle lease",
                 f"Lease kube-system/{name}",
-                f"no {name} has renewed it for {(seen.now - at).total_seconds():.0f} s: {without}",
+                f"no {name} has renewed it for {(observed.now - at).total_seconds():.0f} s: {without}",
                 f"check that {name} runs on the control plane; its log, and the events of its pods, say what prevents it",
             )
 
 
-def _renewals(seen: Seen) -> dict[str, Any]:
+def _renewals(observed: Seen) -> dict[str, Any]:
     """When each held Lease was renewed; one of the future, by a clock that is wrong, says nothing of the others."""
-    leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in seen.leases if one.spec.holder_identity)
-    return {key: at for key, at in leases if at is not None and at - seen.now <= _SILENT}
+    leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in observed.leases if one.spec.holder_identity)
+    return {key: at for key, at in leases if at is not None and at - observed.now <= _SILENT}
 
 
-def not_reached(seen: Seen) -> Iterator[Ailment]:
+def not_reached(observed: Seen) -> Iterator[Ailment]:
     """A webhook that is registered, that the API server cannot reach."""
-    if seen.unasked:
+    if observed.unasked:
         yield Ailment(
             "not reached",
             f"MutatingWebhookConfiguration {names.NAME}",
-            f"the API server cannot reach the webhook, as a dry-run pod showed: {seen.unasked[:_QUOTED]}",
+            f"the API server cannot reach the webhook, as a dry-run pod showed: {observed.unasked[:_QUOTED]}",
             "check that the webhook's Service has ready endpoints which the API server reaches: look at NetworkPolicies, firewalls, "
             "and at --api-server (docs/install.md)",
         )
 
 
-def nodes_away(seen: Seen) -> Iterator[Ailment]:
+def nodes_away(observed: Seen) -> Iterator[Ailment]:
     """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
-    published = {piece.spec.node_name for piece in seen.stock.slices.values()}
-    for node, condition in _unready(seen.nodes):
-        node_pods = [pod for pod in seen.pods or () if pod.spec.node_name == node and not pod.has_ended]
-        held = {key: None for pod in node_pods for key in claim_keys(pod)}
-        if not held and node not in published:
+    published = {piece.spec.node_name for piece in observed.stock.slices.values()}
+    for node, condition in _unready(observed.nodes):
+        node_pods = [pod for pod in observed.pods or () if pod.spec.node_name == node and not pod.has_ended]
+        claims = {key: None for pod in node_pods for key in claim_keys(pod)}
+        if not claims and node not in published:
             continue
-        keeps = f"claims {list_first(list(held), _NAMED)} keep its devices" if held else "none of its devices is given"
+        keeps = (
+            f"claims {list_first(list(claims), _NAMED)} keep its devices" if claims else "none of its devices is given"
+        )
         at, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
         since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
         yield Ailment(
@@ -119,14 +121,14 @@ def nodes_away(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def not_made(seen: Seen) -> Iterator[Ailment]:
+def not_made(observed: Seen) -> Iterator[Ailment]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
     lacking: set[str] = set()
-    for one in seen.owners:
+    for one in observed.owners:
         if _asks(one) and _lacks(one):
             meta = inside(one, "metadata")
             lacking.add(f"{one.get('kind')} {meta.get('namespace')}/{meta.get('name')}")
-    for about, message in latest(seen, FAILED_CREATE).items():
+    for about, message in latest(observed, FAILED_CREATE).items():
         if about not in lacking or _OF_OURS in message:
             continue
         yield Ailment(
@@ -137,10 +139,12 @@ def not_made(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def without_claim(seen: Seen) -> Iterator[Ailment]:
+def without_claim(observed: Seen) -> Iterator[Ailment]:
     """Pods whose claims kube-controller-manager may not make."""
-    waiting = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if not (pod.spec.node_name or pod.has_ended)}
-    for about, message in latest(seen, FAILED_CLAIM).items():
+    waiting = {
+        f"Pod {pod.metadata.key}": pod for pod in observed.pods or () if not (pod.spec.node_name or pod.has_ended)
+    }
+    for about, message in latest(observed, FAILED_CLAIM).items():
         pod = waiting.get(about)
         # Where a template is not there yet, it looks again.
         if pod is None or "not found" in message:
@@ -151,13 +155,13 @@ def without_claim(seen: Seen) -> Iterator[Ailment]:
         yield Ailment("without claim", about, f"its claim cannot be created: {message[:_QUOTED]}", remedy_for(message))
 
 
-def latest(seen: Seen, reason: str) -> dict[str, str]:
+def latest(observed: Seen, reason: str) -> dict[str, str]:
     """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
     messages: dict[str, str] = {}
-    living = {pod.metadata.key: pod.metadata.uid for pod in seen.pods or ()}
-    for event in sorted(seen.events, key=lambda one: one.last_timestamp):
+    living = {pod.metadata.key: pod.metadata.uid for pod in observed.pods or ()}
+    for event in sorted(observed.events, key=lambda one: one.last_timestamp):
         last = moment(event.last_timestamp)
-        if event.reason == reason and (last is None or seen.now - last <= _FRESH):
+        if event.reason == reason and (last is None or observed.now - last <= _FRESH):
             about = event.involved_object
             uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
             if uid and about.uid and uid != about.uid:
@@ -187,8 +191,8 @@ def _asks(owner: Object) -> bool:
     if items(spec, "resourceClaims"):
         return True
     containers = containers_of(spec)
-    asked = [key for one in containers for part in ("limits", "requests") for key in inside(one, "resources", part)]
-    return any("/" in key for key in asked)
+    keys = [key for one in containers for part in ("limits", "requests") for key in inside(one, "resources", part)]
+    return any("/" in key for key in keys)
 
 
 def _lacks(owner: Object) -> bool:
@@ -207,19 +211,19 @@ def _number(value: Mapping[str, Any], name: str, default: int) -> int:
     return found if isinstance(found, int) else default
 
 
-def no_scheduler(seen: Seen) -> Iterator[Ailment]:
+def no_scheduler(observed: Seen) -> Iterator[Ailment]:
     """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
     served: dict[str, str] = {}
-    existing = {claim.metadata.key for claim in seen.claims}
-    for pod in seen.pods or ():
+    existing = {claim.metadata.key for claim in observed.claims}
+    for pod in observed.pods or ():
         name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
         if any(one.type == "PodScheduled" for one in pod.status.conditions):
             served[name] = max(served.get(name, ""), born)
             continue
         resources = [one.resources for one in pod.spec.all_containers]
-        asked = [key for one in resources for key in (*one.limits, *one.requests)]
-        uses_devices = pod.spec.resource_claims or any("/" in key for key in asked)
+        resource_names = [key for one in resources for key in (*one.limits, *one.requests)]
+        uses_devices = pod.spec.resource_claims or any("/" in key for key in resource_names)
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
             # A scheduler does not look at a pod whose claims are not there yet.
             keys = claim_keys(pod)
@@ -228,26 +232,26 @@ def no_scheduler(seen: Seen) -> Iterator[Ailment]:
     for name, pods in waiting.items():
         born, first = min(pods, key=lambda one: (one[0], one[1].metadata.key))
         at = moment(born)
-        if at is None or seen.now - at <= _WAITED or served.get(name, "") > born:
+        if at is None or observed.now - at <= _WAITED or served.get(name, "") > born:
             continue
-        bridge = seen.bridge.scheduler_name if seen.bridge is not None else ""
+        bridge = observed.bridge.scheduler_name if observed.bridge is not None else ""
         yield Ailment(
             "no scheduler",
             f"Pod {first.metadata.key}",
-            f"no scheduler called {name} has tried {list_first([one.metadata.key for _, one in pods], _NAMED)} for {(seen.now - at).total_seconds():.0f} s",
+            f"no scheduler called {name} has tried {list_first([one.metadata.key for _, one in pods], _NAMED)} for {(observed.now - at).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is created",
         )
 
 
-def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
+def incomplete_pools(observed: Seen) -> Iterator[Ailment]:
     """Pools of which slices are missing, or that have lost their devices."""
     with_devices: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for piece in seen.stock.slices.values():
+    for piece in observed.stock.slices.values():
         if piece.spec.devices:
             with_devices[piece.spec.driver, piece.spec.pool.name].append(piece.metadata.name)
     pools: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
-    for piece in newest(seen.stock.slices.values()):
+    for piece in newest(observed.stock.slices.values()):
         pools[piece.spec.driver, piece.spec.pool.name].append(piece)
     for (driver, name), pieces in pools.items():
         wanted = max(piece.spec.pool.resource_slice_count for piece in pieces)
@@ -268,15 +272,17 @@ def incomplete_pools(seen: Seen) -> Iterator[Ailment]:
             )
 
 
-def not_prepared(seen: Seen) -> Iterator[Ailment]:
+def not_prepared(observed: Seen) -> Iterator[Ailment]:
     """Pods on nodes whose driver does not prepare their claims."""
-    running = {f"Pod {pod.metadata.key}": pod for pod in seen.pods or () if pod.spec.node_name and not pod.has_ended}
+    running = {
+        f"Pod {pod.metadata.key}": pod for pod in observed.pods or () if pod.spec.node_name and not pod.has_ended
+    }
     affected: dict[tuple[str, str], list[str]] = {}
-    for about, message in latest(seen, FAILED_PREPARE).items():
+    for about, message in latest(observed, FAILED_PREPARE).items():
         pod = running.get(about)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
-        claims = [seen.stock.claims.get(key) for key in claim_keys(pod)]
+        claims = [observed.stock.claims.get(key) for key in claim_keys(pod)]
         drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
         affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
     for (node, drivers), pods in affected.items():
@@ -293,10 +299,10 @@ def not_prepared(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
+def tainted(observed: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
     """Drivers of which every device is tainted, and claims and pods that wait for one and tolerate nothing."""
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for page in seen.stock.pages.values():
+    for page in observed.stock.pages.values():
         taints[page.slice.spec.driver] += [device.taints for device in page.devices]
 
     def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
@@ -304,7 +310,7 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
         return blocking[0][0] if blocking and all(blocking) else ""
 
     waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-    for requester, requests in open_claims(seen):
+    for requester, requests in open_claims(observed):
         for request in requests:
             for driver, key in kept_by(request, drivers, taint_of_all):
                 # The fence and the marks of audit agents have findings of their own.
@@ -313,7 +319,7 @@ def tainted(seen: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
     for (driver, key), claims in waiting.items():
         rules = [
             one.metadata.name
-            for one in seen.stock.rules.values()
+            for one in observed.stock.rules.values()
             if one.spec.taint.key == key
             and (one.spec.device_selector is None or one.spec.device_selector.driver in (None, driver))
         ]
@@ -341,31 +347,31 @@ def kept_by(
     return found
 
 
-def in_deletion(seen: Seen) -> Iterator[Ailment]:
+def in_deletion(observed: Seen) -> Iterator[Ailment]:
     """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
-    pods = [pod for pod in seen.pods or () if claim_keys(pod)]
-    kept: list[ResourceClaim | Pod] = [*seen.claims, *pods]
-    for one in kept:
+    pods = [pod for pod in observed.pods or () if claim_keys(pod)]
+    objects: list[ResourceClaim | Pod] = [*observed.claims, *pods]
+    for one in objects:
         meta = one.metadata
         others = [name for name in meta.finalizers if name not in (FINALIZER, _OF_JOBS)]
         since = moment(meta.deletion_timestamp)
-        if since is None or not others or seen.now - since <= _WAITED:
+        if since is None or not others or observed.now - since <= _WAITED:
             continue
         keys = [meta.key] if isinstance(one, ResourceClaim) else claim_keys(one)
-        claims = filter(None, map(seen.stock.claims.get, keys))
-        held = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
-        holding = f", with {list_first(held, _NAMED)}" if held else ""
+        claims = filter(None, map(observed.stock.claims.get, keys))
+        devices = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
+        holding = f", with {list_first(devices, _NAMED)}" if devices else ""
         yield Ailment(
             "in deletion",
             f"{one.kind} {meta.key}",
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
             f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
         )
-    having = {claim.metadata.namespace for claim in seen.claims}
-    for space in seen.namespaces:
+    having = {claim.metadata.namespace for claim in observed.claims}
+    for space in observed.namespaces:
         meta = space.metadata
         since = moment(meta.deletion_timestamp)
-        if since is None or meta.name not in having or seen.now - since <= _WAITED:
+        if since is None or meta.name not in having or observed.now - since <= _WAITED:
             continue
         messages = [one.message for one in space.status.conditions if one.status == "True" and one.message]
         yield Ailment(
@@ -376,10 +382,10 @@ def in_deletion(seen: Seen) -> Iterator[Ailment]:
         )
 
 
-def full_quotas(seen: Seen) -> dict[str, str]:
+def full_quotas(observed: Seen) -> dict[str, str]:
     """The ResourceQuotas that allow no further template, by namespace."""
     found: dict[str, str] = {}
-    for one in seen.limits:
+    for one in observed.limits:
         hard = one.status.hard.get(TEMPLATES) if isinstance(one, ResourceQuota) else None
         if (
             isinstance(one, ResourceQuota)

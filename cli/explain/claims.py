@@ -68,8 +68,8 @@ def claim_story(claim: ResourceClaim, scene: Scene, *, entry: str = "", template
     remarks = list(faults(claim, scene))
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
-            asked = [one.device_class_name for one in request.alternatives.values()]
-            remarks += [f"DeviceClass {name} does not exist" for name in asked if name not in stock.classes]
+            class_names = [one.device_class_name for one in request.alternatives.values()]
+            remarks += [f"DeviceClass {name} does not exist" for name in class_names if name not in stock.classes]
     return ClaimStory(
         name=claim.metadata.key,
         state=state_of_claim(claim),

@@ -54,8 +54,8 @@ def device_story(name: str, scene: Scene) -> DeviceStory:
             key = claim.metadata.key
             remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in faults(claim, scene)]
     holders.sort(key=lambda one: (one.since, one.claim))
-    seen = _find_in_pool(stock, (driver, pool), device, remarks)
-    if seen is None:
+    found = _find_in_pool(stock, (driver, pool), device, remarks)
+    if found is None:
         return DeviceStory(
             name=name,
             state=_GONE,
@@ -70,26 +70,26 @@ def device_story(name: str, scene: Scene) -> DeviceStory:
             rules=(),
             remarks=tuple(remarks),
         )
-    return _published_story(name, seen, holders, remarks, scene)
+    return _published_story(name, found, holders, remarks, scene)
 
 
 def _published_story(
-    name: str, seen: _DeviceInPool, holders: list[Holder], remarks: list[str], scene: Scene
+    name: str, found: _DeviceInPool, holders: list[Holder], remarks: list[str], scene: Scene
 ) -> DeviceStory:
-    stock, device = scene.stock, seen.device.name
-    spec = seen.page.slice.spec
+    stock, device = scene.stock, found.device.name
+    spec = found.page.slice.spec
     driver, pool = spec.driver, spec.pool.name
-    report = seen.reports.get(device)
+    report = found.reports.get(device)
     if report is not None:
         state: str = report.state
     else:  # no node reaches it: its holders alone tell
         holding = [one.share_id for one in holders if not one.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
     state = known_state(state, scene)
-    if seen.pool is not None and seen.pool.reason:
-        remarks.append(f"its pool cannot be used ({seen.pool.status}): {seen.pool.reason}")
+    if found.pool is not None and found.pool.reason:
+        remarks.append(f"its pool cannot be used ({found.pool.status}): {found.pool.reason}")
     attributes: dict[str, object] = {}
-    for key, value in seen.device.attributes.items():
+    for key, value in found.device.attributes.items():
         written = builtins(value)
         attributes[key] = next(iter(written.values()), None) if isinstance(written, dict) else written
     # The taints of the slice, then those that rules add.
@@ -101,10 +101,10 @@ def _published_story(
     return DeviceStory(
         name=name,
         state=state,
-        slice=seen.page.name,
-        node=seen.page.node_name or seen.device.node_name or "",
+        slice=found.page.name,
+        node=found.page.node_name or found.device.node_name or "",
         attributes=attributes,
-        capacity=texts({key: one.value for key, one in seen.device.capacity.items()}),
+        capacity=texts({key: one.value for key, one in found.device.capacity.items()}),
         available=texts(report.available) if report is not None and scene.knows_claims else {},
         taints=tuple(
             TaintStory(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
@@ -112,9 +112,9 @@ def _published_story(
         holders=tuple(holders),
         neighbours=tuple(
             one if scene.knows_claims else replace(one, free=None)
-            for one in (*_neighbours(seen, stock, remarks), *_neighbours_across(seen, stock, remarks))
+            for one in (*_neighbours(found, stock, remarks), *_neighbours_across(found, stock, remarks))
         ),
-        rules=tuple(one.name for one in rules if one.carried_by(driver, seen.device)),
+        rules=tuple(one.name for one in rules if one.carried_by(driver, found.device)),
         remarks=tuple(remarks),
     )
 
@@ -140,13 +140,13 @@ def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) 
         return _DeviceInPool(page, device, None, {})
 
 
-def _neighbours(seen: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
     """Say of the devices that have hardware or rules in common with it whether they can be in use together."""
-    pool = seen.pool
+    pool = published.pool
     if pool is None or pool.reason:
         return
     rules = Rules(stock.compatibilities.values())
-    sets = {one.counter_set for one in seen.device.consumes_counters}
+    sets = {one.counter_set for one in published.device.consumes_counters}
     ruled = bool(rules.by_driver.get(pool.id[0]))
     if not sets and not ruled:
         return
@@ -159,13 +159,13 @@ def _neighbours(seen: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterat
         )
         return
     found = matrix(pool, rules, only=[] if ruled else sorted(sets))
-    name = seen.device.name
+    name = published.device.name
     mine = next(row for row in found.rows if name in row.devices)
     for row, cell in zip(found.rows, mine.cells, strict=True):
         others = tuple(one for one in row.devices if one != name)
         if not others:
             continue
-        reports = [seen.reports[one] for one in others if one in seen.reports]
+        reports = [published.reports[one] for one in others if one in published.reports]
         yield Neighbour(
             devices=others,
             together=cell.together,
@@ -175,24 +175,24 @@ def _neighbours(seen: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterat
         )
 
 
-def _neighbours_across(seen: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+def _neighbours_across(found: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
     """Name the devices in other pools of its node that must not be in use with it."""
-    node = seen.page.slice.spec.node_of(seen.device)
-    if seen.pool is None or not node:
+    node = found.page.slice.spec.node_of(found.device)
+    if found.pool is None or not node:
         return
     rules = Rules(stock.compatibilities.values())
     pools = stock.pools(node)
-    pool_id = seen.pool.id
+    pool_id = found.pool.id
     try:
         conflicts = rules.conflicts_across(pools, node, Budget(_ACROSS)).get(pool_id, {})
     except OutOfBudget:
         remarks.append("its node has more devices in other pools than could be compared with it")
         return
     by_pool: dict[PoolId, list[DeviceId]] = {}
-    for other in sorted(conflicts.get(seen.device.name, ())):
+    for other in sorted(conflicts.get(found.device.name, ())):
         by_pool.setdefault(other[:2], []).append(other)
     for pool, others in by_pool.items():
-        rule = rules.between((*pool_id, seen.device.name), others[0], pools)
+        rule = rules.between((*pool_id, found.device.name), others[0], pools)
         use = stock.use(pool)
         yield Neighbour(
             devices=tuple(f"{pool[1]}/{name}" for _, _, name in others),

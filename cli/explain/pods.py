@@ -127,8 +127,8 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextSte
         message = f"it is being deleted since {deleted}; the kubelet of {node} ends it first"
         return NextStep(keeper=Keeper.KUBELET, message=message)
     if deleted:
-        held = ", ".join(pod.metadata.finalizers)
-        waits = f", and waits for its finalizers: {held}" if held else ""
+        finalizers = ", ".join(pod.metadata.finalizers)
+        waits = f", and waits for its finalizers: {finalizers}" if finalizers else ""
         return NextStep(keeper=Keeper.NONE, message=f"it is being deleted since {deleted}{waits}")
     if not node:
         return None
@@ -266,10 +266,10 @@ def _outlook_text(prospect: Prospect, scheduler: str) -> str:
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:
         return prospect.message
-    kept = {name for one in prospect.barriers for name in one.nodes}
+    barred = {name for one in prospect.barriers for name in one.nodes}
     fitting = [name for one in prospect.groups if one.devices for name in one.nodes]
-    left = [name for name in fitting if name not in kept]
-    if not kept.intersection(fitting):
+    left = [name for name in fitting if name not in barred]
+    if not barred.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
     if left:
         return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"

@@ -96,16 +96,16 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
     blockers: list[Blocker] = []
     if found.outlook is not Outlook.FITS:
         certain = not unchecked_conditions(pod, scene)
-        kept = {name for one in barriers for name in one.nodes}
+        barred = {name for one in barriers for name in one.nodes}
         if may_go:
             blockers += _blockers(tried, pod_claims.open, find, used, scene, certain=certain)
-        if any(one.suffices for one in blockers) or (certain and not kept.issuperset(may_go)):
+        if any(one.suffices for one in blockers) or (certain and not barred.issuperset(may_go)):
             nearest = advice(pod, stock, found.hindrances)
-        if found.outlook is Outlook.NEVER and may_go and not kept.issuperset(may_go):
+        if found.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             absent = judge(stock, pod_claims.open)
             if absent.code is Code.NO_DEVICE:  # in words, with what there is
                 message, nearest = absent.text.partition(" even if idle: ")[2], absent.remedy
-        if barriers and kept.issuperset(may_go):
+        if barriers and barred.issuperset(may_go):
             causes = "; ".join(f"{one.count} {one.message}" for one in barriers[:_NODES])
             message = f"{causes}; besides, {message}" if may_go else causes
     groups = [
@@ -159,7 +159,7 @@ def _blockers(
             continue
         asked_nodes += 1
         pools = {pool.id for pool in stock.pools(node)}
-        asked = 0
+        examined = 0
         for key in sorted(claims_in_reach(node, stock), key=lambda key: (since_of(stock.claims[key]), key)):
             claim = stock.claims[key]
             devices: list[str] = []
@@ -169,8 +169,8 @@ def _blockers(
             if not devices:
                 continue
             suffices = None
-            if asked < _ASKED:
-                asked += 1
+            if examined < _ASKED:
+                examined += 1
                 answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
                 ending = total(scene.pods[name] for name in pods_of(claim) if name in scene.pods).get(node, {})
                 left = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
@@ -232,7 +232,7 @@ def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUs
         nodes = [group.nodes[0] for group in prospect.groups if group.verdict is Verdict.FEASIBLE]
         served = Decider().serve(pod, nodes[0], stock) if nodes else None
         given = served.allocated_claims() if isinstance(served, Serving) else ()
-    asked = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
-    held = partial(held_of_quota, stock=stock, find_pod=scene.find_pod)
-    lines = quota_lines(about, quota_scope(pod), asked, held, unrequested=True)
+    requested = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
+    used_by_claims = partial(held_of_quota, stock=stock, find_pod=scene.find_pod)
+    lines = quota_lines(about, quota_scope(pod), requested, used_by_claims, unrequested=True)
     return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

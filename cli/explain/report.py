@@ -52,8 +52,8 @@ def report(story: Story, server: ServerMeant, unread: Iterable[Unread]) -> Repor
 def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
     """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
     yield story.next_step.message or "There is nothing to do."
-    held = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
-    yield Rows(("Claim", "State", "Since", "Devices"), held, "Claims")
+    claim_rows = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
+    yield Rows(("Claim", "State", "Since", "Devices"), claim_rows, "Claims")
     if story.prospect is not None:
         # How many nodes could serve it, and who is in the way.
         counts: Counter[str] = Counter()

@@ -65,11 +65,11 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
     where = f" on {story.node}" if story.node else ""
     yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{made}"
     yield _next_step(story.next_step)
-    asked: list[str] = []
+    removed: list[str] = []
     for container, requests in story.webhook.removed.items():
         amounts = list_first([f"{key}: {value}" for key, value in requests.items()], _DEVICES)
-        asked.append(f"container {container}: {amounts}")
-    yield from _rows("asked", asked, _ROWS, "container")
+        removed.append(f"container {container}: {amounts}")
+    yield from _rows("asked", removed, _ROWS, "container")
     if story.webhook.trust is not Trust.NONE:
         yield _row("record", _TRUST[story.webhook.trust])
     decisions: list[str] = []
@@ -142,8 +142,8 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
     holders: list[str] = []
     for holder in story.holders:
         share = f"holds {_amounts(holder.share)} of it" if holder.share_id else "holds all of it"
-        held = "has adminAccess" if holder.admin_access else share
-        holders.append(f"claim {holder.claim} {held}{_for(holder.pods)}{_since(holder.since)}")
+        amount = "has adminAccess" if holder.admin_access else share
+        holders.append(f"claim {holder.claim} {amount}{_for(holder.pods)}{_since(holder.since)}")
     yield from _rows("held by", holders, _HOLDERS, "holder")
     yield from _rows("rule", [f"DeviceCompatibility/{rule}" for rule in story.rules], _ROWS, "rule")
     for one in story.neighbours[:_ROWS]:
@@ -228,10 +228,10 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
     yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers: list[str] = []
     for one in prospect.blockers:
-        held = (
+        blocker = (
             f"{one.node}: claim {one.claim} holds {list_first(one.devices, _NODES)}{_for(one.pods)}{_since(one.since)}"
         )
-        blockers.append(f"{held}{_SUFFICES[one.suffices]}")
+        blockers.append(f"{blocker}{_SUFFICES[one.suffices]}")
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
     if prospect.nearest:
         yield _row("would fit", prospect.nearest)

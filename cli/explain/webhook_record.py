@@ -94,12 +94,12 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
     """Give the pod back the words that the webhook took, and take off what it wrote."""
     metadata = {**mapping(raw.get("metadata"))}
     written = mapping(metadata.get("annotations"))
-    kept = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
+    remaining = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
     listed = mapping(decoded(written.get(names.ORIGINAL))).get("annotations")
     annotations = frozenset(map(_text, members(listed)))
     for words in removed.values():
-        kept |= {name: value for name, value in words.items() if name in annotations}
-    metadata["annotations"] = kept
+        remaining |= {name: value for name, value in words.items() if name in annotations}
+    metadata["annotations"] = remaining
     spec = {**mapping(raw.get("spec"))}
     for later in ("resourceClaims", "nodeName"):  # what it has got since
         spec.pop(later, None)
@@ -115,9 +115,9 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
             words = removed.get(str(container.get("name")), {})
             if words := {name: value for name, value in words.items() if name not in annotations}:
                 resources = mapping(container.get("resources"))
-                kept = {name: value for name, value in resources.items() if name != "claims"}
-                kept["limits"] = {**mapping(resources.get("limits")), **words}
-                restored[at] = {**container, "resources": kept}
+                remaining = {name: value for name, value in resources.items() if name != "claims"}
+                remaining["limits"] = {**mapping(resources.get("limits")), **words}
+                restored[at] = {**container, "resources": remaining}
     return {**raw, "metadata": metadata, "spec": spec}
 
 

@@ -151,11 +151,11 @@ def without_bookkeeping(obj: Object, dropped: Collection[str] = _MANAGED) -> Obj
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         return obj
-    kept = {name: value for name, value in metadata.items() if name not in dropped}
-    annotations = kept.get("annotations")
+    remaining = {name: value for name, value in metadata.items() if name not in dropped}
+    annotations = remaining.get("annotations")
     if isinstance(annotations, dict):
-        kept["annotations"] = {name: value for name, value in annotations.items() if name != _APPLIED}
-    return {**obj, "metadata": kept}
+        remaining["annotations"] = {name: value for name, value in annotations.items() if name != _APPLIED}
+    return {**obj, "metadata": remaining}
 
 
 class Trimmer:
@@ -175,12 +175,12 @@ class Trimmer:
                 metadata[name] = self._share(metadata[name])
         if obj.get("kind") in _WITH_PODS:
             status = mapping(obj.get("status"))
-            kept = {name: value for name, value in status.items() if name in _STATUS}
-            if isinstance(kept.get("conditions"), list):
-                kept["conditions"] = [
-                    {name: one[name] for name in _OF_CONDITION if name in one} for one in items(kept, "conditions")
+            remaining = {name: value for name, value in status.items() if name in _STATUS}
+            if isinstance(remaining.get("conditions"), list):
+                remaining["conditions"] = [
+                    {name: one[name] for name in _OF_CONDITION if name in one} for one in items(remaining, "conditions")
                 ]
-            trimmed["status"] = self._share(kept)
+            trimmed["status"] = self._share(remaining)
             # By field, because two pods of one workload differ in their node and in the name of a volume.
             spec = obj.get("spec")
             if isinstance(spec, dict):

@@ -154,10 +154,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def owners(self, obj: Object) -> tuple[str, ...]:
         """List the owners of an object, nearest first, as far as they were read; cycles end."""
         chain: list[str] = []
-        seen = {identity_of(obj)}
+        identities = {identity_of(obj)}
         owner = owner_of(obj)
-        while owner is not None and owner not in seen and len(chain) < _MOST_OWNERS:
-            seen.add(owner)
+        while owner is not None and owner not in identities and len(chain) < _MOST_OWNERS:
+            identities.add(owner)
             chain.append(f"{owner.kind} {owner.name}")
             above = self._by_name.get(owner)
             owner = owner_of(above) if above is not None else None
@@ -261,7 +261,7 @@ def scene_of(
 ) -> Scene:
     """Make a scene of objects; of two with the same kind and name the later one counts. `raw` selects the raw pods to keep (None: all)."""
     objects_of: dict[str, dict[str, Any]] = {}
-    kept: list[Object] = []
+    gathered_objects: list[Object] = []
     raw_pods: dict[str, Object] = {}
     missed = list(unread)
     made: list[ResourceClaimTemplate] = []
@@ -274,14 +274,14 @@ def scene_of(
             missed.append(Unread(f"{name.kind} {name.namespace}/{name.name}", str(error)))
             continue
         if read is None:
-            kept.append(obj)
+            gathered_objects.append(obj)
             if template := channel_template(obj):
                 made.append(template)
             continue
         key = read.metadata.key
         objects_of.setdefault(read.kind, {})[key] = read
         if not isinstance(read, Pod):
-            kept.append(obj)
+            gathered_objects.append(obj)
         elif raw is None or raw(read):
             raw_pods[key] = obj
 
@@ -302,7 +302,7 @@ def scene_of(
         pods=objects_of.get("Pod", {}),
         templates={one.metadata.key: one for one in made} | objects_of.get("ResourceClaimTemplate", {}),
         quotas=tuple(all_of("DeviceQuota")),
-        gathered=Gathered(objects=tuple(kept), server=server),
+        gathered=Gathered(objects=tuple(gathered_objects), server=server),
         features=features,
         said_by=MeantBy.UNDECLARED if server is None else MeantBy.CLUSTER,
         raw=raw_pods,

@@ -86,8 +86,8 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
         # Everything that a matrix depends on, unless a rule reads attributes: then each pool is judged by itself.
         key = b""
         if not rules.by_driver.get(driver):
-            seen = [(one.name, one.allow_multiple_allocations, one.consumes_counters) for one in devices]
-            key = encode((driver, pool.counters, seen))
+            described = [(one.name, one.allow_multiple_allocations, one.consumes_counters) for one in devices]
+            key = encode((driver, pool.counters, described))
         found = known.get(key) if key else None
         if found is None:
             if only:

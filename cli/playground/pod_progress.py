@@ -56,7 +56,7 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
             name=str(meta.get("name") or f"{meta.get('generateName', '?')}*"),
             shows=shows,
             end=End.REFUSED,
-            asked=wanted,
+            requested=wanted,
             because=tuple(because),
             warnings=answer.warnings,
         )
@@ -70,7 +70,7 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
     return replace(
         fate,
         shows=shows,
-        asked=wanted,
+        requested=wanted,
         warnings=answer.warnings,
         because=reasons,
     )
@@ -93,10 +93,10 @@ async def fate_of(playground: Playground, pod: Pod) -> Fate:
     )
     if names.ORIGINAL in pod.metadata.annotations or pod.spec.resource_claims:
         return fate
-    asked = {key for container in pod.spec.containers for key in container.resources.limits}
+    requested = {key for container in pod.spec.containers for key in container.resources.limits}
     served = (
         f"DeviceClass {class_.metadata.name} serves {class_.spec.extended_resource_name} through extendedResourceName"
         for class_ in (await playground.cluster.list(resources.DEVICE_CLASSES, limit=0)).items
-        if class_.spec.extended_resource_name in asked
+        if class_.spec.extended_resource_name in requested
     )
     return replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=tuple(served))

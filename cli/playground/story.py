@@ -44,7 +44,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     end: End
     shows: str = ""
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     became: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     because: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator
             head = f"{end} {name}  " if number == 0 and begin > longest else " " * begin
             yield f"{head}{coloured(piece, 'dim' if colour else '')}".rstrip()
         parts = {
-            "asked": fate.asked,
+            "asked": fate.requested,
             "became": fate.became,
             "runs on": fate.runs,
             "because": fate.because,

@@ -254,7 +254,8 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     findings: list[Misfit]
-    held: list[HeldOfPlugin]  # what containers have of device plugins
+    # What containers have of device plugins.
+    devices: list[HeldOfPlugin] = msgspec.field(name="held")
     unread: list[NotRead]
 
 

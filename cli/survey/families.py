@@ -58,16 +58,16 @@ def families(
             continue
         # Follow owners to the top, which need not have been read. A static pod is owned by its node.
         top, file = identity_of(one), files[number]
-        seen = {top}
+        chain = {top}
         owner = owner_of(one)
-        while owner and owner not in seen and owner.kind != "Node" and len(seen) < _HIGHEST:
+        while owner and owner not in chain and owner.kind != "Node" and len(chain) < _HIGHEST:
             top = owner
-            seen.add(owner)
+            chain.add(owner)
             namesakes = known.get(owner, {})
             # The one beside it, else any: a pod of a dump may stand in another file than its owner.
             file = file if file in namesakes else next(iter(namesakes), "")
             owner = owner_of(namesakes[file]) if namesakes else None
-        members.setdefault((top, file), []).append((len(seen), number, one))
+        members.setdefault((top, file), []).append((len(chain), number, one))
     found: list[Family] = []
     for (top, _), of_top in members.items():
         pods = [(number, one) for _, number, one in of_top if is_pod(one)]

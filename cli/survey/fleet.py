@@ -48,7 +48,9 @@ class DriverStock(msgspec.Struct, frozen=True, kw_only=True):
 Use = tuple[str, str]  # node, key
 
 
-def held(stock: Stock, moving: Counter[Use], staying: Counter[Use], configuration: Configuration) -> list[PluginStock]:
+def plugin_stocks(
+    stock: Stock, moving: Counter[Use], staying: Counter[Use], configuration: Configuration
+) -> list[PluginStock]:
     """Say of every key what is handed out, used, freed and stranded."""
     handed: dict[str, dict[str, int]] = {}
     for node in stock.nodes.values():
@@ -68,9 +70,9 @@ def held(stock: Stock, moving: Counter[Use], staying: Counter[Use], configuratio
                     drivers.add(other.driver)
         freed = stranded = 0
         for name, count in amounts.items():
-            kept = staying[name, key]
-            if kept:
-                stranded += max(count - kept, 0)
+            staying_count = staying[name, key]
+            if staying_count:
+                stranded += max(count - staying_count, 0)
             else:
                 freed += count
         one = PluginStock(

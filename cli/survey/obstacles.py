@@ -30,13 +30,13 @@ _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook r
 
 
 def obstacles(
-    gathered: Gathered, state: State, asked: Sequence[Family], held: Iterable[PluginStock], classes: Iterable[str]
+    gathered: Gathered, state: State, families: Sequence[Family], plugins: Iterable[PluginStock], classes: Iterable[str]
 ) -> list[Obstacle]:
     """Name everything in the way, each once though several files have it: the cluster's own first, then by namespace."""
     installed = state.fleet.installed
     found = (
         _classes_without_devices(state, classes),
-        _mixed_nodes(held),
+        _mixed_nodes(plugins),
         of_plugins(gathered.of("DaemonSet")),
         _of_plugin_settings(installed),
         of_gpu_operator(installed.gpu_operator),
@@ -44,7 +44,7 @@ def obstacles(
         _of_autoscalers(installed),
         _unread_evidence(gathered, state),
         _injectors(gathered.of("MutatingWebhookConfiguration")),
-        _of_namespaces(gathered, state, asked),
+        _of_namespaces(gathered, state, families),
     )
     return sorted(dict.fromkeys(chain.from_iterable(found)), key=lambda one: one.namespace)
 
@@ -76,8 +76,8 @@ def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[O
             )
 
 
-def _mixed_nodes(held: Iterable[PluginStock]) -> Iterator[Obstacle]:
-    for stock in held:
+def _mixed_nodes(plugins: Iterable[PluginStock]) -> Iterator[Obstacle]:
+    for stock in plugins:
         if stock.mixed:
             yield Obstacle(
                 kind="mixed nodes",

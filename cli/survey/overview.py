@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from cli.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of, text
 from cli.survey.families import Family, families, has_ended
-from cli.survey.fleet import DriverStock, PluginStock, Use, held, published, uses
+from cli.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
 from cli.survey.gates import GateNeeds
 from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles, of_unread_pools
@@ -133,7 +133,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
             concerned.append(family)
             wanted |= judged.classes
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
-    plugins = held(stock, moving, staying, configuration) if stock is not None else []
+    plugins = plugin_stocks(stock, moving, staying, configuration) if stock is not None else []
     is_installed = any(
         identity_of(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration")
     )

@@ -18,41 +18,41 @@ if TYPE_CHECKING:
 _NAMED = 12  # nodes
 
 
-def report(seen: Overview) -> Report:
+def report(overview: Overview) -> Report:
     """Make the report."""
-    server = f"Kubernetes {seen.server}, " if seen.server else ""
-    fates = {fate.value: seen.fates[fate] for fate in MoveOutlook if seen.fates[fate]}
+    server = f"Kubernetes {overview.server}, " if overview.server else ""
+    fates = {fate.value: overview.fates[fate] for fate in MoveOutlook if overview.fates[fate]}
     fated = [(number, marked(fate), OUTLOOK_TEXTS[MoveOutlook(fate)]) for fate, number in fates.items()]
     reasons = [
         (one.workloads, one.pods, marked(one.fate), one.key, Why(f"{one.detail}{f' [{one.code}]' if one.code else ''}", one.remedy))
-        for one in seen.reasons
+        for one in overview.reasons
     ]  # fmt: skip
-    obstacles = [(one.kind, one.object, Why(one.message, one.remedy)) for one in seen.obstacles]
+    obstacles = [(one.kind, one.object, Why(one.message, one.remedy)) for one in overview.obstacles]
     plugins = [
-        (one.key, one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded) for one in seen.plugins
+        (one.key, one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded) for one in overview.plugins
     ]
-    drivers = [(one.driver, one.nodes, one.devices) for one in seen.drivers]
+    drivers = [(one.driver, one.nodes, one.devices) for one in overview.drivers]
     sides: list[Sequence[Cell]] = []
-    for side in seen.sides if plugins or drivers else ():
+    for side in overview.sides if plugins or drivers else ():
         for name, meaning in SIDE_TEXTS.items():
             if nodes := getattr(side, name):
                 sides.append((side.key, len(nodes), meaning, list_first(nodes, _NAMED)))
     workloads: list[Sequence[Cell]] = []
-    for one in seen.workloads:
-        asked: dict[str, None] = {}  # each key once
+    for one in overview.workloads:
+        requests: dict[str, None] = {}  # each key once
         for key in one.keys:
             amount = f" = {key.amount}" if key.amount else ""
-            asked[f"{key.key}{amount}{f': {key.detail}' if key.detail else ''}"] = None
-        workloads.append((one.namespace, (one.kind, one.name), marked(one.fate), one.pods, tuple(asked)))
-    unread = [(one.kind, one.reason) for one in seen.unread]
+            requests[f"{key.key}{amount}{f': {key.detail}' if key.detail else ''}"] = None
+        workloads.append((one.namespace, (one.kind, one.name), marked(one.fate), one.pods, tuple(requests)))
+    unread = [(one.kind, one.reason) for one in overview.unread]
     used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
     parts = (
-        f"{server}{count_of(seen.objects, 'object')} read, {count_of(seen.pods, 'living pod')} among them.",
-        "" if seen.workloads else "No workload requests a device.",
+        f"{server}{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them.",
+        "" if overview.workloads else "No workload requests a device.",
         striped(fates) if fates else "",
         Rows(("Workloads", "Fate", ""), fated),
         Rows(("Workloads", "Pods", "Fate", "Key", "Why, and what to do"), reasons, "To decide"),
-        *(Screen(lines, title) for title, lines in network_tables(seen.network)),
+        *(Screen(lines, title) for title, lines in network_tables(overview.network)),
         Rows(("What", "Where", "Why, and what to do"), obstacles, "In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),

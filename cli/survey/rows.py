@@ -27,13 +27,13 @@ _OF_KEY = ("container", "dialect", "key", "amount", "fate", "code", "detail", "r
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
-def table(seen: Overview) -> str:
+def table(overview: Overview) -> str:
     """Write the rows, with a head."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     of_key = ["keyFate" if name == "fate" else name for name in _OF_KEY]
     writer.writerow([*_OF_WORKLOAD, *of_key])
-    for workload in seen.workloads:
+    for workload in overview.workloads:
         mine = [_cell(getattr(workload, name)) for name in _OF_WORKLOAD]
         for key in workload.keys or (None,):
             values = [getattr(key, name, "") for name in _OF_KEY]
@@ -57,9 +57,9 @@ CODES = {
 }
 
 
-def findings(seen: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
+def findings(overview: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
     """Give each key that does not simply move as a finding, each with the number of its workload, and file, line and column if it is in one."""
-    for number, workload in enumerate(seen.workloads):
+    for number, workload in enumerate(overview.workloads):
         for key in workload.keys:
             code = reports.APPROXIMATED if key.pods == Action.APPROXIMATED else CODES.get(key.fate, "")
             if not code:

@@ -51,66 +51,66 @@ SIDE_TEXTS: Final = {
 }
 
 
-def screen(seen: Overview, *, columns: int | None, wide: bool, colour: bool) -> Iterator[str]:
+def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool) -> Iterator[str]:
     """Write the lines of a survey; without columns they are as long as they need to be."""
 
     def paint(text: str, hue: str) -> str:
         return coloured(text, hue) if colour else text
 
-    server = f"Kubernetes {printable(seen.server)}: " if seen.server else ""
-    yield f"{server}{count_of(seen.objects, 'object')} read, {count_of(seen.pods, 'living pod')} among them"
-    if not seen.workloads:
+    server = f"Kubernetes {printable(overview.server)}: " if overview.server else ""
+    yield f"{server}{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them"
+    if not overview.workloads:
         yield "no workload requests a device"
     else:
-        yield f"{count_of(len(seen.workloads), 'workload')} with devices:"
+        yield f"{count_of(len(overview.workloads), 'workload')} with devices:"
         pods: Counter[MoveOutlook] = Counter()
-        for one in seen.workloads:
+        for one in overview.workloads:
             pods[one.fate] += one.pods
         for fate in MoveOutlook:
-            if number := seen.fates[fate]:
+            if number := overview.fates[fate]:
                 meaning = f"{OUTLOOK_TEXTS[fate]} ({count_of(pods[fate], 'pod')})"
                 yield f"  {number:>6,} {paint(fate.value.ljust(8), _COLOURS[fate])} {meaning}"
-    for namespace, group in groupby(seen.workloads, key=lambda one: one.namespace):
+    for namespace, group in groupby(overview.workloads, key=lambda one: one.namespace):
         yield ""
-        mode = seen.modes.get(namespace, "")
+        mode = overview.modes.get(namespace, "")
         note = ", which is not a valid mode: treated as warn" if mistake_of(mode) else ""
         in_mode = f"  (mode {printable(mode)}{note})" if mode else ""
         yield f"{paint(printable(namespace), 'bold')}{in_mode}"
         yield from _table(list(group), columns, colour=colour, wide=wide)
-    if seen.reasons:
+    if overview.reasons:
         yield from ("", paint("To decide", "bold"))
-        for reason in seen.reasons:
+        for reason in overview.reasons:
             concerned = f"{count_of(reason.workloads, 'workload')}, {count_of(reason.pods, 'pod')}"
             code = f" [{reason.code}]" if reason.code else ""
             cause = printable(joined(reason.key, reason.detail))
             yield f"  {reason.fate.value}: {cause}{code} ({concerned})"
             if reason.remedy:
                 yield f"      {printable(reason.remedy)}"
-    for title, lines in network_tables(seen.network):
+    for title, lines in network_tables(overview.network):
         yield from ("", paint(title, "bold"))
         yield from map(printable, lines)
-    if seen.obstacles:
+    if overview.obstacles:
         yield from ("", paint("In the way", "bold"))
-        for obstacle in seen.obstacles:
+        for obstacle in overview.obstacles:
             yield f"  {obstacle.kind}: {printable(obstacle.object)}: {printable(obstacle.message)}"
             yield f"      {obstacle.remedy}"
-    if seen.plugins or seen.drivers:
+    if overview.plugins or overview.drivers:
         yield from ("", paint("Devices", "bold"))
-    for plugin in seen.plugins:
+    for plugin in overview.plugins:
         used = f"{plugin.moving:,} used by pods that move, {plugin.staying:,} by pods that stay"
         after = f"{plugin.freed:,} freed, {plugin.stranded:,} stranded alongside pods that stay"
         yield f"  {printable(plugin.key)}: {plugin.devices:,} on {count_of(plugin.nodes, 'node')}; {used}; {after}"
-    for driver in seen.drivers:
+    for driver in overview.drivers:
         yield f"  driver {printable(driver.driver)}: {driver.devices:,} on {count_of(driver.nodes, 'node')}"
-    for side in seen.sides if seen.plugins or seen.drivers else ():
+    for side in overview.sides if overview.plugins or overview.drivers else ():
         groups = [(meaning, nodes) for name, meaning in SIDE_TEXTS.items() if (nodes := getattr(side, name))]
         parts = "; ".join(f"{len(nodes):,} {meaning}" for meaning, nodes in groups)
         yield f"  {printable(side.key)}, node by node: {parts}"
         for meaning, nodes in groups:
             yield f"      {meaning}: {printable(list_first(nodes, len(nodes) if wide else _NAMED))}"
-    if seen.unread:
+    if overview.unread:
         yield from ("", paint("Not read, so this survey is not whole", "bold"))
-        for unread in seen.unread:
+        for unread in overview.unread:
             yield f"  {printable(unread.kind)}: {printable(unread.reason)}"
 
 
@@ -142,15 +142,15 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
         longest = min(longest, columns // 2)
     for one, name in zip(shown, names, strict=True):
         # Each key once: two containers may ask for it.
-        asked: dict[str, list[str]] = {}
+        amounts_by_key: dict[str, list[str]] = {}
         listed: set[tuple[str, str]] = set()
         for key in one.keys:
-            amounts = asked.setdefault(key.key, [])
+            amounts = amounts_by_key.setdefault(key.key, [])
             container_key = key.container, key.key
             if key.amount and container_key not in listed:
                 amounts.append(key.amount)
             listed.add(container_key)
-        key_texts = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in asked.items() if key]
+        key_texts = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key]
         keys = printable(", ".join(key_texts))
         fate = one.fate.value.ljust(8)
         middle = f"{fit(name, longest)} {f'{one.running}/{one.pods}'.rjust(7)}"

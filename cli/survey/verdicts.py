@@ -348,5 +348,5 @@ def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
 def _requests(container: Object) -> dict[str, str]:
     """Give what a container asks for, limits before requests, as it is written."""
     resources = inside(container, "resources")
-    asked = {**inside(resources, "requests"), **inside(resources, "limits")}
-    return {key: str(value) for key, value in asked.items() if value is not None}
+    requested = {**inside(resources, "requests"), **inside(resources, "limits")}
+    return {key: str(value) for key, value in requested.items() if value is not None}

@@ -270,7 +270,7 @@ async def test_a_workload_is_shown_by_all_its_pods_and_each_says_which_it_is():
     assert [one.part for one in replicas] == parts
     async with playground(FLEET, Source(CONFIGURATION)) as here:
         head, *workers = [await end_of(here, one.pod, PATIENCE) for one in replicas]
-    assert (head.name, head.asked) == ("ray-0-0", ())
+    assert (head.name, head.requested) == ("ray-0-0", ())
     assert [(one.name, one.end) for one in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
 
 
@@ -418,7 +418,12 @@ def test_workloads_become_the_pods_that_their_controllers_would_make():
 
 def test_a_story_is_told_in_columns_that_fit():
     fate = Fate(
-        name="p", shows="why " * 40 + "so", end=End.PLACED, asked=("c: x 1",), became=("word " * 60,), runs=("n: d",)
+        name="p",
+        shows="why " * 40 + "so",
+        end=End.PLACED,
+        requested=("c: x 1",),
+        became=("word " * 60,),
+        runs=("n: d",),
     )
     lines = list(fates.lines([fate, Fate(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False))
     assert lines[0].startswith("✓ p       why why")

@@ -40,9 +40,9 @@ def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
     stock = scene(*example(), *claims).stock
     used, idle = hardware_of(stock, "slice-1")
     assert (used.name, idle.name) == tuple(f"gpu.nvidia.com/slice-1/gpu-{at}-counter-set" for at in range(2))
-    assert [one.claim for one in used.held] == ["default/c0", "default/c1"]
-    assert len({one.part for one in used.held}) == 1
-    assert sum(one.part for one in used.held) + used.free == pytest.approx(1, abs=0.001)
+    assert [one.claim for one in used.parts] == ["default/c0", "default/c1"]
+    assert len({one.part for one in used.parts}) == 1
+    assert sum(one.part for one in used.parts) + used.free == pytest.approx(1, abs=0.001)
     assert (idle.held, idle.free) == ((), 1.0)
 
 
