@@ -370,7 +370,7 @@ def without_class(observed: Seen) -> Iterator[Ailment]:
             note(claim.spec, f"ResourceClaim {claim.metadata.key}")
     for template in observed.templates:
         note(template.spec.spec, f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}")
-    for name, requester in (*classes_named(observed), *_classes_of_webhook(seen)):
+    for name, requester in (*classes_named(observed), *_classes_of_webhook(observed)):
         asking[name][requester] = None
     for name in sorted(asking.keys() - observed.stock.classes.keys()):
         yield Ailment(
