@@ -163,5 +163,6 @@ def _share_left(device: Device, use: PoolUse) -> float:
 
 
 def _mean(amounts: Mapping[str, int], of: Mapping[str, int]) -> float:
-    shares = [max(0, amounts.get(name, 0)) / whole for name, whole in of.items() if whole > 0]
+    # No share is more than all: an amount of hundreds of digits would not fit a float.
+    shares = [min(max(0, amounts.get(name, 0)), whole) / whole for name, whole in of.items() if whole > 0]
     return sum(shares) / len(shares) if shares else 0.0

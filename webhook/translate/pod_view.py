@@ -244,7 +244,9 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         return _invalid(entry, f"{entry.limit} is not a whole number", remedy)
     if limit.nano < 0:
         return _invalid(entry, f"{entry.limit} is negative", "write a number from 0 up")
-    return _invalid(entry, f"{entry.limit} is more than a number may be", "write a whole number below 2^63")
+    if limit.milli() % 1000:
+        return _invalid(entry, f"{entry.limit} is more than a number may be", "write a whole number below 2^63")
+    return MAX  # the API server accepts it, as its thousandths overflow to those of a whole number
 
 
 def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:

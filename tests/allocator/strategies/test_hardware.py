@@ -59,6 +59,15 @@ def test_a_partition_is_as_large_as_what_it_draws_of_the_set():
     assert [one.size for one in unit.parts] == [0.25, 0.25, 0.5, 1.0]
 
 
+def test_a_partition_that_draws_hundreds_of_digits_is_as_large_as_the_set():
+    """The API server stores such a slice; the strategies ended with an error, for all nodes."""
+    endless = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
+    draws = DeviceCounterConsumption(counter_set="gpu-0", counters=endless.counters)
+    (unit,) = units(pool(Device(name="a", consumes_counters=(draws,)), part("b", [1]), sets=(counter_set("gpu-0"),)))
+    assert [one.size for one in unit.parts] == [0.25, 0.25]
+    assert room(unit, PoolUse(frozenset({"b"}))).busy
+
+
 def test_a_unit_without_allocations_is_entirely_free():
     (unit,) = units(QUARTERS)
     assert room(unit, FREE) == Room(1.0, 1.0, busy=False)

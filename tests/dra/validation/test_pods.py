@@ -99,6 +99,9 @@ AMOUNTS = [
     ("limits: {nvidia.com/gpu: ' 1 '}", []),
     ("limits: {nvidia.com/gpu: 9223372036854775807}", []),  # in thousandths beyond what Go can count
     ("limits: {nvidia.com/gpu: '9e19'}", []),
+    ("limits: {nvidia.com/gpu: 10000000000000000000}", ["limits/nvidia.com~1gpu"]),
+    (f"limits: {{nvidia.com/gpu: '{'9' * 310}'}}", []),
+    (f"limits: {{nvidia.com/gpu: '{'1' * 310}'}}", ["limits/nvidia.com~1gpu"]),
 ]
 
 

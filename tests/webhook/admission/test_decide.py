@@ -655,6 +655,17 @@ def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
         assert part in message
 
 
+@pytest.mark.parametrize(
+    ("amount", "is_accepted"),
+    [("9e19", True), ("9" * 64, True), ("9" * 310, True), ("10000000000000000000", False), ("1" * 64, False)],
+)
+def test_an_amount_beyond_64_bits_is_refused_where_the_api_server_refuses_it(amount, is_accepted):
+    """It looks at the thousandths, which overflow (`tests/dra/validation/test_pods.py` asks it)."""
+    _, outcome = mutated(pod(limits={"nvidia.com/gpu": amount}))
+    assert answer(outcome)["allowed"] is is_accepted
+    assert [one.action for one in outcome.record.decisions] == ["left" if is_accepted else "refused"]
+
+
 def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():
     after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
     outcome = admission.validate(review(after), ENFORCE, impatient=lambda: True)
