@@ -368,7 +368,7 @@ def test_a_long_text_is_read_once(piece):
     assert_linear(
         lambda text: decide_object(obj("x.io/v1", "Odd", {"text": f"/{text}"}), STATE),
         lambda size: piece * (size // len(piece)),
-        50_000,
+        12_500,
     )
 
 
