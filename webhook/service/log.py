@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import select
 import stat
 import sys
@@ -29,6 +30,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 LONGEST = 16 * 1024
 MOST = 32  # decisions of one pod
 _encoder = msgspec.json.Encoder(enc_hook=str)
+# What JSON leaves as it is, and a terminal obeys or hides: names and messages of objects may have it.
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 # A pipe with room has room for so many bytes. Some have less than a tenth of a second's lines in all, and can be made larger.
@@ -51,7 +54,7 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _shorten_line(_encoder.encode(line)).decode()
+        return _finished(_encoder.encode(line)).decode()
 
 
 class Outlet:
@@ -119,7 +122,7 @@ class Decisions:
             record = msgspec.structs.replace(record, decisions=record.decisions[:MOST], problems=problems)
         line = _encoder.encode(record)
         whole = head.encode() + line[1:]
-        self._stream.write(_shorten_line(whole) + b"\n")
+        self._stream.write(_finished(whole) + b"\n")
         self._stream.flush()
 
 
@@ -166,8 +169,10 @@ def _second(whole: int) -> str:
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
-def _shorten_line(line: bytes) -> bytes:
-    """A line that a collector takes: a line longer than LONGEST keeps its beginning, as JSON."""
+def _finished(line: bytes) -> bytes:
+    """Make of JSON a line that a terminal shows and a collector takes: one longer than LONGEST keeps its beginning, as JSON."""
+    if not line.isascii() or b"\x7f" in line:
+        line = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", line.decode()).encode()
     if len(line) <= LONGEST:
         return line
     cut = line[:LONGEST].decode(errors="ignore")

@@ -73,6 +73,18 @@ def test_other_loggers_write_json_too_with_extras_and_exceptions(stream):
     assert "ValueError" in line["exception"]
 
 
+def test_characters_that_a_terminal_obeys_or_hides_are_escaped_and_read_back_as_they_were(stream):
+    odd = "ü 模 \x1b[2J\x7f\x9b2J\x85\u202e\u2028\u200b"
+    decisions = log.configure("info", stream)
+    decisions.write(record(problems=(odd, odd * 3000)), 0.0)
+    logging.getLogger("drawbridge.test").warning("%s", odd, extra={"pod": odd})
+    text = stream.getvalue().decode()
+    assert [one for one in text if not one.isprintable() and one != "\n"] == []
+    _, last = lines(stream)
+    assert (last["msg"], last["pod"]) == (odd, odd)
+    assert "ü 模" in text
+
+
 def test_without_a_stream_nothing_is_written_and_nothing_breaks():
     log.Decisions().write(record(), 0.0)
 
