@@ -46,7 +46,7 @@ from webhook.translate.cpus import check_nodes, leave_cpus
 from webhook.translate.owner import find_misspelt
 from webhook.translate.packing import packing_of
 from webhook.translate.report import served_by
-from webhook.translate.workload_kind import QUEUE, READ_ON_PODS
+from webhook.translate.workload_kind import ANY_KEY, QUEUE, READ_ON_PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -290,8 +290,8 @@ def leave_latecomers(case: Case, context: Context) -> Case:
 def leave_read_on_pods(case: Case, context: Context) -> Case:
     """A key that its controller reads on the pod, after our webhook, stays."""
     for key in case.keys:
-        if key in context.read_on_pods:
-            return case.leave(key, context.read_on_pods[key])
+        if what_for := context.read_on_pods.get(key) or context.read_on_pods.get(ANY_KEY):
+            return case.leave(key, what_for)
     return case
 
 

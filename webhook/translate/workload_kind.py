@@ -63,9 +63,15 @@ class Provenance(NamedTuple):
 
 STANDALONE = Provenance()
 LWS_LABEL = "leaderworkerset.sigs.k8s.io/name"
+VM_LABEL = "kubevirt.io/created-by"
+ANY_KEY = ""
 # A label of pods: the key that their controller reads on the pods themselves, after our webhook, and what for.
 READ_ON_PODS: Mapping[str, tuple[str, str]] = {
     LWS_LABEL: ("google.com/tpu", "LeaderWorkerSet reads it on each pod to set TPU_WORKER_ID and TPU_WORKER_HOSTNAMES"),
+    VM_LABEL: (
+        ANY_KEY,
+        "KubeVirt finds a VM's devices by variables that device plugins set, such as PCI_RESOURCE_NVIDIA_COM_GPU",
+    ),
 }
 
 
@@ -143,6 +149,13 @@ _SELDON = _read(
     "Seldon, which puts it into the pods of a ServerConfig",
     note="a Server has no `resourceClaims`, a ServerConfig keeps them",
 )
+_KUBEVIRT = _read(
+    "KubeVirt main of 2026-08",
+    "staging/src/kubevirt.io/api/core/v1/schema.go, pkg/virt-launcher/virtwrap/device/hostdevice",
+    Keeps.NO_TEMPLATE,
+    "KubeVirt, which builds its pods itself",
+    note="its pods keep the keys, too; `claimName` in place of `deviceName` takes a claim",
+)
 _RUNAI = _read("run:ai", "no public definition", Keeps.UNPUBLISHED, "run:ai, which builds its pods itself")
 _SLINKY = _read(
     "Slinky slurm-operator 1.1.0-rc1",
@@ -184,6 +197,9 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="/spec/resourceProfile"),
     **{("mlops.seldon.io", kind): _SELDON for kind in ("Server", "ServerConfig")},
     ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="it makes nvidia.com/gpu of its own `gpu`, and of `custom` what is there"),
+    **{("kubevirt.io", kind): _KUBEVIRT for kind in ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet")},
+    **{("instancetype.kubevirt.io", kind): _KUBEVIRT for kind in ("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")},
+    ("pool.kubevirt.io", "VirtualMachinePool"): _KUBEVIRT,
     **{("run.ai", kind): _RUNAI for kind in ("RunaiJob", "TrainingWorkload", "InteractiveWorkload", "InferenceWorkload", "DistributedWorkload")},
     **{("slinky.slurm.net", kind): _SLINKY for kind in ("NodeSet", "LoginSet")},
     **{("slurm.nebius.ai", kind): _SOPERATOR for kind in ("NodeSet", "SlurmCluster")},
@@ -232,7 +248,7 @@ def scheduler_of(obj: Mapping[str, Json]) -> str:
 
 
 def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
-    """Give the labels of READ_ON_PODS that a controller gives its pods."""
+    """Give the labels of READ_ON_PODS that a controller gives the pods of a template."""
     return frozenset((LWS_LABEL,)) if group_kind(obj)[1] in ("LeaderWorkerSet", "DisaggregatedSet") else frozenset()
 
 

@@ -374,7 +374,7 @@ def test_a_long_text_is_read_once(piece):
 
 def test_a_device_that_a_virtual_machine_names_is_named():
     machine = obj("kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}})
-    assert told(machine) == {("devices/gpus/0", GPU): "not understood"}
+    assert told(machine) == {("devices/gpus/0", GPU): "left"}
 
 
 POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"

@@ -166,6 +166,18 @@ def test_tpus_of_a_leader_worker_set_stay_on_its_pods_too():
     assert became(whole, **WHOLE).changed
 
 
+@pytest.mark.parametrize("key", ["habana.ai/gaudi", "nvidia.com/gpu"])
+def test_devices_of_a_virtual_machine_stay_on_its_pod(key):
+    """KubeVirt's launcher in the pod reads the variables of the device plugin, whatever the key is."""
+    launcher = pod({key: 1})
+    assert became(launcher, **WHOLE).changed
+    launcher["metadata"]["labels"] = {"kubevirt.io/created-by": "7f3a"}
+    done = became(launcher, **WHOLE)
+    assert untouched(done)
+    assert actions(done) == {key: "left"}
+    assert "PCI_RESOURCE" in done.warnings[0]
+
+
 def volcano(**spec) -> dict:
     template = {"spec": pod({"volcano.sh/vgpu-number": 1})["spec"]}
     return workload("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"name": "t", "template": template}], **spec})

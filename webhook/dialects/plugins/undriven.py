@@ -56,6 +56,7 @@ _VENDORS = {
     "furiosa.ai": ("FuriosaAI NPU", ("rngd", "warboy"), ()),
     "tenstorrent.com": ("Tenstorrent card", ("<card>",), ()),
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
+    "devices.kubevirt.io": ("KubeVirt host device", ("<device>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
 _YOUNG = "DRA driver is unknown to drawbridge: a dialect of your own (`dialects:`, `targets:`) can describe it"
