@@ -149,12 +149,38 @@ _SELDON = _read(
     "Seldon, which puts it into the pods of a ServerConfig",
     note="a Server has no `resourceClaims`, a ServerConfig keeps them",
 )
+_OME = _read(
+    "OME main of 2026-05",
+    "config/crd/full, pkg/controller/v1beta1/inferenceservice",
+    Keeps.YES,
+    "OME, which builds its pods itself",
+    note="it counts the processes of several nodes by nvidia.com/gpu; for TensorRT-LLM its webhook reads the key on the pod, too",
+)
+_LLMAZ = _read(
+    "llmaz main of 2025-10",
+    "config/crd/bases, pkg/controller/inference",
+    Keeps.NO_TEMPLATE,
+    "llmaz, which builds its pods itself",
+)
+_GROVE = _read(
+    "Grove main of 2026-08",
+    "operator/api/core/v1alpha1/crds, operator/internal/mnnvl/helpers.go",
+    Keeps.YES,
+    "Grove, which finds by them the pods that need a ComputeDomain",
+)
 _KUBEVIRT = _read(
     "KubeVirt main of 2026-08",
     "staging/src/kubevirt.io/api/core/v1/schema.go, pkg/virt-launcher/virtwrap/device/hostdevice",
     Keeps.NO_TEMPLATE,
     "KubeVirt, which builds its pods itself",
     note="its pods keep the keys, too; `claimName` in place of `deviceName` takes a claim",
+)
+_RBG = _read(
+    "RoleBasedGroup main of 2026-08",
+    "config/crd/bases, pkg/reconciler/pod_reconciler.go",
+    Keeps.YES,
+    "RoleBasedGroup, which merges patches into its templates",
+    note="a patch with tolerations would replace those of the template",
 )
 _RUNAI = _read("run:ai", "no public definition", Keeps.UNPUBLISHED, "run:ai, which builds its pods itself")
 _SLINKY = _read(
@@ -197,6 +223,11 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="/spec/resourceProfile"),
     **{("mlops.seldon.io", kind): _SELDON for kind in ("Server", "ServerConfig")},
     ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="it makes nvidia.com/gpu of its own `gpu`, and of `custom` what is there"),
+    **{("ome.io", kind): _OME for kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime", "BenchmarkJob")},
+    ("llmaz.io", "OpenModel"): _LLMAZ,
+    **{("inference.llmaz.io", kind): _LLMAZ for kind in ("Service", "Playground", "BackendRuntime")},
+    **{("grove.io", kind): _GROVE for kind in ("PodCliqueSet", "PodClique")},
+    **{("workloads.x-k8s.io", kind): _RBG for kind in ("RoleBasedGroup", "RoleBasedGroupSet")},
     **{("kubevirt.io", kind): _KUBEVIRT for kind in ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet")},
     **{("instancetype.kubevirt.io", kind): _KUBEVIRT for kind in ("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")},
     ("pool.kubevirt.io", "VirtualMachinePool"): _KUBEVIRT,

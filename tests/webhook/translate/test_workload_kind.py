@@ -47,7 +47,10 @@ RUNTIME = workload(
     {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": TEMPLATE}}}]}}},
 )
 PYTORCH = workload("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}}})
-READ = {"ray": RAY, "knative": KNATIVE, "trainer": RUNTIME, "pytorch": PYTORCH}
+RBG = workload(
+    "workloads.x-k8s.io/v1alpha2", "RoleBasedGroup", {"roles": [{"standalonePattern": {"template": TEMPLATE}}]}
+)
+READ = {"rbg": RBG, "ray": RAY, "knative": KNATIVE, "trainer": RUNTIME, "pytorch": PYTORCH}
 
 JOBSET = workload(
     "jobset.x-k8s.io/v1alpha2",
