@@ -101,9 +101,9 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         fences = one["spec"].get("taint", {}).get("key") == names.FENCE
         if fences or MARKED_ON in (one["metadata"].get("labels") or {}):
             steps.append(_step(resources.DEVICE_TAINT_RULES.raw, one))
-    made, kept = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
-    steps += made
-    left += kept
+    deleted, remaining = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
+    steps += deleted
+    left += remaining
     for kind in (resources.NAMESPACES.raw, resources.NODES.raw):
         steps += _labels(kind, await all_of(kind))
     left += _stranded(pods)

@@ -54,13 +54,14 @@ def sample_of(picture: Picture, stock: Stock) -> Sample:
 class Samples:
     """The samples of the last day."""
 
-    def __init__(self) -> None:
+    def __init__(self, apart: float = APART) -> None:
         self._samples: deque[Sample] = deque()
+        self._apart = apart
 
     def is_due(self, at: str) -> bool:
-        """Say whether the last sample is not younger than a minute."""
+        """Say whether the last sample is old enough for another one."""
         time, last = moment(at), moment(self._samples[-1].at) if self._samples else None
-        return time is not None and (last is None or abs((time - last).total_seconds()) >= APART)
+        return time is not None and (last is None or abs((time - last).total_seconds()) >= self._apart)
 
     def add(self, sample: Sample) -> None:
         """Remember a sample, if one is due."""

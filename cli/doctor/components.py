@@ -174,7 +174,9 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
                 "create it with the DeviceInventory of these nodes as inventory.yaml (docs/driver.md)",
             )
             continue
-        found[name_of(one)] = consequence if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
+        found[name_of(one)] = (
+            consequence if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
+        )
     yield from _each("missing", found, AGAIN)
 
 

@@ -381,23 +381,23 @@ def without_class(observed: Seen) -> Iterator[Ailment]:
         )
 
 
-def _classes_of_webhook(seen: Seen) -> Iterator[tuple[str, str]]:
+def _classes_of_webhook(observed: Seen) -> Iterator[tuple[str, str]]:
     """Give the DeviceClasses that pods to come need by the configuration, or by the devices that drivers publish, each with what names it."""
-    known = seen.stock.classes.keys()
-    if seen.configuration is None or (seen.dumped and not known):
+    known = observed.stock.classes.keys()
+    if observed.configuration is None or (observed.dumped and not known):
         return
-    file, targets = seen.configuration.file, seen.configuration.targets
+    file, targets = observed.configuration.file, observed.configuration.targets
     for name, class_name in file.classes.items():
         yield class_name, f"the configuration (classes.{name})"
     for class_name in file.kueue.device_classes:
         yield class_name, "the configuration (kueue.deviceClasses)"
     published: defaultdict[str, set[str | None]] = defaultdict(set)  # the types of devices, by driver
-    for piece in seen.stock.slices.values():
+    for piece in observed.stock.slices.values():
         driver = piece.spec.driver
         for device in piece.spec.devices:
             type_ = device.attributes.get("type") or device.attributes.get(f"{driver}/type")
             published[driver].add(type_.string if type_ is not None else None)
-    drivers = set(_drivers_of_classes(seen.stock).values())
+    drivers = set(_drivers_of_classes(observed.stock).values())
 
     def has_class(name: str) -> bool:
         target = targets[name]

@@ -121,9 +121,7 @@ SLICES = "resourceslices.resource.k8s.io"
 
 
 @pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
-async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings, devices, monkeypatch):
-    monkeypatch.setattr("cli.dashboard.history.APART", 0.0)
-
+async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings, devices):
     def seen(missing):
         objects = [one for one in full() if one["kind"] != "ResourceSlice" or not missing]
         return scene_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
@@ -131,6 +129,7 @@ async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings,
     left = [seen(one) for one in readings]
     source = Source("a test", lambda: left.pop(0) if left[1:] else left[0], Configuration(), lives=True)
     dashboard = Dashboard(source, fresh=0.0)
+    dashboard._history = Samples(apart=0.0)
     async with dashboard.open("127.0.0.1", 0):
         for _ in range(len(readings) + 1):
             await dashboard.look()
