@@ -95,6 +95,20 @@ IMAGES = re.compile(
 )
 
 
+def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the namespaces of installations, as cluster-scoped objects of ours say: a tenant may write our label in their own namespace."""
+    found: set[str] = set()
+    for one in objects:
+        if one["kind"] == "Namespace" and (one["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == "drawbridge":  # fmt: skip
+            found.add(one["metadata"]["name"])
+        if one["kind"] == "ClusterRoleBinding":
+            found.update(subject["namespace"] for subject in one.get("subjects") or () if subject.get("namespace"))
+        if one["kind"].endswith("WebhookConfiguration"):
+            services = [(hook.get("clientConfig") or {}).get("service") for hook in one.get("webhooks") or ()]
+            found.update(service["namespace"] for service in services if service)
+    return found
+
+
 def render(folder: Path, namespace: str, image: str = "") -> Objects:
     """Render the resources that a folder's kustomization lists; every name of our namespace in them becomes `namespace`.
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.installation import KINDS, LEASES
+from cli.installation import KINDS, LEASES, namespaces_of
 from cluster import resources
 from cluster.errors import NotFound
 from cluster.patch import Merge, Operations
@@ -20,7 +20,7 @@ from webhook import names
 from webhook.admission import template_lifecycle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from cluster.patch import Patch
     from cluster.protocol import Cluster
@@ -71,14 +71,18 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     labelled = await asyncio.gather(*(all_of(kind, _LABELLED) for kind in KINDS))
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
     registered = {kind: [one for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
-    places = _places(ours, registered.values())
+    # A namespace that an administrator names is one, too.
+    places = namespaces_of(chain(ours["Namespace"], ours["ClusterRoleBinding"], *registered.values())) | {only}
     left: list[str] = []
     for kind in KINDS:
         # Our Roles for device plugins' settings are in those plugins' namespaces.
         if kind.namespaced and kind.kind not in ("Role", "RoleBinding"):
             strangers = [one for one in ours[kind.kind] if one["metadata"]["namespace"] not in places]
             ours[kind.kind] = [one for one in ours[kind.kind] if one["metadata"]["namespace"] in places]
-            left += [f"{_name(one)}, whose label says drawbridge, in a namespace without it" for one in strangers]
+            left += [
+                f"{_name(one)}, in a namespace without drawbridge: if it is drawbridge's, use --namespace {one['metadata']['namespace']}"
+                for one in strangers
+            ]
     homes = {one["metadata"]["namespace"] for one in ours["Deployment"]}
     if only and homes - {only}:
         mine = [
@@ -128,18 +132,6 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     for name in sorted(homes - created.keys()):
         left.append(f"Namespace {name}, which the manifests did not create: kubectl delete namespace {name}")
     return UninstallPlan(tuple(steps), tuple(left))
-
-
-def _places(ours: Mapping[str, Iterable[Raw]], registered: Iterable[Iterable[Raw]]) -> set[str]:
-    """Return the namespaces of installations, as cluster-scoped objects say: a tenant may write our label in their own namespace."""
-    found = {one["metadata"]["name"] for one in ours["Namespace"]}
-    for one in ours["ClusterRoleBinding"]:
-        found.update(subject.get("namespace", "") for subject in one.get("subjects") or ())
-    for configuration in chain.from_iterable(registered):
-        for webhook in configuration.get("webhooks") or ():
-            service = (webhook.get("clientConfig") or {}).get("service") or {}
-            found.add(service.get("namespace", ""))
-    return found
 
 
 def _step(kind: Resource[Raw], obj: Raw) -> RemovalStep:

@@ -80,6 +80,10 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
     if not (at or registered or policies):
         return None
     home = at[0] if at else names.NAMESPACE
+    if "ClusterRoleBinding" not in unread:
+        # A tenant's pod may have our label, and would be asked, and say what it likes.
+        places = installation.namespaces_of(objects) | {home}
+        objects = [one for one in objects if one["kind"] != "Pod" or one["metadata"].get("namespace") in places]
     # One whose webhook is called at an address runs elsewhere, and may have no other object here.
     elsewhere = not homes and not others and (not called or any(one.get("url") for one in clients))
     return Parts(

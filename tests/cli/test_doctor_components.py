@@ -55,6 +55,20 @@ def of(objects, kind, name):
     return found
 
 
+def test_pods_of_a_tenant_with_our_label_are_not_asked():
+    """What a replica says on its metrics port is believed: its certificate, its configuration, its readiness."""
+    labels = {"app.kubernetes.io/name": "drawbridge"}
+    pods = [{"kind": "Pod", "metadata": {"name": "p", "namespace": name, "labels": labels}} for name in (SYSTEM, "team")]  # fmt: skip
+    forged = {"kind": "Deployment", "metadata": {"name": "drawbridge-webhook", "namespace": "team", "labels": labels}}
+
+    def asked(*unread):
+        parts = installed.parts_of([*installation(), *pods, forged], frozenset(unread))
+        return [one["metadata"]["namespace"] for one in parts.of("Pod")]
+
+    assert asked() == [SYSTEM]
+    assert asked("ClusterRoleBinding") == [SYSTEM, "team"], "nothing is known of who may be ours"
+
+
 def test_of_an_installation_that_is_well_nothing_is_found():
     digest = installed.with_configuration(installed.parts_of(installation(), frozenset())).digest
     said = components.answer_of("p", "[+]x ok\n[!]lease: another replica leads\n", f'drawbridge_configuration_info{{sha256="{digest}"}} 1.0\n')  # fmt: skip

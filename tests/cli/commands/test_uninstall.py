@@ -127,7 +127,9 @@ async def test_our_label_in_a_namespace_of_another_deletes_and_keeps_nothing(hom
     taken, left = await uninstall(cluster, home)
     assert {"MutatingWebhookConfiguration drawbridge", "Deployment drawbridge-system/drawbridge-webhook"} <= {*taken}
     assert not [one for one in taken if "team" in one or "mine" in one]
-    assert "ConfigMap team/boards, whose label says drawbridge, in a namespace without it" in left
+    assert (
+        "ConfigMap team/boards, in a namespace without drawbridge: if it is drawbridge's, use --namespace team" in left
+    )
     assert not [one for one in left if one.startswith("Namespace team")]
     for one in forged():
         assert await cluster.get(resources.of(one), one["metadata"]["name"], one["metadata"].get("namespace"))
