@@ -137,15 +137,6 @@ def test_a_second_invocation_changes_nothing():
     assert "patch" not in answer(outcome)
 
 
-def test_a_key_that_another_webhook_put_back_is_taken_away_again():
-    after, _ = mutated(pod())
-    back = copy.deepcopy(after)
-    back["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    again, _ = mutated(back)
-    assert again["spec"]["resourceClaims"] == after["spec"]["resourceClaims"]
-    assert not again["spec"]["containers"][0]["resources"].get("limits")
-
-
 def test_dry_run_makes_no_difference():
     assert admission.mutate(review(pod(), dryRun=True), ENFORCE).body == admission.mutate(review(pod()), ENFORCE).body
 
@@ -545,14 +536,6 @@ def test_a_forged_proof_proves_nothing_and_does_not_refuse_a_pod():
     response = answer(validated(after))
     assert response["allowed"]
     assert "was not written by this installation" in response["warnings"][0]
-
-
-def test_a_pod_whose_keys_were_restored_after_mutation_is_refused():
-    after, _ = mutated(pod())
-    after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    response = answer(validated(after))
-    assert not response["allowed"]
-    assert "request its devices twice" in response["status"]["message"]
 
 
 def test_a_record_without_a_claim_proves_nothing():
