@@ -112,7 +112,7 @@ class FleetAnswer(Mapping[str, Answer]):
         return list(groups.values())
 
 
-class _Selection:
+class _NodeSelection:
     """Which nodes a slice that names none selects: it, or each of its devices. Nodes with the same labels are the same to it."""
 
     def __init__(self, page: Page) -> None:
@@ -143,7 +143,7 @@ class FleetMemo:
     def __init__(self) -> None:
         self._queries: dict[object, _Query] = {}
         self.pages = PageCache()
-        self._selections: dict[Page, _Selection] = {}
+        self._selections: dict[Page, _NodeSelection] = {}
         self._reached = 0  # bytes, about, in the selections
         # Encoded claims by the identity of their spec, which the entry keeps alive.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
@@ -198,11 +198,11 @@ class FleetMemo:
                 self._reached = 0
         return found
 
-    def selection(self, page: Page, budget: Budget) -> _Selection:
+    def selection(self, page: Page, budget: Budget) -> _NodeSelection:
         """Return what a slice selects nodes by; that it is read is charged once."""
         found = self._selections.get(page)
         if found is None:
-            found = _Selection(page)
+            found = _NodeSelection(page)
             budget.charge(found.first)
             self._selections[page] = found
         return found

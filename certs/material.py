@@ -36,7 +36,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from certs import authority
 from certs.authority import Pair
-from certs.rotation import Phase, Step, View, is_due
+from certs.rotation import RotationPhase, Step, View, is_due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,12 +84,12 @@ class Material(NamedTuple):
     allocator: Pair | None = None  # the allocator's leaf
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> RotationPhase:
         if self.authority is None:
-            return Phase.EMPTY
+            return RotationPhase.EMPTY
         if self.next is not None:
-            return Phase.INTRODUCED
-        return Phase.STEADY if self.previous is None else Phase.SWITCHED
+            return RotationPhase.INTRODUCED
+        return RotationPhase.STEADY if self.previous is None else RotationPhase.SWITCHED
 
     @property
     def bundle(self) -> bytes:

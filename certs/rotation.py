@@ -49,7 +49,7 @@ class Span(NamedTuple):
         return self.start - SKEW <= now < self.end
 
 
-class Phase(StrEnum):
+class RotationPhase(StrEnum):
     EMPTY = "empty"
     STEADY = "steady"
     INTRODUCED = "introduced"
@@ -78,7 +78,7 @@ class Policy(NamedTuple):
 class View(NamedTuple):
     """The state that a decision depends on."""
 
-    phase: Phase
+    phase: RotationPhase
     authority: Span | None = None
     leaves: tuple[Span, ...] = ()
     leaves_sound: bool = False  # all wanted leaves exist, with the right names, signed by the current CA
@@ -116,17 +116,17 @@ def _has_settled(view: View, now: dt.datetime, policy: Policy) -> bool:
 
 
 # phase: (the step that leaves it, whether it is due)
-TABLE: dict[Phase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
-    Phase.EMPTY: (Step.REMAKE, lambda *_: True),
-    Phase.STEADY: (Step.INTRODUCE, _has_aged),
-    Phase.INTRODUCED: (Step.SWITCH, _has_settled),
-    Phase.SWITCHED: (Step.RETIRE, _has_settled),
+TABLE: dict[RotationPhase, tuple[Step, Callable[[View, dt.datetime, Policy], bool]]] = {
+    RotationPhase.EMPTY: (Step.REMAKE, lambda *_: True),
+    RotationPhase.STEADY: (Step.INTRODUCE, _has_aged),
+    RotationPhase.INTRODUCED: (Step.SWITCH, _has_settled),
+    RotationPhase.SWITCHED: (Step.RETIRE, _has_settled),
 }
 
 # step: the phase it leads to (SIGN keeps the phase; REMAKE leads to STEADY if there was no CA)
 LEADS_TO = {
-    Step.REMAKE: Phase.SWITCHED,
-    Step.INTRODUCE: Phase.INTRODUCED,
-    Step.SWITCH: Phase.SWITCHED,
-    Step.RETIRE: Phase.STEADY,
+    Step.REMAKE: RotationPhase.SWITCHED,
+    Step.INTRODUCE: RotationPhase.INTRODUCED,
+    Step.SWITCH: RotationPhase.SWITCHED,
+    Step.RETIRE: RotationPhase.STEADY,
 }

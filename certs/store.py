@@ -31,7 +31,7 @@ ATTEMPTS = 10
 OPAQUE = "Opaque"
 
 
-class Store:
+class SecretStore:
     """The shared Secrets `namespace/name`, `name-authority`, `name-seal` and `name-quota`, with certificates for `names`."""
 
     def __init__(

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from cluster.manifests import InputProblem, LeadsOut, ManifestError, NotRead, bounds, settled, walk
+from cluster.manifests import InputProblem, LeadsOut, ManifestError, UnreadFile, bounds, settled, walk
 from dra.objects import versions
 from dra.server import NEWEST
 
@@ -93,7 +93,7 @@ def _own(path: str, root: str = "") -> str:
             settled(path, root)
         return str(Path(path).resolve(strict=True))
     except OSError as error:
-        if isinstance(error, NotRead):
+        if isinstance(error, UnreadFile):
             _refuse(error)
         remedy = "name the place that it leads to" if isinstance(error, LeadsOut) else "check the path"
         raise _broken(path, f"cannot be read: {error.strerror or error}", remedy) from error

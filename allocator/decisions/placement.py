@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.reservations import State
+from allocator.reservations import ReservationState
 from allocator.strategies import Placement, UnknownStrategy, read_placement
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def full_nodes(ledger: Ledger, most: int, leaving: Collection[str]) -> dict[str,
     places = [
         reservation.node
         for reservation in ledger.reservations.values()
-        if reservation.state is not State.RELEASED and reservation.pod not in leaving
+        if reservation.state is not ReservationState.RELEASED and reservation.pod not in leaving
     ]
     pods = Counter(places)
     return {

@@ -23,7 +23,7 @@ from dra.quantity import Quantity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from allocator.reasons import Spot
+    from allocator.reasons import RequestPosition
     from dra.stock import Stock
 
 STEPS = 1_000_000
@@ -76,7 +76,7 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
     return Replacement(replacements[0], node, False, (), largest)
 
 
-def _spot_of(claims: Claims, request: str) -> Spot:
+def _spot_of(claims: Claims, request: str) -> RequestPosition:
     for spot in spots(claims):
         if spot.name == request:
             return spot

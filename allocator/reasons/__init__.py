@@ -14,14 +14,14 @@ from allocator.reasons.explain import (
 from allocator.reasons.losses import losses
 from allocator.reasons.matrix import Matrix, MatrixRow, matrix
 from allocator.reasons.nearest import Kind, NearestFit, nearest
-from allocator.reasons.relax import Spot, asking, largest_amount, spots, with_amount
+from allocator.reasons.relax import RequestPosition, asking, largest_amount, spots, with_amount
 
 __all__ = [
     "Kind",
     "Matrix",
     "MatrixRow",
     "NearestFit",
-    "Spot",
+    "RequestPosition",
     "asking",
     "attribute_text",
     "distance",

@@ -25,7 +25,7 @@ from dra.stock import PoolStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from allocator.reasons.relax import Claims, Spot
+    from allocator.reasons.relax import Claims, RequestPosition
     from dra.objects import ResourceClaim
     from dra.stock import Stock
 
@@ -117,7 +117,7 @@ class _Finder:
         self.claims = claims
         self.fits = fits
         # Requests of a claim that ask the same way get the same hint; the first of them speaks for all.
-        equal: dict[tuple[int, bytes], Spot] = {}
+        equal: dict[tuple[int, bytes], RequestPosition] = {}
         every = list(relax.spots(claims))
         for spot in reversed(every):
             encoded = msgspec.json.encode(spot.body, enc_hook=str)
@@ -200,14 +200,14 @@ class _Finder:
             if body.allocation_mode == "ExactCount" and body.count > 1:
                 with suppress(_NotDecided):
 
-                    def fits(count: int, spot: Spot = spot) -> bool:
+                    def fits(count: int, spot: RequestPosition = spot) -> bool:
                         return self.fits(stock, relax.asking(self.claims, spot, count=count))
 
                     if most := relax.largest(body.count - 1, fits):
                         text = f"{most} of {body.count} devices would fit now"
                         yield NearestFit(Kind.COUNT, text, spot.claim_name, spot.name, str(most))
 
-    def _amount(self, stock: Stock, spot: Spot, name: str, amount: Quantity) -> Iterator[NearestFit]:
+    def _amount(self, stock: Stock, spot: RequestPosition, name: str, amount: Quantity) -> Iterator[NearestFit]:
         most = relax.largest_amount(self.claims, spot, name, amount, lambda claims: self.fits(stock, claims))
         if most is None:
             return
@@ -257,7 +257,7 @@ class _Finder:
                 text = f"would fit with the class {_either(fitting)} instead of {requested_class}"
                 yield NearestFit(Kind.CLASS, text, spot.claim_name, spot.name, fitting[0])
 
-    def _taints(self, stock: Stock, spot: Spot) -> Iterator[NearestFit]:
+    def _taints(self, stock: Stock, spot: RequestPosition) -> Iterator[NearestFit]:
         met: dict[tuple[str, str, str], DeviceTaint] = {}
         tolerated = spot.body.tolerations
         for pool in stock.pools(self.node):

@@ -25,7 +25,7 @@ Claims = tuple[ResourceClaim, ...]
 _GRAINS = ((1 << 30, 1 << 20), (1 << 20, 1 << 10))
 
 
-class Spot(msgspec.Struct, frozen=True):
+class RequestPosition(msgspec.Struct, frozen=True):
     """Where in a list of claims one body of a request stands. `alternative` has no value for an exact request."""
 
     claim: int
@@ -36,7 +36,7 @@ class Spot(msgspec.Struct, frozen=True):
     name: str
 
 
-def spots(claims: Sequence[ResourceClaim]) -> Iterator[Spot]:
+def spots(claims: Sequence[ResourceClaim]) -> Iterator[RequestPosition]:
     """List every body of every request."""
     for at, claim in enumerate(claims):
         key = claim.metadata.key
@@ -44,12 +44,12 @@ def spots(claims: Sequence[ResourceClaim]) -> Iterator[Spot]:
             name = request.name
             exactly = request.exactly
             if exactly is not None:
-                yield Spot(at, number, None, exactly, key, name)
+                yield RequestPosition(at, number, None, exactly, key, name)
             for which, sub in enumerate(request.first_available):
-                yield Spot(at, number, which, sub, key, f"{name}/{sub.name}")
+                yield RequestPosition(at, number, which, sub, key, f"{name}/{sub.name}")
 
 
-def asking(claims: Claims, spot: Spot, **fields: object) -> Claims:
+def asking(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
     """Have a request ask for something else in some of its fields."""
     old = claims[spot.claim].spec.devices
     requests = list(old.requests)
@@ -64,7 +64,7 @@ def asking(claims: Claims, spot: Spot, **fields: object) -> Claims:
     return _with_devices(claims, spot.claim, replace(old, requests=tuple(requests)))
 
 
-def with_amount(claims: Claims, spot: Spot, name: str, amount: Quantity) -> Claims:
+def with_amount(claims: Claims, spot: RequestPosition, name: str, amount: Quantity) -> Claims:
     """Ask for another amount of one capacity."""
     wanted = spot.body.capacity.requests if spot.body.capacity else {}
     return asking(claims, spot, capacity=CapacityRequirements(requests={**wanted, name: amount}))
@@ -102,7 +102,7 @@ def largest(top: int, fits: Callable[[int], bool]) -> int:
 
 
 def largest_amount(
-    claims: Claims, spot: Spot, name: str, below: Quantity, fits: Callable[[Claims], bool]
+    claims: Claims, spot: RequestPosition, name: str, below: Quantity, fits: Callable[[Claims], bool]
 ) -> Quantity | None:
     """Find the most of a capacity, less than an amount, that a request could ask for; None if not even the least."""
     step = grain(below)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.reservations import State
+from allocator.reservations import ReservationState
 from dra.objects import EXTENDED_CLAIM, node_of, results_of
 from dra.quantity import Quantity
 from dra.stock import results_by_pool
@@ -129,4 +129,4 @@ def reserved_on(ledger: Ledger, node: str) -> Iterator[UnwrittenClaim]:
             if not one.admin_access
         )
         meta = hold.claim.metadata
-        yield UnwrittenClaim(meta.namespace, meta.name, uid, hold.lost or State.DOUBT in states, devices)
+        yield UnwrittenClaim(meta.namespace, meta.name, uid, hold.lost or ReservationState.DOUBT in states, devices)

@@ -6,14 +6,14 @@ from allocator.reservations.ledger import Hold, Ledger, Reservation, Terms, pool
 from allocator.reservations.overlaps import overlaps
 from allocator.reservations.step import fence, step
 from allocator.reservations.sweep import Suspect, sweep
-from allocator.reservations.table import State
+from allocator.reservations.table import ReservationState
 
 __all__ = [
     "FINALIZER",
     "Hold",
     "Ledger",
     "Reservation",
-    "State",
+    "ReservationState",
     "Suspect",
     "Terms",
     "effects",

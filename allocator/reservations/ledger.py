@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.reservations.table import State
+from allocator.reservations.table import ReservationState
 from dra.objects import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Reservation(msgspec.Struct, frozen=True):
     name: str  # namespace/name
     node: str  # "" if claims alone tell of it, and name none
     claims: tuple[str, ...]  # uids
-    state: State = State.PENDING
+    state: ReservationState = ReservationState.PENDING
     until: float = inf
     awaited: bool = False  # a caller waits for it to be reserved
     started: bool = False  # its pod was seen on the node
@@ -125,13 +125,13 @@ class Ledger(msgspec.Struct, eq=False):
         """List the reservations that need a claim as it is meant."""
         for pod in sorted(hold.users):
             reservation = self.reservations.get(pod)
-            if reservation is not None and reservation.state is not State.RELEASED:
+            if reservation is not None and reservation.state is not ReservationState.RELEASED:
                 yield reservation
 
     def needs(self, hold: Hold) -> bool:
         """Say whether any reservation needs a claim as it is meant."""
         users = (self.reservations.get(pod) for pod in hold.users)
-        return any(user is not None and user.state is not State.RELEASED for user in users)
+        return any(user is not None and user.state is not ReservationState.RELEASED for user in users)
 
     def as_meant(self, hold: Hold) -> ResourceClaim:
         """Put a claim as it has to be counted: with what it is meant to have, or may get from a write that was lost."""

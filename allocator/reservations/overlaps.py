@@ -31,7 +31,7 @@ _ByDevice = dict[str, list[_Holding]]
 _CounterKey = tuple[str, str]  # counter set, counter
 
 
-class _Published(msgspec.Struct, frozen=True):
+class _PublishedPool(msgspec.Struct, frozen=True):
     """The devices and counters of a pool as they are published now, for one node."""
 
     devices: dict[str, Device]
@@ -65,7 +65,7 @@ def _overlaps_in_pool(
     holders = {one.claim for holdings in by_device.values() for one in holdings}
     if len(holders) < 2:
         return
-    published = _Published({}, {})
+    published = _PublishedPool({}, {})
     for page in stock.newest_pages(pool):
         if page.slice.spec.node_name not in (None, "", node):
             continue
@@ -96,7 +96,7 @@ def _holdings_of(stock: Stock, pool: PoolId) -> dict[str, _ByDevice]:
     return found
 
 
-def _overused_devices(by_device: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
+def _overused_devices(by_device: _ByDevice, published: _PublishedPool) -> Iterator[frozenset[str]]:
     """Yield claims that hold a device beside one that has it whole, and those that take more of it than there is."""
     for name, holdings in by_device.items():
         if len(holdings) < 2:
@@ -114,7 +114,7 @@ def _overused_devices(by_device: _ByDevice, published: _Published) -> Iterator[f
                 yield _claims(takers)
 
 
-def _overdrawn_counters(by_device: _ByDevice, published: _Published) -> Iterator[frozenset[str]]:
+def _overdrawn_counters(by_device: _ByDevice, published: _PublishedPool) -> Iterator[frozenset[str]]:
     """Yield the holders of devices that draw more from a counter than it has; a device counts once, however many share it."""
     drawn: defaultdict[_CounterKey, int] = defaultdict(int)
     drawers: defaultdict[_CounterKey, list[_Holding]] = defaultdict(list)
@@ -184,7 +184,7 @@ def _pairs_across(
 
 
 def _disjoint_groups(
-    by_device: _ByDevice, published: _Published, pool: PoolId, rules: Rules
+    by_device: _ByDevice, published: _PublishedPool, pool: PoolId, rules: Rules
 ) -> Iterator[frozenset[str]]:
     """Yield the holders of devices of one counter set that have no group in common."""
     states: dict[str, frozenset[str] | None] = {}

@@ -62,7 +62,7 @@ from allocator.reservations.ledger import (
     same_devices,
     with_consumers,
 )
-from allocator.reservations.table import TABLE, Signal, State
+from allocator.reservations.table import TABLE, ReservationState, Signal
 from dra.objects import claim_keys, is_news, node_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,14 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-_OPEN = (State.ASSUMED, State.COMMITTING, State.COMMITTED, State.DOUBT, State.RESERVED, State.BINDING)
+_OPEN = (
+    ReservationState.ASSUMED,
+    ReservationState.COMMITTING,
+    ReservationState.COMMITTED,
+    ReservationState.DOUBT,
+    ReservationState.RESERVED,
+    ReservationState.BINDING,
+)
 _WHY = {
     Signal.UNRESERVE: "its scheduler released it",
     Signal.UNUSABLE: "its devices cannot be used",
@@ -89,16 +96,19 @@ _WHY = {
     Signal.FOLLOWED: "another replica leads",
 }
 # One event moves a reservation by a few states. Facts that would send it to and fro must not hold the loop: it rests where it is.
-MOST_MOVES = 2 * len(State)
+MOST_MOVES = 2 * len(ReservationState)
 _OF_THE_POD = {Signal.DONE}  # what its claims have no part in
 _SILENT = (Signal.UNRESERVE, Signal.DONE, Signal.FOLLOWED)
 
 
-_BEING_WRITTEN = (State.COMMITTING, State.COMMITTED, State.DOUBT)
+_BEING_WRITTEN = (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT)
 
 
 def step(
-    ledger: Ledger, event: Event, now: float, table: Mapping[State, Mapping[Signal, State]] = TABLE
+    ledger: Ledger,
+    event: Event,
+    now: float,
+    table: Mapping[ReservationState, Mapping[Signal, ReservationState]] = TABLE,
 ) -> tuple[Effect, ...]:
     """Take one event into the ledger, and answer with what it wants done. `now` is any clock that does not go back."""
     turn = _Turn(ledger, now, table)
@@ -116,7 +126,9 @@ def step(
 class _Turn:
     """A ledger being changed by one event. Lives for one step."""
 
-    def __init__(self, ledger: Ledger, now: float, table: Mapping[State, Mapping[Signal, State]]) -> None:
+    def __init__(
+        self, ledger: Ledger, now: float, table: Mapping[ReservationState, Mapping[Signal, ReservationState]]
+    ) -> None:
         self.ledger = ledger
         self.now = now
         self.table = table
@@ -209,7 +221,7 @@ class _Turn:
             if line.exceeded:
                 self.effects.append(Exceeded(event.token, line))
                 return
-        if old is not None and old.state is State.ASSUMED:
+        if old is not None and old.state is ReservationState.ASSUMED:
             self.remove_reservation(old)
             old = None
         claims = tuple(part.claim.metadata.uid for part in event.parts)
@@ -243,7 +255,11 @@ class _Turn:
         fact = ledger.pods.get(event.pod.metadata.uid)
         if event.pod.metadata.uid in ledger.deleted or (fact is not None and (fact.done or fact.node)):
             return "the pod is bound, finished or gone"
-        if old is not None and old.state not in (State.ASSUMED, State.RESERVED, State.BINDING):
+        if old is not None and old.state not in (
+            ReservationState.ASSUMED,
+            ReservationState.RESERVED,
+            ReservationState.BINDING,
+        ):
             return f"the pod's reservation is {old.state}"
         for part in event.parts:
             objection = self.objection_to_claim(part.claim, part.allocation is None, event.pod.metadata.uid)
@@ -288,16 +304,16 @@ class _Turn:
         if not self.ledger.leading:
             self.effects.append(Dropped(token, pod, _WHY[Signal.FOLLOWED]))
             return
-        if reservation.state in (State.RESERVED, State.BINDING):
+        if reservation.state in (ReservationState.RESERVED, ReservationState.BINDING):
             if not reservation.due:  # the caller still waits for its devices
                 until = self.now + self.ledger.terms.reserved
                 self.put_reservation(replace(reservation, until=until))
             self.effects.append(Ready(token, pod, reservation.node))
             return
-        if reservation.state is State.BOUND:
+        if reservation.state is ReservationState.BOUND:
             self.effects.append(Ready(token, pod, reservation.node))
             return
-        if reservation.state is State.RELEASED:
+        if reservation.state is ReservationState.RELEASED:
             self.effects.append(Dropped(token, pod, reservation.sentence))
             return
         until = self.now + self.ledger.terms.committing
@@ -508,7 +524,7 @@ class _Turn:
     def end_reservation(self, reservation: Reservation, signal: Signal) -> None:
         """End a reservation; one whose pod may be bound by now only after a look at the pod (rule 4)."""
         pod = reservation.pod
-        if reservation.state is not State.BINDING:
+        if reservation.state is not ReservationState.BINDING:
             self.signal(pod, signal)
             return
         until = self.now + self.ledger.terms.answer
@@ -536,7 +552,7 @@ class _Turn:
                 self.forget_refusals(uid)
         bound: set[str] = set()
         for reservation in list(self.ledger.reservations.values()):
-            if reservation.state is State.BOUND:
+            if reservation.state is ReservationState.BOUND:
                 bound.add(reservation.pod)
             else:
                 self.remove_reservation(reservation)
@@ -635,7 +651,7 @@ class _Turn:
 
     def shorten_binding(self, reservation: Reservation, seconds: float) -> None:
         """Shorten the time of a pod that may be on its way to its node (rule 4)."""
-        if reservation.state is State.BINDING:
+        if reservation.state is ReservationState.BINDING:
             until = min(reservation.until, self.now + seconds)
             self.put_reservation(replace(reservation, until=until, awaited=False))
 
@@ -649,7 +665,7 @@ class _Turn:
             return
         terms = self.ledger.terms
         match state:
-            case State.PENDING:
+            case ReservationState.PENDING:
                 self.remove_reservation(old)
                 fact = self.ledger.pods.get(pod)
                 holds = (self.ledger.holds.get(uid) for uid in old.claims)
@@ -657,18 +673,18 @@ class _Turn:
                 if fact is not None and not fact.done and not fact.node and not is_refused:
                     self.effects.append(Wake(frozenset((pod,))))
                 return
-            case State.ASSUMED:
+            case ReservationState.ASSUMED:
                 until = self.now + terms.assumed
                 new = replace(old, state=state, until=until, awaited=False, due="")
-            case State.RESERVED | State.BINDING:
+            case ReservationState.RESERVED | ReservationState.BINDING:
                 patience = terms.found if signal is Signal.FOUND else terms.reserved
                 until = self.now + patience
                 new = replace(old, state=state, until=until, awaited=False, due="")
                 if old.awaited:
                     self.effects.append(Ready(old.token, pod, old.node))
-            case State.BOUND:
+            case ReservationState.BOUND:
                 new = replace(old, state=state, until=inf, started=True, sentence="", due="")
-            case State.RELEASED:
+            case ReservationState.RELEASED:
                 sentence = sentence or _WHY[signal]
                 new = replace(old, state=state, until=inf, sentence=sentence, due="")
                 if old.token and not old.started:
@@ -730,7 +746,7 @@ class _Turn:
         needed = False
         for pod in sorted(hold.users):
             user = self.ledger.reservations[pod]
-            if user.state is not State.RELEASED:
+            if user.state is not ReservationState.RELEASED:
                 needed = True
             elif not user.started:
                 leaving.add(pod)
@@ -820,7 +836,10 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
     moot = not whole
     for hold in present:  # which cannot become, or is not any more, what the reservation needs
         allocation = hold.claim.status.allocation
-        must_say_so = reservation.state in (State.RESERVED, State.BINDING) or hold.claim.metadata.deletion_timestamp
+        must_say_so = (
+            reservation.state in (ReservationState.RESERVED, ReservationState.BINDING)
+            or hold.claim.metadata.deletion_timestamp
+        )
         moot = moot or (must_say_so and pod not in hold.consumers) or hold.intent is None
         moot = moot or (allocation is not None and not same_devices(allocation, hold.intent))
     if moot:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class State(StrEnum):
+class ReservationState(StrEnum):
     PENDING = "pending"  # not in the ledger
     ASSUMED = "assumed"  # held here until it expires; nothing is written
     COMMITTING = "committing"  # being written
@@ -86,13 +86,13 @@ class Signal(StrEnum):
     FOLLOWED = "followed"  # another replica leads
 
 
-_S, _W = State, Signal
+_S, _W = ReservationState, Signal
 _GIVE_UP = dict.fromkeys(
     (_W.UNRESERVE, _W.UNUSABLE, _W.EXPIRED, _W.MOOT, _W.DENIED, _W.CONTESTED, _W.ASTRAY, _W.DONE, _W.FOLLOWED),
     _S.RELEASED,
 )
 
-TABLE: Mapping[State, Mapping[Signal, State]] = {
+TABLE: Mapping[ReservationState, Mapping[Signal, ReservationState]] = {
     _S.PENDING: {_W.ASSUME: _S.ASSUMED, _W.RETRY: _S.BINDING, _W.FOUND: _S.BINDING},
     _S.ASSUMED: {**_GIVE_UP, _W.ASSUME: _S.ASSUMED, _W.COMMIT: _S.COMMITTING},
     _S.COMMITTING: {**_GIVE_UP, _W.ALLOCATED: _S.COMMITTED, _W.HELD: _S.RESERVED, _W.UNKNOWN: _S.DOUBT},

@@ -83,7 +83,7 @@ class _Fork(msgspec.Struct, gc=False):
     floor: int = 0  # first position for the first alternative, if a twin came before
 
 
-class _Slot(msgspec.Struct, gc=False):
+class _DeviceSlot(msgspec.Struct, gc=False):
     """One device to be found: what is left to try, and the state it started from."""
 
     request: int
@@ -151,7 +151,7 @@ class Walk:
             self.horizon,
             limited=self.limited,
         )
-        self.stack: list[_Fork | _Slot] = []
+        self.stack: list[_Fork | _DeviceSlot] = []
 
     def solve(self) -> Solution | None:
         """Find the first solution; None if there is none. Raises AllocateError and OutOfBudget."""
@@ -196,7 +196,7 @@ class Walk:
 
     def _solution(self) -> Solution:
         """Read the stack: every fork has an alternative that works, every slot a device."""
-        slots = tuple((one.leaf, one.at) for one in self.stack if type(one) is _Slot)
+        slots = tuple((one.leaf, one.at) for one in self.stack if type(one) is _DeviceSlot)
         forks = tuple(one.next - 1 for one in self.stack if type(one) is _Fork)
         return Solution(slots, forks)
 
@@ -271,7 +271,7 @@ class Walk:
         if wanted > MAX_RESULTS - claim_devices:
             return WalkOutcome.EXCEEDED
         self.steps.spend(self.weight)
-        slot = _Slot(request, leaf, wanted, start, 0, left, common, taken, claim_devices)
+        slot = _DeviceSlot(request, leaf, wanted, start, 0, left, common, taken, claim_devices)
         demand = self.problem.leaves[leaf]
         if not self.problem.question.leaves[leaf].all:
             free = demand.candidates if self.problem.question.leaves[leaf].admin else demand.candidates & ~taken
@@ -289,7 +289,7 @@ class Walk:
         self.stack.append(slot)
         return WalkOutcome.DOWN
 
-    def _resume_slot(self, slot: _Slot, step: WalkOutcome | None) -> WalkOutcome | None:
+    def _resume_slot(self, slot: _DeviceSlot, step: WalkOutcome | None) -> WalkOutcome | None:
         """Try the next candidate for one device."""
         while True:
             if step is WalkOutcome.EXCEEDED:
@@ -327,7 +327,7 @@ class Walk:
             if step is WalkOutcome.DOWN or step is None:
                 return step
 
-    def _next(self, slot: _Slot) -> tuple[int, int, int] | None:
+    def _next(self, slot: _DeviceSlot) -> tuple[int, int, int] | None:
         """Find the next candidate that fits the state, and the state with it; trips over faults on the way."""
         problem, leaf = self.problem, self.problem.question.leaves[slot.leaf]
         demand, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
@@ -367,7 +367,7 @@ class Walk:
         slot.bits = 0
         return None
 
-    def _give_up(self, slot: _Slot, step: WalkOutcome) -> WalkOutcome:
+    def _give_up(self, slot: _DeviceSlot, step: WalkOutcome) -> WalkOutcome:
         self.stack.pop()
         fresh = slot.wanted == self.problem.leaves[slot.leaf].count
         if self._worth_remembering(fresh=fresh):
@@ -378,7 +378,7 @@ class Walk:
         """Say whether failed states are remembered: always where a request begins, within one only if that pays."""
         return self.cuts.memo and (fresh or self.recall.pays())
 
-    def _resume_all(self, slot: _Slot, step: WalkOutcome | None) -> WalkOutcome | None:
+    def _resume_all(self, slot: _DeviceSlot, step: WalkOutcome | None) -> WalkOutcome | None:
         """Take the next of the devices that a leaf of mode All must get; there is no other way."""
         problem = self.problem
         if step is not WalkOutcome.DOWN:
@@ -453,7 +453,7 @@ class Walk:
             known = self.canonical[key] = self.canonical.setdefault(whole, len(self.canonical))
         return known
 
-    def _key(self, slot: _Slot, *, fresh: bool) -> object:
+    def _key(self, slot: _DeviceSlot, *, fresh: bool) -> object:
         """Find a key that is equal for states that are the same up to an exchange of interchangeable things."""
         problem = self.problem
         start = 0 if fresh else slot.start
@@ -470,7 +470,7 @@ class Walk:
             tuple(sorted([self._unit_state(unit, start, slot.left, slot.common) for unit in problem.units])),
         )
 
-    def _sibling(self, place: int, slot: _Slot) -> object:
+    def _sibling(self, place: int, slot: _DeviceSlot) -> object:
         """Find a key that is equal for candidates which are interchangeable in the state of a slot."""
         number, member = self.problem.unit_of[place]
         unit = self.problem.units[number]

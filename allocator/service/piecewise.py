@@ -36,7 +36,7 @@ TURN = MILLISECONDS / 1000
 TRIES = 8  # parts of a question that take long, before the rest is decided in one turn
 
 
-class Overtime(BaseException):
+class TurnEnded(BaseException):
     """A turn is over. No Exception, so that nothing in between takes it for an answer."""
 
 
@@ -64,7 +64,7 @@ class PiecewiseDecider(Decider):
                 self._found, self.spent, self._outlooks = found, spent, 0
                 try:
                     return self._in_one_turn(call, turn)
-                except Overtime:
+                except TurnEnded:
                     question, ask = self._interrupted
                 finally:
                     self._found, self.spent = {}, 0.0
@@ -109,7 +109,7 @@ class PiecewiseDecider(Decider):
         """Say whether some node may serve a pod now; of one that takes long to decide on, that one may."""
         try:
             return self._in_one_turn(partial(super().may_fit, pod, stock, crowded), self._turn)
-        except Overtime:
+        except TurnEnded:
             return True
 
     def _ask_timed(self, question: object, ask: Callable[[], T]) -> T:
@@ -129,7 +129,7 @@ class PiecewiseDecider(Decider):
         if self._work is not None:
             return self._work.pause()
         if thread_time() > self._until:
-            raise Overtime
+            raise TurnEnded
         return False
 
     def _go_on(self, work: _Work) -> None:

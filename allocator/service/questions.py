@@ -24,7 +24,7 @@ from allocator.decisions import (
 from allocator.one_node import Options
 from allocator.pods import claim_obstacle, reaches
 from allocator.preemption import claims_in_reach, run_to_end, without_pods, without_unused_claims
-from allocator.reservations import State, events
+from allocator.reservations import ReservationState, events
 from allocator.service.app import HttpError
 from allocator.service.preemption.nominations import OUTBID
 from dra.budget import Budget
@@ -72,7 +72,7 @@ class Questions:
         siblings: dict[str, str] = {}
         for one in bridge.ledger.state.reservations.values() if group is not None else ():
             sibling = bridge.pods.find(one.pod)
-            if sibling is None or one.state is not State.ASSUMED or sibling.spec.scheduling_group != group:
+            if sibling is None or one.state is not ReservationState.ASSUMED or sibling.spec.scheduling_group != group:
                 continue
             if sibling.metadata.namespace == namespace:
                 siblings |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}

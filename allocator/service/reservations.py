@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.decisions import Unserved, devices_ready, find_claims, latest_binding, unusable
-from allocator.reservations import State, effects, events, overlaps, pools_of
+from allocator.reservations import ReservationState, effects, events, overlaps, pools_of
 from allocator.service.app import HttpError
 from allocator.service.live_ledger import PAUSE
 from allocator.service.preemption.nominations import OUTBID
@@ -51,7 +51,7 @@ class Reservations:
         pod = bridge.questions.pod_of(token)
         state = bridge.ledger.state
         existing = state.reservations.get(state.tokens.get(token, ""))
-        if existing is not None and existing.node == node and existing.state is not State.RELEASED:
+        if existing is not None and existing.node == node and existing.state is not ReservationState.RELEASED:
             return
         basis = state.generation
         placement, unknown = bridge.pods.placement_of(pod)
@@ -169,7 +169,7 @@ class Reservations:
         reservation = state.reservations.get(state.tokens.get(token, ""))
         if reservation is None:
             raise HttpError(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
-        if reservation.state is State.RELEASED:
+        if reservation.state is ReservationState.RELEASED:
             raise self._again(self._bridge.questions.pods_by_token.get(token), reservation.sentence)
         return reservation
 

@@ -55,7 +55,7 @@ def command(
     Without -f the live cluster is read when a page is requested, at most every ten seconds; nothing is written. Without
     --login only this machine can open the pages. /api/v1 has the same as JSON. SIGINT ends the server.
     """
-    from cli.dashboard import Dashboard, Login, Prometheus, Source, certificate, read_events, waits_for_node
+    from cli.dashboard import Dashboard, Login, PictureSource, Prometheus, certificate, read_events, waits_for_node
     from cli.loading import read_dump, visit
     from cli.survey import SurveyScope, overview, read_cluster
     from cluster.kubernetes import Kubernetes
@@ -76,7 +76,7 @@ def command(
     configuration = configuration_of(config, files)
     if files:
         scene = read_dump(files)
-        source = Source(", ".join(files), lambda: scene, configuration, lives=False)
+        source = PictureSource(", ".join(files), lambda: scene, configuration, lives=False)
     else:
         name = f"context {context}" if context else "the current context"
 
@@ -84,7 +84,7 @@ def command(
             gathered, features = read_cluster(kubeconfig, context, configuration)
             return overview(gathered, configuration, features, SurveyScope())
 
-        source = Source(
+        source = PictureSource(
             name,
             lambda: visit(kubeconfig, context, keep=waits_for_node, page="docs/explain.md"),
             configuration,

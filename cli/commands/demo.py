@@ -60,7 +60,7 @@ async def _demo(
 ) -> None:
     from cli.arrivals import brings_pods
     from cli.configuration import source_of
-    from cli.dashboard import Dashboard, Source
+    from cli.dashboard import Dashboard, PictureSource
     from cli.devices import GeneratedNames
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cli.playground import story as fates
@@ -111,7 +111,7 @@ async def _demo(
         if not stay:
             _print_next_steps(demo, "", "", mine)
             return
-        read = Source.of_cluster(demo.cluster, "the store of drawbridge demo", source.current)
+        read = PictureSource.of_cluster(demo.cluster, "the store of drawbridge demo", source.current)
         async with PodsListener(demo).open() as url, Dashboard(read, fresh=1.0).open("127.0.0.1", 0) as pages:
             _print_next_steps(demo, url, pages, mine)
             await stopping().wait()

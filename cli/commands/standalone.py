@@ -41,7 +41,7 @@ def command(
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
     from cli.configuration import source_of
-    from cli.dashboard import Dashboard, Source
+    from cli.dashboard import Dashboard, PictureSource
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
     from runtime.process import stopping
@@ -57,7 +57,7 @@ def command(
         stop = stopping()
         whole = playground(objects, source, settings, decisions, data=data)
         async with whole as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
-            read = Source.of_cluster(running.cluster, "the store of drawbridge standalone", source.current)
+            read = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", source.current)
             async with Dashboard(read).open(dashboard_listen.host, dashboard_listen.port) as pages:
                 inputs.print_lines(
                     [

@@ -3,7 +3,7 @@
 from cli.dashboard.events import read_events
 from cli.dashboard.login import Login, certificate
 from cli.dashboard.prometheus import Prometheus
-from cli.dashboard.server import Dashboard, Source
+from cli.dashboard.server import Dashboard, PictureSource
 from cli.dashboard.waiting import waits_for_node
 
-__all__ = ["Dashboard", "Login", "Prometheus", "Source", "certificate", "read_events", "waits_for_node"]
+__all__ = ["Dashboard", "Login", "PictureSource", "Prometheus", "certificate", "read_events", "waits_for_node"]

@@ -9,7 +9,7 @@ import msgspec
 from allocator.quota import QuotaReport
 from cli import explain
 from cli.dashboard.events import Events
-from cli.dashboard.hardware import Hardware, hardware_of
+from cli.dashboard.hardware import HardwareUsage, hardware_of
 from cli.dashboard.history import Sample
 from cli.dashboard.lines import Line
 from cli.dashboard.move import NamespaceMoved
@@ -27,7 +27,7 @@ from webhook.names import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cli.dashboard.picture import ClusterView
+    from cli.dashboard.picture import DashboardView
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -87,7 +87,7 @@ class TogetherShown(Shown, frozen=True, kw_only=True):
 class HardwareShown(Shown, frozen=True, kw_only=True):
     """The hardware of a node: where it is plugged in, which parts of it are held, and how much is free."""
 
-    hardware: tuple[Hardware, ...]
+    hardware: tuple[HardwareUsage, ...]
 
 
 class WhatIfShown(Shown, frozen=True, kw_only=True):
@@ -117,12 +117,12 @@ class HistoryShown(Shown, frozen=True, kw_only=True):
     lines: tuple[Line, ...] = ()
 
 
-class Endpoint(NamedTuple):
+class DashboardEndpoint(NamedTuple):
     """An address, the type of what is answered there, and what finds it; None where there is none of that name."""
 
     path: str
     type: type[Shown]
-    find: Callable[[ClusterView, Mapping[str, str]], dict[str, Any] | None]
+    find: Callable[[DashboardView, Mapping[str, str]], dict[str, Any] | None]
     # The kind of the object that an address names, if its events are shown.
     about: str = ""
 
@@ -135,7 +135,7 @@ def device_of(parameters: Mapping[str, str]) -> str:
     return f"{parameters['driver']}/{parameters['pool']}/{parameters['device']}"
 
 
-def _pod(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+def _pod(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     key, scene = key_of(parameters), view.scene
     if key not in scene.pods:
         return None
@@ -146,7 +146,7 @@ def _pod(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | N
     }
 
 
-def _claim(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+def _claim(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     key = key_of(parameters)
     claim = view.scene.stock.claims.get(key)
     if claim is None:
@@ -155,7 +155,7 @@ def _claim(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] |
     return {"claim": story, "steps": steps_of_claim(claim), "events": view.events}
 
 
-def _device(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     try:
         return {
             "device": explain.device_story(explain.find_device(device_of(parameters), view.scene.stock), view.scene)
@@ -164,7 +164,7 @@ def _device(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] 
         return None
 
 
-def matrices(view: ClusterView, node: str = "") -> list[PoolMatrix] | None:
+def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
     """Judge the pools of the fleet, or of a node; None of a node that has no devices."""
     if node and all(one.node != node for one in view.picture.nodes):
         return None
@@ -173,31 +173,31 @@ def matrices(view: ClusterView, node: str = "") -> list[PoolMatrix] | None:
     return judge(reachable(stock, nodes).values(), stock, ())
 
 
-def _hardware(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+def _hardware(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     if all(one.node != parameters["name"] for one in view.picture.nodes):
         return None
     return {"hardware": hardware_of(view.scene.stock, parameters["name"])}
 
 
-def _together(view: ClusterView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+def _together(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     judged = matrices(view, parameters.get("name", ""))
     return None if judged is None else {"pools": tuple(judged)}
 
 
 ENDPOINTS = (
-    Endpoint("/api/v1/fleet", FleetShown, lambda view, _: {"nodes": view.picture.nodes}),
-    Endpoint("/api/v1/waiting", WaitingShown, lambda view, _: {"waiting": view.picture.waiting}),
-    Endpoint("/api/v1/quotas", QuotasShown, lambda view, _: {"quotas": view.picture.quotas}),
-    Endpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod, "Pod"),
-    Endpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim, "ResourceClaim"),
-    Endpoint("/api/v1/together", TogetherShown, _together),
-    Endpoint("/api/v1/nodes/{name}/together", TogetherShown, _together),
-    Endpoint("/api/v1/nodes/{name}/hardware", HardwareShown, _hardware),
-    Endpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
+    DashboardEndpoint("/api/v1/fleet", FleetShown, lambda view, _: {"nodes": view.picture.nodes}),
+    DashboardEndpoint("/api/v1/waiting", WaitingShown, lambda view, _: {"waiting": view.picture.waiting}),
+    DashboardEndpoint("/api/v1/quotas", QuotasShown, lambda view, _: {"quotas": view.picture.quotas}),
+    DashboardEndpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod, "Pod"),
+    DashboardEndpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim, "ResourceClaim"),
+    DashboardEndpoint("/api/v1/together", TogetherShown, _together),
+    DashboardEndpoint("/api/v1/nodes/{name}/together", TogetherShown, _together),
+    DashboardEndpoint("/api/v1/nodes/{name}/hardware", HardwareShown, _hardware),
+    DashboardEndpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
 )
 
 
-def answer(endpoint: Endpoint, view: ClusterView, parameters: Mapping[str, str]) -> Shown | None:
+def answer(endpoint: DashboardEndpoint, view: DashboardView, parameters: Mapping[str, str]) -> Shown | None:
     """Shown a question; None where there is nothing of that name."""
     found = endpoint.find(view, parameters)
     if found is None:

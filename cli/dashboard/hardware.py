@@ -36,7 +36,7 @@ class PartHeld(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool
 
 
-class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+class HardwareUsage(msgspec.Struct, frozen=True, kw_only=True):
     """A card, or what a driver partitions: where it is plugged in, what of it is held, and how much is free."""
 
     name: str
@@ -45,10 +45,10 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     free: float
 
 
-def hardware_of(stock: Stock, node: str) -> tuple[Hardware, ...]:
+def hardware_of(stock: Stock, node: str) -> tuple[HardwareUsage, ...]:
     """List the hardware of a node by where it is plugged in."""
     scale = scale_of(stock.pages.values())
-    found: list[Hardware] = []
+    found: list[HardwareUsage] = []
     for pool in stock.pools(node):
         for unit in units(pool, scale):
             parts = {part.device.name: part for part in unit.parts}
@@ -66,7 +66,7 @@ def hardware_of(stock: Stock, node: str) -> tuple[Hardware, ...]:
             free = round(room(unit, stock.use(pool.id)).free, 4)
             attributes = unit.parts[0].device.attributes
             places = (f"{word} {value}" for name, word in _PLACES if (value := text_of(attributes.get(name))))
-            found.append(Hardware(name=name, place=next(places, ""), parts=tuple(held_parts), free=free))
+            found.append(HardwareUsage(name=name, place=next(places, ""), parts=tuple(held_parts), free=free))
     return tuple(sorted(found, key=lambda one: one.place or "~"))
 
 
@@ -82,7 +82,7 @@ def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
     return sum(shares) / len(shares) if shares else 1.0
 
 
-def page_of(found: Iterable[Hardware]) -> Iterator[Html]:
+def page_of(found: Iterable[HardwareUsage]) -> Iterator[Html]:
     """Draw the hardware of a node, what is plugged in at one place in one row."""
     shown = list(found)
     rows: dict[str, list[Html]] = {}
@@ -110,7 +110,8 @@ def page_of(found: Iterable[Hardware]) -> Iterator[Html]:
         return
     yield el("h2", "To scale")
     yield table(
-        ("Plugged in at", "Hardware"), [(place or "not published", together(cards)) for place, cards in rows.items()]
+        ("Plugged in at", "Hardware"),
+        [(place or "not published", together(cards)) for place, cards in rows.items()],
     )
     if len(shown) > _MOST:
         yield el("p", f"and {len(shown) - _MOST:,} more", class_="soft")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cli.dashboard.colours import Colours
     from cli.dashboard.history import Sample
     from cli.dashboard.lines import Line
-    from cli.dashboard.picture import ClusterView
+    from cli.dashboard.picture import DashboardView
     from cli.dashboard.timeline import Step
     from cli.dashboard.waiting import Waiting
     from cli.dashboard.whatif import WhatIf, WhatIfQuestion
@@ -59,7 +59,7 @@ _NAV = (
 )
 
 
-def layout(title: str, view: ClusterView | None, *content: object, current: str = "-", again: bool = True) -> Html:
+def layout(title: str, view: DashboardView | None, *content: object, current: str = "-", again: bool = True) -> Html:
     """Put a page together, which is asked for again by itself."""
     links = [el("a", word, href=f"/{path}", aria_current="page" if path == current else "") for word, path in _NAV]
     find = el(
@@ -108,7 +108,7 @@ def layout(title: str, view: ClusterView | None, *content: object, current: str 
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
 
 
-def what_if(view: ClusterView, question: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
+def what_if(view: DashboardView, question: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
     """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
     field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
     fewer = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
@@ -157,7 +157,7 @@ def login(problem: str) -> Html:
     return layout("Log in", None, *alerts, form, hint, again=False)
 
 
-def fleet(view: ClusterView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
+def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
     """All devices: shelves of nodes by a label, and the nodes of one shelf."""
     picture, scene = view.picture, view.scene
     labels = labels_of(scene, picture.nodes)
@@ -245,7 +245,7 @@ def _title(device: DeviceHeld) -> str:
     return ", ".join(filter(None, (f"{device.device}: {device.state}", holders, device.model)))
 
 
-def node(view: ClusterView, name: str) -> Html | None:
+def node(view: DashboardView, name: str) -> Html | None:
     """One node, device by device."""
     found = next((one for one in view.picture.nodes if one.node == name), None)
     if found is None:
@@ -273,7 +273,7 @@ def node(view: ClusterView, name: str) -> Html | None:
     return layout(f"Node {name}", view, *body)
 
 
-def combinations(view: ClusterView, name: str = "") -> Html | None:
+def combinations(view: DashboardView, name: str = "") -> Html | None:
     """Which devices of a node, or of the fleet, can be in use at the same time: the tables of `drawbridge matrix`."""
     judged = api.matrices(view, name)
     if judged is None:
@@ -298,7 +298,7 @@ def _holder_links(pods: Sequence[str], claim: str) -> Html:
     return together(part for at, one in enumerate(named) for part in ((", ", one) if at else (one,)))
 
 
-def waiting(view: ClusterView) -> Html:
+def waiting(view: DashboardView) -> Html:
     """Waiting pods, by reason."""
     those = view.picture.waiting
     if not those:
@@ -333,7 +333,7 @@ def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
         yield el("p", f"and {left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
 
 
-def move(view: ClusterView, overview: Overview | None, problem: str, made_at: str = "") -> Html:
+def move(view: DashboardView, overview: Overview | None, problem: str, made_at: str = "") -> Html:
     """How far the move from device plugins is."""
     parts = [el("p", problem, class_="warn")] if problem else []
     if made_at:
@@ -343,14 +343,14 @@ def move(view: ClusterView, overview: Overview | None, problem: str, made_at: st
     return layout("The move to DRA", view, *parts, current="move")
 
 
-def history(view: ClusterView, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
+def history(view: DashboardView, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
     """How use of the fleet went since this process began, with links to what Prometheus has kept of more days."""
     longer = [part for days in spans for part in (" ", link(f"{days} days", "history", days=str(days)))]
     more = [el("p", "From Prometheus:", *longer)] if longer else []
     return layout("History", view, *history_of(samples, begun), *more, current="history")
 
 
-def history_of_days(view: ClusterView, days: int, lines: Sequence[Line], problem: str) -> Html:
+def history_of_days(view: DashboardView, days: int, lines: Sequence[Line], problem: str) -> Html:
     """How use of the fleet went, as Prometheus has kept it."""
     parts = [el("p", problem, class_="warn", role="alert")] if problem else []
     if not lines and not problem:
@@ -359,7 +359,7 @@ def history_of_days(view: ClusterView, days: int, lines: Sequence[Line], problem
     return layout(f"History of {count_of(days, 'day')}", view, *parts, *draw(lines), back, current="history")
 
 
-def quota(view: ClusterView) -> Html:
+def quota(view: DashboardView) -> Html:
     """What quotas leave."""
     if not view.picture.quotas:
         return layout(
@@ -381,7 +381,7 @@ def quota(view: ClusterView) -> Html:
     return layout("Quota", view, *parts, _more(view.picture.quotas), current="quota")
 
 
-def pod(view: ClusterView, key: str) -> Html | None:
+def pod(view: DashboardView, key: str) -> Html | None:
     """One pod: the words of `drawbridge explain`."""
     if key not in view.scene.pods:
         return None
@@ -403,7 +403,7 @@ def pod(view: ClusterView, key: str) -> Html | None:
     return layout(f"Pod {key}", view, *parts, *_as_yaml(view.scene.pods[key], view))
 
 
-def claim(view: ClusterView, key: str) -> Html | None:
+def claim(view: DashboardView, key: str) -> Html | None:
     """One claim."""
     if key not in view.scene.stock.claims:
         return None
@@ -421,7 +421,7 @@ def claim(view: ClusterView, key: str) -> Html | None:
     )
 
 
-def _in_time(steps: Iterable[Step], view: ClusterView) -> Iterator[Html]:
+def _in_time(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
     now = moment(view.picture.read_at)
     rows = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.description) for one in steps]
     if rows:
@@ -439,7 +439,7 @@ def _in_time(steps: Iterable[Step], view: ClusterView) -> Iterator[Html]:
         yield el("p", f"Its events could not be read: {events.problem}", class_="soft")
 
 
-def _as_yaml(obj: Pod | ResourceClaim, view: ClusterView) -> Iterator[Html]:
+def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
     """Write what of an object decides about devices, as a snapshot has it: no variables and arguments, where people put passwords."""
     redacted = redaction_of(view.configuration).redact(
         {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
@@ -453,7 +453,7 @@ def _as_yaml(obj: Pod | ResourceClaim, view: ClusterView) -> Iterator[Html]:
     )
 
 
-def device(view: ClusterView, name: str) -> Html | None:
+def device(view: DashboardView, name: str) -> Html | None:
     """One device."""
     try:
         story = explain.device_story(explain.find_device(name, view.scene.stock), view.scene)
@@ -485,7 +485,7 @@ def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
     yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
 
 
-def namespace(view: ClusterView, name: str) -> Html:
+def namespace(view: DashboardView, name: str) -> Html:
     """One namespace: what it holds, what waits, its quotas."""
     rows = [
         (_holder_links(holder.pods, holder.claim), device.device, link(one.node, "nodes", one.node), holder.since)
@@ -510,7 +510,7 @@ def namespace(view: ClusterView, name: str) -> Html:
     return layout(f"Namespace {name}", view, *parts, _more(quotas))
 
 
-def found(view: ClusterView, text: str) -> Html:
+def found(view: DashboardView, text: str) -> Html:
     """Pods, claims and nodes whose name has the words in it."""
     scene = view.scene
     hits = [
@@ -528,7 +528,7 @@ def _more(rows: Sequence[object]) -> Html:
     return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")
 
 
-def index(view: ClusterView) -> Html:
+def index(view: DashboardView) -> Html:
     """Every answer for programs, with its address."""
     rows = []
     for path, operations in api.openapi()["paths"].items():

@@ -52,7 +52,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Unread, ...]
 
 
-class ClusterView(NamedTuple):
+class DashboardView(NamedTuple):
     """What was read, the picture of it, and why it is old, if it is."""
 
     scene: Scene
@@ -67,7 +67,7 @@ class ClusterView(NamedTuple):
     events: Events = Events()
 
 
-def reading_of(view: ClusterView) -> str:
+def reading_of(view: DashboardView) -> str:
     """Name a reading, so that a page knows whether it shows the last one."""
     return f"{view.picture.read_at}{' old' if view.problem else ''}"
 
@@ -84,7 +84,7 @@ def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, so
     )
 
 
-def with_reasons(view: ClusterView, is_late: Callable[[], bool]) -> ClusterView:
+def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
     """Find out why pods wait; `is_late` ends the search."""
     found = tuple(waiting(view.scene, view.configuration, is_late))
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=found))

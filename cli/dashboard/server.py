@@ -21,7 +21,7 @@ from cli.dashboard.live import LASTS as LISTENING
 from cli.dashboard.live import SCRIPT, Live
 from cli.dashboard.login import COOKIE, LASTS, logger
 from cli.dashboard.move import mechanisms_of, namespaces_of, survey_of
-from cli.dashboard.picture import ClusterView, draw_picture, reading_of, with_reasons
+from cli.dashboard.picture import DashboardView, draw_picture, reading_of, with_reasons
 from cli.dashboard.prometheus import SPANS
 from cli.dashboard.waiting import waits_for_node
 from cli.dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     _Handler = Callable[[web.Request], Awaitable[web.Response]]
     # Of what the sender of a request may see.
-    _Shower = Callable[[ClusterView, web.Request], Awaitable[web.Response]]
-    _Writer = Callable[[ClusterView, web.Request], Html | None]
+    _Shower = Callable[[DashboardView, web.Request], Awaitable[web.Response]]
+    _Writer = Callable[[DashboardView, web.Request], Html | None]
 
 T = TypeVar("T")
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
@@ -72,7 +72,7 @@ _HEADERS: Final = {
 }
 
 
-class Source(NamedTuple):
+class PictureSource(NamedTuple):
     """Where it is read from: what reads it (in a thread), and in words. Files are read once."""
 
     name: str
@@ -85,7 +85,7 @@ class Source(NamedTuple):
     survey: Callable[[], Overview] | None = None
 
     @classmethod
-    def of_cluster(cls, cluster: Cluster, name: str, configuration: Configuration) -> Source:
+    def of_cluster(cls, cluster: Cluster, name: str, configuration: Configuration) -> PictureSource:
         """Read a cluster of the loop that runs now."""
         loop = asyncio.get_running_loop()
 
@@ -106,7 +106,7 @@ class Dashboard:
 
     def __init__(
         self,
-        source: Source,
+        source: PictureSource,
         *,
         login: Login | None = None,
         fresh: float = FRESH,
@@ -120,12 +120,12 @@ class Dashboard:
         self._again, self._prometheus = again, prometheus
         self._source = source
         self._login = login
-        self._narrowed: dict[frozenset[str], ClusterView] = {}
+        self._narrowed: dict[frozenset[str], DashboardView] = {}
         self._narrowing = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._asking_events = asyncio.Semaphore(4)
         self._fresh, self._search, self._patience = fresh, search, patience
-        self._view: ClusterView | None = None
+        self._view: DashboardView | None = None
         self._problem = ""
         self._read_at = 0.0
         self._took = 0.0
@@ -199,7 +199,7 @@ class Dashboard:
             self._live.end()
             await runner.cleanup()
 
-    async def look(self, *, whole: bool = True) -> ClusterView | None:
+    async def look(self, *, whole: bool = True) -> DashboardView | None:
         """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
         old = time.monotonic() - self._read_at > self._fresh
         is_due = self._view is None or (old and self._source.lives)
@@ -210,7 +210,7 @@ class Dashboard:
             await (asyncio.shield(self._reading) if whole else self._ended_or_seen.wait())
         return self._view
 
-    async def _seen_by(self, request: web.Request, *, whole: bool = True) -> ClusterView | None:
+    async def _seen_by(self, request: web.Request, *, whole: bool = True) -> DashboardView | None:
         """What the sender of a request may see of what is shown now. HTTPUnauthorized for one without a token."""
         if self._login is None:
             return await self.look(whole=whole)
@@ -265,12 +265,12 @@ class Dashboard:
         if self._view is not None:
             self._view = self._view._replace(problem=problem)
 
-    def _view_of(self, scene: Scene, read_at: str) -> ClusterView:
+    def _view_of(self, scene: Scene, read_at: str) -> DashboardView:
         configuration = self._source.configuration
         picture = draw_picture(scene, configuration, read_at=read_at, source=self._source.name)
-        return ClusterView(scene, configuration, picture)
+        return DashboardView(scene, configuration, picture)
 
-    def _find_reasons(self, view: ClusterView) -> ClusterView:
+    def _find_reasons(self, view: DashboardView) -> DashboardView:
         end = time.monotonic() + self._search
         return with_reasons(view, lambda: time.monotonic() > end)
 
@@ -299,7 +299,7 @@ class Dashboard:
         return answer
 
     def _page(self, write: _Writer, *, whole: bool = True, about: str = "") -> _Handler:
-        async def answer(view: ClusterView, request: web.Request) -> web.Response:
+        async def answer(view: DashboardView, request: web.Request) -> web.Response:
             view = await self._with_events(view, about, request)
             page_ = await asyncio.to_thread(write, view, request)
             if page_ is not None:
@@ -310,7 +310,7 @@ class Dashboard:
 
         return self._shown(answer, whole=whole)
 
-    async def _with_events(self, view: ClusterView, kind: str, request: web.Request) -> ClusterView:
+    async def _with_events(self, view: DashboardView, kind: str, request: web.Request) -> DashboardView:
         """Add the events of the object that an address names, where it is shown at all."""
         key = api.key_of(request.match_info) if kind else ""
         known: Mapping[str, Pod | ResourceClaim] = view.scene.pods if kind == "Pod" else view.scene.stock.claims
@@ -331,8 +331,8 @@ class Dashboard:
             return view._replace(events=Events(problem="the API server did not answer in time"))
         return view._replace(events=shown(found, known[key].metadata.uid))
 
-    def _json(self, endpoint: api.Endpoint) -> _Handler:
-        async def answer(view: ClusterView, request: web.Request) -> web.Response:
+    def _json(self, endpoint: api.DashboardEndpoint) -> _Handler:
+        async def answer(view: DashboardView, request: web.Request) -> web.Response:
             view = await self._with_events(view, endpoint.about, request)
             answered = await asyncio.to_thread(lambda: api.answer(endpoint, view, request.match_info))
             return (
@@ -343,7 +343,7 @@ class Dashboard:
 
         return self._json_handler(answer)
 
-    async def _what_if(self, view: ClusterView, request: web.Request) -> web.Response:
+    async def _what_if(self, view: DashboardView, request: web.Request) -> web.Response:
         """Answer a form, or the question that an address brings; nothing is made."""
         question, found, problem, status = WhatIfQuestion(), None, "", 400
         try:
@@ -356,7 +356,7 @@ class Dashboard:
         page = await asyncio.to_thread(pages.what_if, view, question, found, problem)
         return web.Response(status=status if problem else 200, text=page, content_type="text/html")
 
-    async def _what_if_json(self, view: ClusterView, request: web.Request) -> web.Response:
+    async def _what_if_json(self, view: DashboardView, request: web.Request) -> web.Response:
         try:
             found = await self._answer(view, WhatIfQuestion.of(request.query))
         except Unanswerable as error:
@@ -364,13 +364,13 @@ class Dashboard:
         shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=found)  # fmt: skip
         return _answer(shown)
 
-    async def _answer(self, view: ClusterView, question: WhatIfQuestion) -> WhatIf:
+    async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
         """Answer one question at a time: each may take as long as a first page."""
         async with self._asking:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, view, question, lambda: time.monotonic() > end)
 
-    async def _show_history(self, view: ClusterView, request: web.Request) -> web.Response:
+    async def _show_history(self, view: DashboardView, request: web.Request) -> web.Response:
         days, lines, problem = await self._days_of_history(view, request)
         if days:
             page = pages.history_of_days(view, days, lines, problem)
@@ -378,14 +378,14 @@ class Dashboard:
             page = pages.history(view, self._history.samples(narrowed=view.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
         return web.Response(text=page, content_type="text/html")
 
-    async def _history_json(self, view: ClusterView, request: web.Request) -> web.Response:
+    async def _history_json(self, view: DashboardView, request: web.Request) -> web.Response:
         days, lines, problem = await self._days_of_history(view, request)
         if problem:
             return _answer({"error": problem}, 502)
         samples = () if days else self._history.samples(narrowed=view.narrowed)
         return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
-    async def _days_of_history(self, view: ClusterView, request: web.Request) -> tuple[int, Sequence[Line], str]:
+    async def _days_of_history(self, view: DashboardView, request: web.Request) -> tuple[int, Sequence[Line], str]:
         """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
         days_text = request.query.get("days", "")
         days = next((one for one in SPANS if str(one) == days_text), 0)
@@ -396,7 +396,7 @@ class Dashboard:
         except CommandEnded as error:
             return days, (), f"{error.message} ({error.remedy})"
 
-    async def _move(self, view: ClusterView, request: web.Request) -> web.Response:
+    async def _move(self, view: DashboardView, request: web.Request) -> web.Response:
         """Show the survey, which is made in the background: a page asks again until it is there."""
         del request
         if view.narrowed:
@@ -405,7 +405,7 @@ class Dashboard:
         page = await asyncio.to_thread(pages.move, view, overview, problem, self._survey_made_at)
         return web.Response(text=page, content_type="text/html")
 
-    async def _move_json(self, view: ClusterView, request: web.Request) -> web.Response:
+    async def _move_json(self, view: DashboardView, request: web.Request) -> web.Response:
         del request
         if view.narrowed:
             return _answer({"error": _ALL_NAMESPACES}, 403)
@@ -426,7 +426,7 @@ class Dashboard:
         )
         return _answer(shown)
 
-    async def _surveyed(self, view: ClusterView) -> tuple[Overview | None, str]:
+    async def _surveyed(self, view: DashboardView) -> tuple[Overview | None, str]:
         """Give the last survey, or why there is none. An old one is made anew."""
         is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.lives
         if self._surveying is None or (self._surveying.done() and (is_old or self._survey is None)):
@@ -435,7 +435,7 @@ class Dashboard:
             await asyncio.wait((self._surveying,), timeout=self._search)
         return self._survey, self._survey_problem
 
-    async def _make_survey(self, view: ClusterView) -> None:
+    async def _make_survey(self, view: DashboardView) -> None:
         make = self._source.survey or partial(survey_of, view.scene, view.configuration)
         self._survey_problem = "the survey is running: this page reloads"
         made_at = _now()
@@ -474,7 +474,7 @@ class Dashboard:
         return await self._live.answer(request, _HEADERS, look)
 
     @staticmethod
-    def _fleet(view: ClusterView, request: web.Request) -> Html:
+    def _fleet(view: DashboardView, request: web.Request) -> Html:
         query = request.query
         by, at = query.get("by"), query.get("at", "0")
         number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
@@ -507,12 +507,12 @@ def _always(make: Callable[[], web.Response]) -> _Handler:
     return answer
 
 
-def _whole_reading(write: Callable[[ClusterView], Html | None]) -> _Writer:
+def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
     """A page about the whole reading."""
     return lambda view, _: write(view)
 
 
-def _asked(write: Callable[[ClusterView, str], Html | None], of: Callable[[web.Request], str]) -> _Writer:
+def _asked(write: Callable[[DashboardView, str], Html | None], of: Callable[[web.Request], str]) -> _Writer:
     """A page about what the address of a request names."""
     return lambda view, request: write(view, of(request))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.simulation import Simulation
     from allocator.strategies import Chosen
-    from cli.dashboard.picture import ClusterView
+    from cli.dashboard.picture import DashboardView
     from cluster.manifests import Document
     from dra.stock import Stock
     from webhook.state import State
@@ -123,7 +123,7 @@ def unpack(packed: str) -> str:
     return unpacked
 
 
-def what_if(view: ClusterView, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
+def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
     """Answer a question. Raise Unanswerable."""
     if len(question.text.encode()) > LONGEST:
         raise Unanswerable(TOO_LONG)
@@ -166,7 +166,7 @@ def what_if(view: ClusterView, question: WhatIfQuestion, is_late: Callable[[], b
 
 
 def _arrived(
-    view: ClusterView, coming: Sequence[Document], others: Sequence[Document]
+    view: DashboardView, coming: Sequence[Document], others: Sequence[Document]
 ) -> tuple[Snapshot, list[PodOutcome], State]:
     """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
     scene = view.scene

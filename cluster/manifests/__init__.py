@@ -12,7 +12,7 @@ from cluster.manifests.documents import (
     read,
     read_leniently,
 )
-from cluster.manifests.places import LeadsOut, NotRead, bounds, opened_folder, settled, walk
+from cluster.manifests.places import LeadsOut, UnreadFile, bounds, opened_folder, settled, walk
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "Keep",
     "LeadsOut",
     "ManifestError",
-    "NotRead",
+    "UnreadFile",
     "bounds",
     "dump",
     "edit",

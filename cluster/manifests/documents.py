@@ -24,7 +24,7 @@ from cluster.manifests import json_reader as jsontext
 from cluster.manifests import yaml_reader as yamltext
 from cluster.manifests.ignore import FILE as IGNORE_FILE
 from cluster.manifests.ignore import IgnorePattern, is_excluded, patterns
-from cluster.manifests.places import LeadsOut, NotRead, bounds, opened, settled, walk
+from cluster.manifests.places import LeadsOut, UnreadFile, bounds, opened, settled, walk
 from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
@@ -440,7 +440,7 @@ def _unreadable(path: str, error: OSError) -> InputProblem:
         FileNotFoundError: "check the path",
         PermissionError: "make it readable for this user",
         LeadsOut: "name the target of the link, or leave it out with --exclude",
-        NotRead: "rename it, or leave it out with --exclude",
+        UnreadFile: "rename it, or leave it out with --exclude",
     }.get(type(error), "")
     return InputProblem(error.filename or path, f"cannot be read: {error.strerror or error}", remedy)
 

@@ -28,7 +28,7 @@ class LeadsOut(OSError):  # noqa: N818  what happened
         super().__init__(errno.ELOOP, "a link leads out of the folder", path)
 
 
-class NotRead(OSError):  # noqa: N818  what happened
+class UnreadFile(OSError):  # noqa: N818  what happened
     """A file or folder that no command reads; bytes of its name that are not UTF-8 are shown as escapes."""
 
     def __init__(self, why: str, path: str) -> None:
@@ -40,7 +40,7 @@ def _as_text(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise NotRead("its name is not UTF-8", path) from None
+        raise UnreadFile("its name is not UTF-8", path) from None
 
 
 def bounds(path: str) -> str:
@@ -75,7 +75,7 @@ def walk(
         yield parent, folders, files
         if folders and len(Path(parent).relative_to(top).parts) >= MAX_FOLDERS:
             if onerror is not None:
-                onerror(NotRead(f"its folders are nested deeper than {MAX_FOLDERS}", parent))
+                onerror(UnreadFile(f"its folders are nested deeper than {MAX_FOLDERS}", parent))
             folders.clear()
 
 

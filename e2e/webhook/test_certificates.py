@@ -17,7 +17,7 @@ import pytest
 
 from certs import authority, material
 from certs.material import Names
-from certs.rotation import Phase, Policy, Step
+from certs.rotation import Policy, RotationPhase, Step
 from e2e.actors.client import ApiError
 from e2e.actors.load import Calls
 from e2e.actors.webhook import SYSTEM
@@ -134,7 +134,7 @@ def succeed(control_plane, webhook, calls):
     control_plane.until("the old one is forgotten", lambda: believed(control_plane) == {last.bundle}, 40)
     answered = calls.answered
     control_plane.until("calls go on", lambda: calls.answered > answered + 20, 20)
-    assert held(control_plane).phase is Phase.STEADY
+    assert held(control_plane).phase is RotationPhase.STEADY
     assert first.authority.certificate not in last.bundle
     for leaf in (last.leaf, last.allocator):
         assert authority.signed_by(leaf.certificate, last.authority.certificate)
@@ -163,7 +163,7 @@ def works(control_plane, gated):
     """Whether reviews are answered and the certificates are at rest."""
     try:
         control_plane.create(pod("p", gated, container(**limits(**ITEM))), dryRun="All")
-        return held(control_plane).phase is Phase.STEADY or held(control_plane).authority
+        return held(control_plane).phase is RotationPhase.STEADY or held(control_plane).authority
     except Exception:  # noqa: BLE001  any failure means: not yet
         return False
 

@@ -52,7 +52,7 @@ def channel_to(path: str) -> Any:
     return Channel(path=path, codec=Codec(), config=_CONFIGURATION)
 
 
-class _Server(Server):  # type: ignore[misc]  # grpclib brings no types
+class _GrpcServer(Server):  # type: ignore[misc]  # grpclib brings no types
     async def wait_closed(self) -> None:
         """Wait for running calls. Since Python 3.12 asyncio would wait until clients disconnect, and the kubelet does not."""
         for handler in self._handlers:
@@ -60,7 +60,7 @@ class _Server(Server):  # type: ignore[misc]  # grpclib brings no types
 
 
 def server_of(handler: Any) -> Any:
-    return _Server([handler], codec=Codec(), config=_CONFIGURATION)
+    return _GrpcServer([handler], codec=Codec(), config=_CONFIGURATION)
 
 
 _read_unbounded = Stream.recv_data

@@ -62,7 +62,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class _Victims(NamedTuple):
+class _ClosableConnections(NamedTuple):
     """The connections to close next to make room, selected at some time: with many connections, selecting each time is too slow."""
 
     since: float
@@ -97,7 +97,7 @@ class Listener:
         self.connections: set[PeerConnection] = set()
         self._by_peer: dict[str, set[PeerConnection]] = {}
         self._known: dict[str, None] = {}  # addresses from which a complete request came, the latest last
-        self._victims = _Victims(float("-inf"), deque())
+        self._victims = _ClosableConnections(float("-inf"), deque())
         self._parting: dict[PeerConnection, None] = {}  # closed to make room, the oldest first
         self._handler = handler
         self._refused = refused
@@ -356,7 +356,7 @@ class Listener:
         # More candidates are only needed if the first few all have unread requests.
         for count in (min(VICTIMS, 1 + len(among) // 8), VICTIMS):
             first = nsmallest(count, waiting, key=rank)
-            self._victims = _Victims(now, deque([(one, one.phase, one.since) for one in first]))
+            self._victims = _ClosableConnections(now, deque([(one, one.phase, one.since) for one in first]))
             found = self._victims.leave(among)
             if found is not None:
                 return found

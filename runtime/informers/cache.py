@@ -29,7 +29,7 @@ class Delta(msgspec.Struct, Generic[T], frozen=True):
     new: T | None
 
 
-class Cache(Generic[T]):
+class ObjectCache(Generic[T]):
     """Objects by namespace and name."""
 
     def __init__(self) -> None:

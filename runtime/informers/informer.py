@@ -27,9 +27,9 @@ from cluster.resources import key, owner, version_of
 from dra.footprint import footprint
 from runtime.informers.allotment import NODE_SHARE, Allotment, scale
 from runtime.informers.backoff import Backoff
-from runtime.informers.cache import Cache, Delta
+from runtime.informers.cache import Delta, ObjectCache
 from runtime.informers.quarantine import PASSED, Quarantine
-from runtime.informers.reflection import SHORT_WATCH, Phase, ReflectionState, StepOutcome, outcome
+from runtime.informers.reflection import SHORT_WATCH, ReflectionPhase, ReflectionState, StepOutcome, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,8 +105,8 @@ class Informer(Generic[T]):
         self._clock = clock
         self._trim = trim
         self.quarantine = Quarantine() if quarantine is None else quarantine
-        self._state = ReflectionState(phase=Phase.STREAM if stream else Phase.LIST, streams=stream)
-        self._cache: Cache[T] = Cache()
+        self._state = ReflectionState(phase=ReflectionPhase.STREAM if stream else ReflectionPhase.LIST, streams=stream)
+        self._cache: ObjectCache[T] = ObjectCache()
         self._listeners: list[Callable[[Batch[T]], None]] = []
         self._synced = asyncio.Event()
         # The memory of the copy, and of the next copy while it is being read.
@@ -192,7 +192,7 @@ class Informer(Generic[T]):
         """Run until cancelled. API errors are retried; any other error is a bug or a broken set-up and is raised."""
         while True:
             try:
-                result = await (self._list() if self._state.phase is Phase.LIST else self._watch())
+                result = await (self._list() if self._state.phase is ReflectionPhase.LIST else self._watch())
             except ApiError as error:
                 self._error = error.message
                 await self._move(outcome(error), error)
@@ -253,7 +253,7 @@ class Informer(Generic[T]):
                     labels=self._labels,
                     fields=self._fields,
                     resource_version=self._state.version,
-                    initial=self._state.phase is Phase.STREAM,
+                    initial=self._state.phase is ReflectionPhase.STREAM,
                     timeout=seconds,
                 ) as events,
             ):
@@ -265,7 +265,7 @@ class Informer(Generic[T]):
                         turn = moment
                         patience.reschedule(moment + self._silence)
                     self._events += 1
-                    if self._state.phase is Phase.WATCH:
+                    if self._state.phase is ReflectionPhase.WATCH:
                         self._take(event)
                     else:  # a streamed list
                         match event:
@@ -278,14 +278,14 @@ class Informer(Generic[T]):
                                 self._state = self._state.after(StepOutcome.COMPLETE)
                             case _:
                                 pass
-                    self._confirmed = self._clock() if self._state.phase is Phase.WATCH else self._confirmed
+                    self._confirmed = self._clock() if self._state.phase is ReflectionPhase.WATCH else self._confirmed
         except TimeoutError:
             if not patience.expired():
                 raise
             raise Unavailable(f"the watch was silent for {self._silence:g} s") from None
         if self._events == before and now() - begun < SHORT_WATCH:
             return StepOutcome.FAILED
-        if self._state.phase is Phase.WATCH:
+        if self._state.phase is ReflectionPhase.WATCH:
             self._confirmed = self._clock()  # a watch that ends regularly has sent everything
             if self._room.is_freed and self._clock() - self._read_at > self._reread:
                 return StepOutcome.GONE  # only reading everything finds the objects that did not fit

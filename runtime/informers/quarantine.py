@@ -54,9 +54,9 @@ class Quarantine:
         self._named: OrderedDict[ObjectId, None] = OrderedDict()
         self.objects: Mapping[ObjectId, Quarantined] = MappingProxyType(self._objects)
 
-    def guard(self, *object_id: str, version: str = "") -> Guard:
+    def guard(self, *object_id: str, version: str = "") -> QuarantineGuard:
         """Return a context for processing an object: an error quarantines it, success releases it."""
-        return Guard(self, object_id, version)
+        return QuarantineGuard(self, object_id, version)
 
     def holds(self, *object_id: str, version: str = "") -> bool:
         """Report whether an object is quarantined and has not changed since."""
@@ -98,7 +98,7 @@ class Quarantine:
         return "; ".join(shown) + (f"; and {rest} more" if rest else "")
 
 
-class Guard:
+class QuarantineGuard:
     """The context in which one object is processed."""
 
     def __init__(self, quarantine: Quarantine, object_id: ObjectId, version: str) -> None:

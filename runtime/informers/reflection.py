@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHORT_WATCH = 1.0
 
 
-class Phase(Enum):
+class ReflectionPhase(Enum):
     """What the copy is doing."""
 
     STREAM = "stream"
@@ -48,32 +48,32 @@ class StepOutcome(Enum):
 class Move(msgspec.Struct, frozen=True):
     """The transition of a phase on an outcome. `anew` resets version and page; `counted` is a failure, with backoff."""
 
-    to: Phase | None  # None: STREAM or LIST, as the server supports
+    to: ReflectionPhase | None  # None: STREAM or LIST, as the server supports
     anew: bool = False
     counted: bool = False
 
 
-TABLE: Mapping[tuple[Phase, StepOutcome], Move] = {
-    (Phase.STREAM, StepOutcome.COMPLETE): Move(Phase.WATCH),
-    (Phase.STREAM, StepOutcome.ENDED): Move(Phase.STREAM, anew=True, counted=True),
-    (Phase.STREAM, StepOutcome.GONE): Move(Phase.STREAM, anew=True, counted=True),
-    (Phase.STREAM, StepOutcome.REFUSED): Move(Phase.LIST, anew=True),
-    (Phase.STREAM, StepOutcome.FAILED): Move(Phase.STREAM, anew=True, counted=True),
-    (Phase.LIST, StepOutcome.COMPLETE): Move(Phase.WATCH),
-    (Phase.LIST, StepOutcome.GONE): Move(Phase.LIST, anew=True),
-    (Phase.LIST, StepOutcome.REFUSED): Move(Phase.LIST, anew=True, counted=True),
-    (Phase.LIST, StepOutcome.FAILED): Move(Phase.LIST, counted=True),
-    (Phase.WATCH, StepOutcome.ENDED): Move(Phase.WATCH),
-    (Phase.WATCH, StepOutcome.GONE): Move(None, anew=True),
-    (Phase.WATCH, StepOutcome.REFUSED): Move(None, anew=True, counted=True),
-    (Phase.WATCH, StepOutcome.FAILED): Move(Phase.WATCH, counted=True),
+TABLE: Mapping[tuple[ReflectionPhase, StepOutcome], Move] = {
+    (ReflectionPhase.STREAM, StepOutcome.COMPLETE): Move(ReflectionPhase.WATCH),
+    (ReflectionPhase.STREAM, StepOutcome.ENDED): Move(ReflectionPhase.STREAM, anew=True, counted=True),
+    (ReflectionPhase.STREAM, StepOutcome.GONE): Move(ReflectionPhase.STREAM, anew=True, counted=True),
+    (ReflectionPhase.STREAM, StepOutcome.REFUSED): Move(ReflectionPhase.LIST, anew=True),
+    (ReflectionPhase.STREAM, StepOutcome.FAILED): Move(ReflectionPhase.STREAM, anew=True, counted=True),
+    (ReflectionPhase.LIST, StepOutcome.COMPLETE): Move(ReflectionPhase.WATCH),
+    (ReflectionPhase.LIST, StepOutcome.GONE): Move(ReflectionPhase.LIST, anew=True),
+    (ReflectionPhase.LIST, StepOutcome.REFUSED): Move(ReflectionPhase.LIST, anew=True, counted=True),
+    (ReflectionPhase.LIST, StepOutcome.FAILED): Move(ReflectionPhase.LIST, counted=True),
+    (ReflectionPhase.WATCH, StepOutcome.ENDED): Move(ReflectionPhase.WATCH),
+    (ReflectionPhase.WATCH, StepOutcome.GONE): Move(None, anew=True),
+    (ReflectionPhase.WATCH, StepOutcome.REFUSED): Move(None, anew=True, counted=True),
+    (ReflectionPhase.WATCH, StepOutcome.FAILED): Move(ReflectionPhase.WATCH, counted=True),
 }
 
 
 class ReflectionState(msgspec.Struct, frozen=True):
     """The state of the copy."""
 
-    phase: Phase = Phase.STREAM
+    phase: ReflectionPhase = ReflectionPhase.STREAM
     streams: bool = True  # whether the server supports streamed lists, as far as known
     version: str = ""  # the copy has all changes up to this version
     more: str = ""  # the token of the next page
@@ -92,10 +92,10 @@ class ReflectionState(msgspec.Struct, frozen=True):
     def after(self, outcome: StepOutcome) -> ReflectionState:
         """Return the state after an outcome; the informer waits first if `failures` is not zero."""
         move = TABLE[self.phase, outcome]
-        refused = self.phase is Phase.STREAM and outcome is StepOutcome.REFUSED
+        refused = self.phase is ReflectionPhase.STREAM and outcome is StepOutcome.REFUSED
         streams = self.streams and not refused
         return ReflectionState(
-            phase=move.to or (Phase.STREAM if streams else Phase.LIST),
+            phase=move.to or (ReflectionPhase.STREAM if streams else ReflectionPhase.LIST),
             streams=streams,
             version="" if move.anew else self.version,
             more="" if move.anew or outcome is StepOutcome.COMPLETE else self.more,

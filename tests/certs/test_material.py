@@ -7,7 +7,7 @@ from cryptography import x509
 
 from certs import authority, material
 from certs.material import Material, Names
-from certs.rotation import LEADS_TO, Phase, Policy, Step, step
+from certs.rotation import LEADS_TO, Policy, RotationPhase, Step, step
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 POLICY = Policy(dt.timedelta(days=300), dt.timedelta(days=90), dt.timedelta(minutes=10))
@@ -47,7 +47,7 @@ def x509_pem():
 def test_an_empty_secret_is_filled_in_one_step():
     held, taken = advance(Material(), NOW)
     assert taken == [Step.REMAKE]
-    assert held.phase is Phase.STEADY
+    assert held.phase is RotationPhase.STEADY
     assert authority.names(held.leaf.certificate) == set(NAMES.webhook)
     assert trusts(held.bundle, held.leaf.certificate)
 
@@ -67,7 +67,7 @@ def test_every_leaf_that_may_be_served_is_trusted_by_every_bundle_that_may_be_be
         history.append(held)
         now += dt.timedelta(days=1)
     seen = {h.phase for h in history}
-    assert seen >= {Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED}
+    assert seen >= {RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED}
     for before, after in itertools.pairwise(history):
         assert trusts(before.bundle, after.leaf.certificate)
         assert trusts(after.bundle, before.leaf.certificate)
@@ -79,7 +79,7 @@ def test_each_step_leads_to_the_phase_its_table_says():
     for taken in (Step.INTRODUCE, Step.SWITCH, Step.RETIRE, Step.REMAKE):
         held = apply(held, taken, NAMES, now=NOW)
         assert held.phase is LEADS_TO[taken]
-    assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is Phase.STEADY, "where nothing was before"
+    assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is RotationPhase.STEADY, "where nothing was before"
 
 
 def test_a_seal_key_is_known_to_all_before_the_first_uses_it_and_believed_after_the_last_did():
@@ -161,7 +161,7 @@ def test_a_secret_damaged_by_hand_is_repaired(entry, damage):
     repaired, _ = advance(material.decode(damaged), NOW)
     assert x509.load_pem_x509_certificates(repaired.bundle)
     assert trusts(repaired.bundle, repaired.leaf.certificate)
-    assert repaired.phase is Phase.STEADY
+    assert repaired.phase is RotationPhase.STEADY
 
 
 def test_a_certificate_with_a_key_of_another_pair_is_replaced():

@@ -2,13 +2,13 @@ import datetime as dt
 
 import pytest
 
-from certs.rotation import LEADS_TO, SKEW, TABLE, Phase, Policy, Span, Step, View, step
+from certs.rotation import LEADS_TO, SKEW, TABLE, Policy, RotationPhase, Span, Step, View, step
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 POLICY = Policy(authority_life=300 * DAY, leaf_life=90 * DAY, pause=dt.timedelta(minutes=10))
 FRESH = View(
-    Phase.STEADY,
+    RotationPhase.STEADY,
     Span(NOW, NOW + 300 * DAY),
     (Span(NOW, NOW + 90 * DAY), Span(NOW, NOW + 90 * DAY)),
     leaves_sound=True,
@@ -22,7 +22,7 @@ def at(days, view=FRESH, **changes):
 
 
 def test_nothing_there_means_make_everything():
-    assert step(View(Phase.EMPTY), now=NOW, policy=POLICY) is Step.REMAKE
+    assert step(View(RotationPhase.EMPTY), now=NOW, policy=POLICY) is Step.REMAKE
 
 
 def test_a_fresh_pair_is_left_alone():
@@ -34,7 +34,7 @@ def test_a_leaf_is_renewed_at_two_thirds_of_its_life():
     assert at(60.01) is Step.SIGN
 
 
-@pytest.mark.parametrize("phase", [Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED])
+@pytest.mark.parametrize("phase", [RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED])
 def test_a_leaf_that_is_missing_or_unsound_is_signed_in_every_phase(phase):
     assert at(0, phase=phase, leaves_sound=False) is Step.SIGN
 
@@ -45,7 +45,9 @@ def test_an_authority_past_two_thirds_is_succeeded_not_replaced():
     assert at(200.01, leaves=(leaf, leaf)) is Step.INTRODUCE
 
 
-@pytest.mark.parametrize(("phase", "due"), [(Phase.INTRODUCED, Step.SWITCH), (Phase.SWITCHED, Step.RETIRE)])
+@pytest.mark.parametrize(
+    ("phase", "due"), [(RotationPhase.INTRODUCED, Step.SWITCH), (RotationPhase.SWITCHED, Step.RETIRE)]
+)
 def test_a_rotation_phase_lasts_until_all_clients_can_have_noticed(phase, due):
     view = FRESH._replace(phase=phase, since=NOW)
     assert step(view, now=NOW + dt.timedelta(minutes=9), policy=POLICY) is None
@@ -53,7 +55,7 @@ def test_a_rotation_phase_lasts_until_all_clients_can_have_noticed(phase, due):
     assert step(view._replace(bundle_everywhere=False), now=NOW + DAY, policy=POLICY) is None
 
 
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(RotationPhase))
 def test_an_expired_authority_is_remade_whatever_the_phase(phase):
     assert at(300, phase=phase) is Step.REMAKE
 
@@ -71,12 +73,12 @@ def test_a_certificate_made_by_a_fast_clock_is_remade_only_if_not_yet_valid(made
 
 
 @pytest.mark.parametrize("jump", [-29, -1, 1, 29])
-@pytest.mark.parametrize("phase", [Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED])
+@pytest.mark.parametrize("phase", [RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED])
 def test_a_clock_that_jumps_by_less_than_the_skew_never_ends_in_a_new_authority_at_once(phase, jump):
     assert at(jump, phase=phase) is not Step.REMAKE
 
 
 def test_the_table_covers_every_phase_and_every_step_leads_somewhere():
-    assert set(TABLE) == set(Phase)
+    assert set(TABLE) == set(RotationPhase)
     assert set(LEADS_TO) == set(Step) - {Step.SIGN}
-    assert {LEADS_TO[leaving] for leaving, _ in TABLE.values()} == set(Phase) - {Phase.EMPTY}
+    assert {LEADS_TO[leaving] for leaving, _ in TABLE.values()} == set(RotationPhase) - {RotationPhase.EMPTY}

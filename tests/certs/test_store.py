@@ -8,8 +8,8 @@ import pytest
 
 from certs import authority
 from certs.material import Names
-from certs.rotation import Phase, Policy
-from certs.store import Store
+from certs.rotation import Policy, RotationPhase
+from certs.store import SecretStore
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Invalid, Unavailable
@@ -50,7 +50,7 @@ class Clock:
 def store(cluster, clock, **kwargs):
     kwargs.setdefault("new_seal", lambda: b"k" * 32)
     kwargs.setdefault("names", NAMES)
-    return Store(cluster, namespace="default", name="drawbridge", webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
+    return SecretStore(cluster, namespace="default", name="drawbridge", webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
 
 
 async def bundles(cluster):
@@ -167,7 +167,7 @@ async def test_over_a_whole_life_every_old_leaf_is_trusted_by_every_new_bundle(c
         assert before.authority.certificate.strip() in after.bundle
         phases.add(after.phase)
         before = after
-    assert phases == {Phase.STEADY, Phase.INTRODUCED, Phase.SWITCHED}
+    assert phases == {RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED}
 
 
 class Watched(Embedded):

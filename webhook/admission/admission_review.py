@@ -79,7 +79,7 @@ class Review(Wire, frozen=True, kw_only=True):
     request: AdmissionRequest | None = None
 
 
-class Status(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class DenialStatus(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """The part of metav1.Status that a refused user gets to read."""
 
     code: int = 403
@@ -92,7 +92,7 @@ class Response(Wire, frozen=True, kw_only=True, omit_defaults=True):
     allowed: bool
     patch_type: str | None = None
     patch: bytes | None = None  # in JSON it is base64, as Go writes bytes
-    status: Status | None = None
+    status: DenialStatus | None = None
     warnings: tuple[str, ...] = ()
     audit_annotations: dict[str, str] = {}
 
@@ -131,12 +131,12 @@ class _PodParts(TypedDict, total=False):
     spec: _SpecParts
 
 
-class _PodRequest(AdmissionRequest, frozen=True, kw_only=True):
+class _PodAdmissionRequest(AdmissionRequest, frozen=True, kw_only=True):
     object: _PodParts  # type: ignore[assignment]
 
 
 class _PodReview(Review, frozen=True, kw_only=True):
-    request: _PodRequest | None = None
+    request: _PodAdmissionRequest | None = None
 
 
 _pod_review = msgspec.json.Decoder(_PodReview)
@@ -205,7 +205,9 @@ def allow(
     )
 
 
-def deny(uid: str, status: Status, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None) -> Response:
+def deny(
+    uid: str, status: DenialStatus, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None
+) -> Response:
     """Answer no, with what, where and what to do."""
     return Response(uid=uid, allowed=False, status=status, warnings=shorten(warnings), audit_annotations=audit or {})
 

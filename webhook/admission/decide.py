@@ -209,7 +209,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         # Not a JSON object: no API server asks about such.
         question = ObjectReview(path, request, {})
         message = f"this {_kind(question)} cannot be read: {error}"
-        response = reviews.deny(request.uid, reviews.Status(code=400, reason="BadRequest", message=message))
+        response = reviews.deny(request.uid, reviews.DenialStatus(code=400, reason="BadRequest", message=message))
         ruling = Ruling(outcome="unreadable", problems=(message,))
         return Outcome(response=response, record=_record(question, ruling, ruling.outcome, Mode.OFF))
     question = ObjectReview(path, request, obj)
@@ -416,7 +416,7 @@ def answer(
     if mode is Mode.ENFORCE and ruling.denials:
         texts = [str(one) for one in ruling.denials]
         texts += [WAY_OUT] if _kind(question) == "Pod" else []
-        status = reviews.Status(message="; ".join(texts))
+        status = reviews.DenialStatus(message="; ".join(texts))
         if ruling.invalid:  # as the API server would have refused it
             status = replace(status, code=422, reason="Invalid")
         response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
@@ -516,7 +516,7 @@ def _refuse(record: Record, found: Found) -> Outcome:
     refused = replace(
         record, outcome=REFUSED, decisions=(*record.decisions, *named), problems=tuple(map(str, found.denials))
     )
-    status = reviews.Status(message="; ".join((*map(str, found.denials), WAY_OUT)))
+    status = reviews.DenialStatus(message="; ".join((*map(str, found.denials), WAY_OUT)))
     audit = {"outcome": REFUSED, "mode": record.mode}
     return Outcome(response=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
 

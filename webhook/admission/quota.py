@@ -14,7 +14,7 @@ from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, asks_by_n
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.admission import admission_review
-from webhook.admission.admission_review import AdmissionRequest, Status
+from webhook.admission.admission_review import AdmissionRequest, DenialStatus
 from webhook.claims import template
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def review_quota(body: bytes, admit: Admit) -> bytes:
     why_not = admit(new) if new is not None and (new.claims or new.pod is not None) else ""
     answer = admission_review.allow(request.uid)
     if why_not:
-        answer = admission_review.deny(request.uid, Status(code=403, reason=REASON, message=why_not))
+        answer = admission_review.deny(request.uid, DenialStatus(code=403, reason=REASON, message=why_not))
     return admission_review.encode(answer)
 
 

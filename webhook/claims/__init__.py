@@ -2,7 +2,7 @@
 
 from webhook.claims import template
 from webhook.claims.maker import ClaimMaker, ServedDemand, claim_maker, make_template
-from webhook.claims.sharing import ContainerDemand, Grant, Sharing, pass_fence, share, taint_rule
+from webhook.claims.sharing import ContainerDemand, Grant, SharedClaims, pass_fence, share, taint_rule
 from webhook.claims.spec import Impossible, count_devices
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Grant",
     "Impossible",
     "ServedDemand",
-    "Sharing",
+    "SharedClaims",
     "claim_maker",
     "count_devices",
     "make_template",

@@ -52,14 +52,14 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     users: tuple[str, ...]
 
 
-class Sharing(msgspec.Struct, frozen=True, gc=False):
+class SharedClaims(msgspec.Struct, frozen=True, gc=False):
     """The grants of a pod, and remarks on containers."""
 
     grants: tuple[Grant, ...]
     remarks: tuple[tuple[str, str], ...] = ()
 
 
-def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims]) -> Sharing:
+def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims]) -> SharedClaims:
     """Turn the demands of containers into grants. `make` makes the claims for another number of the same devices."""
     # Whole devices are numbered if an init container asks for the same kind.
     numbered: dict[Demand, list[ContainerDemand]] = {}
@@ -73,7 +73,7 @@ def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims
     if not any_init:
         for requested in requests:
             grants += _make_grants(requested, (requested.container,))
-        return Sharing(tuple(grants))
+        return SharedClaims(tuple(grants))
     rest: list[ContainerDemand] = []
     for requested in requests:
         kind = _single_device(requested)
@@ -81,7 +81,7 @@ def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims
     for kind in sorted(numbered, key=repr):
         grants += _number_devices(kind, numbered[kind], make)
     joined, remarks = _share_claims(rest)
-    return Sharing((*grants, *joined), tuple(remarks))
+    return SharedClaims((*grants, *joined), tuple(remarks))
 
 
 def _make_grants(requested: ContainerDemand, users: tuple[str, ...]) -> list[Grant]:
@@ -100,7 +100,7 @@ def _single_device(requested: ContainerDemand) -> Demand | None:
 # Whole devices
 
 
-class _Span(msgspec.Struct, frozen=True, gc=False):
+class _DeviceSpan(msgspec.Struct, frozen=True, gc=False):
     """The devices from `low` up to, but excluding, `high`, which a container uses."""
 
     requested: ContainerDemand
@@ -114,23 +114,23 @@ def _count(requested: ContainerDemand) -> int:
 
 def _number_devices(kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims]) -> list[Grant]:
     """Number whole devices of one kind, and make a claim for each stretch that the same containers use."""
-    lasting: list[_Span] = []
+    lasting: list[_DeviceSpan] = []
     total = 0
     for requested in sorted(requests, key=lambda one: (not one.sidecar, one.order)):
         if not requested.init:
-            lasting.append(_Span(requested, total, total + _count(requested)))
+            lasting.append(_DeviceSpan(requested, total, total + _count(requested)))
             total += _count(requested)
     # The span of an init container begins after those of the sidecars that were started before it.
-    passing: list[_Span] = []
+    passing: list[_DeviceSpan] = []
     started = 0
     for requested in sorted(requests, key=lambda one: one.order):
         if requested.sidecar:
             started += _count(requested)
         elif requested.init:
-            passing.append(_Span(requested, started, started + _count(requested)))
+            passing.append(_DeviceSpan(requested, started, started + _count(requested)))
     longest = max(passing, key=lambda span: span.high)
     if longest.high > total:  # only init containers need this many
-        lasting.append(_Span(longest.requested, total, longest.high))
+        lasting.append(_DeviceSpan(longest.requested, total, longest.high))
     ends = sorted({end for span in passing for end in (span.low, span.high)})
     grants: list[Grant] = []
     for span in lasting:
@@ -215,7 +215,7 @@ def _without_amounts(demand: Asked) -> Asked:
 # Tainted devices
 
 
-def pass_fence(shared: Sharing) -> Sharing:
+def pass_fence(shared: SharedClaims) -> SharedClaims:
     """Add the toleration of drawbridge's device taint to all claims."""
     grants: list[Grant] = []
     for grant in shared.grants:
@@ -231,7 +231,7 @@ def pass_fence(shared: Sharing) -> Sharing:
             requests.append(replace(request, exactly=exactly, first_available=tuple(alternatives)))
         spec = replace(grant.spec, devices=replace(devices, requests=tuple(requests)))
         grants.append(replace(grant, spec=spec))
-    return Sharing(tuple(grants), shared.remarks)
+    return SharedClaims(tuple(grants), shared.remarks)
 
 
 def taint_rule(driver: str) -> dict[str, object]:

@@ -22,9 +22,9 @@ from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
     UNREADABLE,
     Amount,
-    Answer,
     ContainerAmounts,
     Demand,
+    DialectAnswer,
     DialectRequest,
     KeyedDemand,
     Note,
@@ -94,7 +94,9 @@ class _HintValues(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
 
 
-def read(request: DialectRequest[Options], targets: Mapping[str, Target], expressions: Expressions) -> Answer | Stop:
+def read(
+    request: DialectRequest[Options], targets: Mapping[str, Target], expressions: Expressions
+) -> DialectAnswer | Stop:
     """Read one container, or for pod scope the sum of all, by the table alone."""
     table = request.table
     containers: list[ContainerAmounts] = []
@@ -131,7 +133,7 @@ def read(request: DialectRequest[Options], targets: Mapping[str, Target], expres
             demands.append(KeyedDemand(amount.key, nic))
     if demands:
         notes += hinted.notes
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+    return DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 
 def _read_hints(

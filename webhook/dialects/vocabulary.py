@@ -137,7 +137,7 @@ class Untranslated(msgspec.Struct, frozen=True, gc=False):
     served: bool = False  # core serves the key by the name of a class
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class DialectAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a reader makes of a container (or, for dialects of pod scope, of the pod)."""
 
     demands: tuple[KeyedDemand, ...] = ()
@@ -298,7 +298,7 @@ KeyAnswer = tuple[Demand, Action, str]  # what one key asks for, what becomes of
 
 def read_each(
     request: DialectRequest[O], ask: Callable[[Amount, DialectRequest[O]], KeyAnswer | Stop]
-) -> Answer | Stop:
+) -> DialectAnswer | Stop:
     """Read one container whose keys each stand for themselves; one that is left leaves the container, and 0 asks for nothing."""
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
@@ -311,7 +311,7 @@ def read_each(
         demand, action, text = answer
         demands.append(KeyedDemand(amount.key, demand))
         notes.append(Note(amount.key, action, text))
-    return Answer(demands=tuple(demands), notes=tuple(notes))
+    return DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 
 class AskingPod(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=False):
@@ -352,7 +352,7 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
 
     table: Dialect
     # How the keys are read. In container scope it gets one container at a time.
-    read: Callable[[DialectRequest[O]], Answer | Stop]
+    read: Callable[[DialectRequest[O]], DialectAnswer | Stop]
     # Its part of the configuration file.
     options: type[O]
     # What its own schedulers make of claims.
@@ -360,4 +360,4 @@ class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
     # For dialects that read a name which several systems use when no system claims it.
     bare: BareKey | None = None
     # How a pod is read that asks by annotation or label, where options have it translated.
-    read_pod: Callable[[AskingPod[O]], Answer | Stop] | None = None
+    read_pod: Callable[[AskingPod[O]], DialectAnswer | Stop] | None = None

@@ -53,7 +53,7 @@ class Choice(msgspec.Struct, frozen=True):
     preferred: bool
 
 
-class _Offer(NamedTuple):
+class _NodeOffer(NamedTuple):
     """The best that nodes offer a pod, and one node that does."""
 
     room: BestOffer
@@ -91,7 +91,7 @@ def choose(preference: Preference, claims: Sequence[ResourceClaim], state: State
         if nodes.stock is None:
             return Choice(moved, f"{counts}; {why}; free devices are not known", preferred=True)
         preferred = _best_offer(nodes, preference, claims, state, budget, moved=moved)
-        other = _Offer(BestOffer.UNKNOWN)
+        other = _NodeOffer(BestOffer.UNKNOWN)
         if preferred.room in (BestOffer.BUSY, BestOffer.NEVER):
             other = _best_offer(nodes, preference, claims, state, budget, moved=not moved)
     except OutOfBudget:
@@ -142,7 +142,7 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
 
 def _best_offer(
     nodes: _Nodes, preference: Preference, claims: Sequence[ResourceClaim], state: State, budget: Budget, *, moved: bool
-) -> _Offer:
+) -> _NodeOffer:
     """Find a node on which the claims fit (`moved`), or whose device plugins have enough left."""
     stock = nodes.stock
     assert stock is not None
@@ -159,16 +159,16 @@ def _best_offer(
             if verdict is Verdict.INFEASIBLE or not _has(stock.nodes[name], preference.other_requests):
                 continue
             if verdict is Verdict.FEASIBLE:
-                return _Offer(BestOffer.BUSY if idle else BestOffer.FREE, name)
-            unsure = _Offer(BestOffer.UNKNOWN, name)
+                return _NodeOffer(BestOffer.BUSY if idle else BestOffer.FREE, name)
+            unsure = _NodeOffer(BestOffer.UNKNOWN, name)
         if unsure is not None:
             return unsure
-    return _Offer(BestOffer.NEVER)
+    return _NodeOffer(BestOffer.NEVER)
 
 
-def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _Offer:
+def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget: Budget) -> _NodeOffer:
     """Compare what device plugins have on each node with what its pods request."""
-    best = _Offer(BestOffer.NEVER)
+    best = _NodeOffer(BestOffer.NEVER)
     uses = nodes.uses
     highest = BestOffer.UNKNOWN if uses is None else BestOffer.FREE
     for name in sorted(nodes.plugin):
@@ -179,7 +179,7 @@ def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget:
         used = uses.get(name, {}) if uses is not None else {}
         room = highest if _has(node, preference.needs, used) else BestOffer.BUSY
         if room > best.room:
-            best = _Offer(room, name)
+            best = _NodeOffer(room, name)
         if room is highest:
             break
     return best

@@ -43,7 +43,7 @@ class Reach(msgspec.Struct, frozen=True):
     closed: frozenset[str] = frozenset()
 
 
-class _Place(Wire, frozen=True, kw_only=True):
+class _NodeConstraints(Wire, frozen=True, kw_only=True):
     """A pod's constraints on its node."""
 
     node_name: str = ""
@@ -81,14 +81,14 @@ class NodeIndex:
         found = self._found.get(key)
         if found is None:
             try:
-                found = self._find(convert(dict(place), _Place), budget)
+                found = self._find(convert(dict(place), _NodeConstraints), budget)
             except WireError:
                 found = Reach(self._every)
             set_size = 0 if found.nodes is self._every else 64 * (len(found.nodes) + len(found.closed))
             self._found.put(key, found, 200 + len(key) + set_size)
         return found
 
-    def _find(self, place: _Place, budget: Budget | None) -> Reach:
+    def _find(self, place: _NodeConstraints, budget: Budget | None) -> Reach:
         nodes = self._every
         terms = place.required.node_selector_terms if place.required is not None else ()
         requirements = sum(len(term.match_expressions) + len(term.match_fields) for term in terms)

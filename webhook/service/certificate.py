@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from certs.change_watch import ChangeWatch
     from certs.rotation import Span
-    from certs.store import Store
+    from certs.store import SecretStore
 
 logger = logging.getLogger("drawbridge.certificate")
 INCOMPLETE = "the Secret is not complete yet; is drawbridge's authority running?"
@@ -38,7 +38,7 @@ class Origin(Protocol):
 class SharedSecrets:
     """The Secrets that all replicas share. `keep`: also make, renew and rotate what is in them."""
 
-    def __init__(self, store: Store, *, keep: bool) -> None:
+    def __init__(self, store: SecretStore, *, keep: bool) -> None:
         self._store = store
         self._keep = keep
 
@@ -56,7 +56,7 @@ class SharedSecrets:
 class SealKeys:
     """The keys of the seal and no certificate: for the controller, which serves no requests."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SecretStore) -> None:
         self._store = store
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:

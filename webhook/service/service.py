@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from certs.change_watch import ChangeWatch
 from certs.material import SEAL_BYTES, Names
-from certs.store import Store, allocators_name, authoritys_name, seals_name
+from certs.store import SecretStore, allocators_name, authoritys_name, seals_name
 from runtime.authentication import Callers
 from runtime.controllers import Election, Recorder
 from runtime.informers import Quarantine
@@ -154,7 +154,7 @@ class Service:
 
     def _origin(self) -> Origin:
         settings = self._settings
-        store = Store(
+        store = SecretStore(
             self._cluster,
             namespace=settings.namespace,
             name=settings.secret,

@@ -19,10 +19,10 @@ from webhook.dialects import (
     WHOLE,
     Action,
     Amount,
-    Answer,
     AskingPod,
     ContainerAmounts,
     Dialect,
+    DialectAnswer,
     DialectRequest,
     Hint,
     KeyedDemand,
@@ -180,7 +180,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
             container_keys=tuple(container_keys),
         )
     )
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, DialectAnswer):
         return _stop(case, answer)
     # Annotations that a claim replaces are removed, so that their system does not serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
@@ -263,7 +263,7 @@ def _answer(
         table=dialect, containers=tuple(containers), options=options, hints=hints, unit=unit, pools=pools, host=host
     )
     answer = configuration.vocabularies[dialect.name].read(request)
-    if not isinstance(answer, Answer):
+    if not isinstance(answer, DialectAnswer):
         return _stop(case(), answer)
     return case(demands=answer.demands, notes=answer.notes, open=bool(answer.demands))
 

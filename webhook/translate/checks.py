@@ -20,7 +20,7 @@ from webhook.claims import (
     Grant,
     Impossible,
     ServedDemand,
-    Sharing,
+    SharedClaims,
     claim_maker,
     count_devices,
     pass_fence,
@@ -127,7 +127,7 @@ class CheckedPod(NamedTuple):
     """The checked cases, the claims of those that stayed open, and how the pod is placed."""
 
     cases: tuple[Case, ...]
-    shared: Sharing = Sharing(())
+    shared: SharedClaims = SharedClaims(())
     scheduler: str = ""  # the pod's new one, "" if it keeps its own
     strategy: str = ""  # by which the bridge places the pod, "" if other settings decide
     # Annotations that the strategy replaces, each with its dialect and what the report says of it.
@@ -563,7 +563,7 @@ def _needs_scheduler(case: Case, scheduler: str) -> bool:
 # Which container sees which claim
 
 
-def _share_claims(cases: tuple[Case, ...], context: Context) -> Sharing:
+def _share_claims(cases: tuple[Case, ...], context: Context) -> SharedClaims:
     """Give claims to containers: pod-wide ones to all, the others to those that asked."""
     common: list[Grant] = []
     requests: list[ContainerDemand] = []
@@ -587,4 +587,4 @@ def _share_claims(cases: tuple[Case, ...], context: Context) -> Sharing:
             )
             requests.append(requested)
     shared = share(tuple(requests), context.claim_maker.claims)
-    return Sharing((*common, *shared.grants), shared.remarks) if common else shared
+    return SharedClaims((*common, *shared.grants), shared.remarks) if common else shared

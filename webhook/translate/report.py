@@ -52,7 +52,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     served: bool = False
 
 
-class Report:
+class PodReport:
     """Collects decisions, warnings and refusals about one pod, in order."""
 
     __slots__ = ("_approximations", "_object", "decisions", "refusals", "warnings")

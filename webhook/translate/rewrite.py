@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from webhook.translate.case import Case
     from webhook.translate.checks import CheckedPod
     from webhook.translate.pod_view import PodView, Slot
-    from webhook.translate.report import Report
+    from webhook.translate.report import PodReport
 
 Operation = dict[str, "Json"]
 _Entry = dict[str, str]  # of the pod's resourceClaims
@@ -91,7 +91,7 @@ UNCHANGED = Rewrite()
 def rewrite(
     pod: PodView,
     verdict: CheckedPod,
-    report: Report,
+    report: PodReport,
     *,
     returned_keys: Mapping[str, tuple[str, ...]],
     returned_annotations: Sequence[str],

@@ -38,7 +38,7 @@ from webhook.translate.record import (
     is_offline_record,
     read_record,
 )
-from webhook.translate.report import Decision, Report
+from webhook.translate.report import Decision, PodReport
 from webhook.translate.rewrite import (
     UNCHANGED,
     PodClaim,
@@ -120,7 +120,7 @@ def translate(
         return NOTHING
     if origin.scheduler:
         view = replace(view, scheduler=origin.scheduler)
-    report = Report(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
+    report = PodReport(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
     written = NOTHING_WRITTEN
     cleaning: tuple[dict[str, Json], ...] = ()
     if view.marked:
@@ -154,7 +154,7 @@ def translate(
 
 
 def _remove_foreign_annotations(
-    pod: PodView, written: WrittenRecord, path: str, report: Report
+    pod: PodView, written: WrittenRecord, path: str, report: PodReport
 ) -> tuple[dict[str, Json], ...]:
     foreign = foreign_annotations(pod, written)
     if foreign and not is_offline_record(pod):
@@ -165,7 +165,7 @@ def _remove_foreign_annotations(
 def _translate_keys(
     pod: PodView,
     state: State,
-    report: Report,
+    report: PodReport,
     written: WrittenRecord,
     *,
     namespace: str,
@@ -227,7 +227,7 @@ def _translate_keys(
     return change
 
 
-def _report_misread(pod: PodView, report: Report) -> None:
+def _report_misread(pod: PodView, report: PodReport) -> None:
     """Report a label or annotation of ours with an invalid value."""
     if pod.labels.get(names.SKIP_LABEL, "false") != "false":
         report.add_misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
@@ -271,7 +271,7 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
 
 
 def _split_keys(
-    pod: PodView, record: Original, report: Report
+    pod: PodView, record: Original, report: PodReport
 ) -> tuple[dict[int, tuple[Slot, _LegacyKeys]], dict[str, tuple[str, ...]]]:
     """Separate new keys, by container order, from those that another webhook put back, by container name."""
     new_keys: dict[int, tuple[Slot, _LegacyKeys]] = {}
@@ -298,7 +298,7 @@ def _split_keys(
     return new_keys, returned_keys
 
 
-def _returned_annotations(pod: PodView, record: Original, report: Report) -> tuple[str, ...]:
+def _returned_annotations(pod: PodView, record: Original, report: PodReport) -> tuple[str, ...]:
     """List the annotations that were removed and that another webhook put back."""
     removed = record.removed_annotations
     returned = [key for key in record.annotations if key in pod.annotations and key in removed]

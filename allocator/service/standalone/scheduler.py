@@ -58,7 +58,7 @@ WITHOUT_CLAIMS = "ClaimsMissing"
 TURN = 0.005  # seconds of asking nodes after which the other tasks of the loop get a turn
 
 
-class _Waiting(Exception):  # noqa: N818  not an error: the pod has to wait
+class _WaitReason(Exception):  # noqa: N818  not an error: the pod has to wait
     """What a pod waits for, in words for its condition, and the reason that programs read there."""
 
     def __init__(self, message: str, reason: str = "Unschedulable") -> None:
@@ -159,7 +159,7 @@ class Scheduler:
         try:
             try:
                 await self._bind(pod)
-            except _Waiting as waiting:
+            except _WaitReason as waiting:
                 await self._report_waiting(pod, waiting)
         except Exception as error:
             failure = self._retries.note_failure(uid, versions, error, now=now, fraction=random.random())  # noqa: S311  jitter
@@ -183,7 +183,7 @@ class Scheduler:
                 continue  # the controller says that none is needed
             claim = self._stock.claims.get(f"{meta.namespace}/{name}")
             if claim is None or claim.metadata.deletion_timestamp:
-                raise _Waiting(f"waiting for claim {entry.name} to be created", WITHOUT_CLAIMS)
+                raise _WaitReason(f"waiting for claim {entry.name} to be created", WITHOUT_CLAIMS)
             claims.append(claim)
             if claim.status.allocation is None:
                 wanted.append(claim)
@@ -230,7 +230,7 @@ class Scheduler:
                 await asyncio.sleep(0)
                 turn = clock()
             answers[name] = allocate(stock, name, wanted, reasons=True)
-        raise _Waiting(_why(refusals, answers, len(short)))
+        raise _WaitReason(_why(refusals, answers, len(short)))
 
     async def _write(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
         """Write an allocation, or only that a pod uses what was allocated before."""
@@ -248,7 +248,7 @@ class Scheduler:
         written = await write(self._cluster, effect)
         self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
 
-    async def _report_waiting(self, pod: Pod, waiting: _Waiting) -> None:
+    async def _report_waiting(self, pod: Pod, waiting: _WaitReason) -> None:
         """Say on the pod why it waits, once per reason."""
         meta = pod.metadata
         message = waiting.message

@@ -30,7 +30,7 @@ class ClaimHolder(NamedTuple):
     claim: ResourceClaim
 
 
-class _HeldDevice(NamedTuple):
+class _AllocatedDevice(NamedTuple):
     holder: ClaimHolder
     path: str
     result: DeviceRequestAllocationResult
@@ -38,13 +38,13 @@ class _HeldDevice(NamedTuple):
 
 def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Located]:
     """Judge the allocations of all claims together; results with admin access hold nothing."""
-    by_device: dict[DeviceId, list[_HeldDevice]] = defaultdict(list)
+    by_device: dict[DeviceId, list[_AllocatedDevice]] = defaultdict(list)
     judged = False
     for holder in holders:
         allocation = holder.claim.status.allocation
         for index, result in enumerate(allocation.devices.results if allocation is not None else ()):
             if not result.admin_access:
-                held_device = _HeldDevice(holder, f"/status/allocation/devices/results/{index}", result)
+                held_device = _AllocatedDevice(holder, f"/status/allocation/devices/results/{index}", result)
                 by_device[result.driver, result.pool, result.device].append(held_device)
                 judged = judged or holder.number is not None
     if not judged:
@@ -75,7 +75,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
                 yield from _problems_of(takers, "D603", member("/consumedCapacity", name), message)
     # What devices in use consume of counters; each device counts once, however many claims share it.
     used: dict[_Counter, int] = defaultdict(int)
-    users: dict[_Counter, list[_HeldDevice]] = defaultdict(list)
+    users: dict[_Counter, list[_AllocatedDevice]] = defaultdict(list)
     for device, held_devices in by_device.items():
         published_device = published.get(device)
         for consumption in published_device.device.consumes_counters if published_device is not None else ():
@@ -92,7 +92,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
             yield from _problems_of(users[key], "D604", "", message)
 
 
-def _problems_of(held_devices: Sequence[_HeldDevice], code: str, path: str, message: str) -> Iterator[Located]:
+def _problems_of(held_devices: Sequence[_AllocatedDevice], code: str, path: str, message: str) -> Iterator[Located]:
     for one in held_devices:
         if one.holder.number is not None:
             yield Located(one.holder.number, Problem(code, one.path + path, message))

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from allocator.reports import reserved_on
-from allocator.reservations import Hold, Ledger, Reservation, State
+from allocator.reservations import Hold, Ledger, Reservation, ReservationState
 from tests.allocator.reports.test_shares import claim
 
 WANTED = claim("c", {"device": "d0"}, {"device": "d1", "adminAccess": True}, {"device": "d2", "shareID": "s"})
@@ -11,7 +11,7 @@ GIVEN = WANTED.status.allocation
 BARE = replace(WANTED, status=replace(WANTED.status, allocation=None))
 
 
-def ledger(hold, *, node="n", state=State.COMMITTING):
+def ledger(hold, *, node="n", state=ReservationState.COMMITTING):
     mine = Reservation("t", "p", "team/p", node, ("c",), state)
     return Ledger(holds={"c": hold}, ahead={"c": WANTED}, reservations={"p": mine})
 
@@ -32,9 +32,9 @@ def test_an_allocation_in_the_claim_status_is_not_reserved_even_if_unconfirmed()
 def test_in_doubt_is_a_write_without_an_answer_for_pods_that_need_it_or_not():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p"}))
     for state, lost, doubt in (
-        (State.ASSUMED, False, False),
-        (State.DOUBT, False, True),
-        (State.RELEASED, True, True),
+        (ReservationState.ASSUMED, False, False),
+        (ReservationState.DOUBT, False, True),
+        (ReservationState.RELEASED, True, True),
     ):
         [one] = reserved_on(ledger(replace(hold, lost=lost), state=state), "n")
         assert one.in_doubt is doubt

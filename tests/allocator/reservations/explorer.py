@@ -14,7 +14,7 @@ from collections import deque
 from msgspec.structs import replace
 
 from allocator import allocate
-from allocator.reservations import FINALIZER, Ledger, State, Terms, step
+from allocator.reservations import FINALIZER, Ledger, ReservationState, Terms, step
 from allocator.reservations.effects import Ready, Reread, RereadPod
 from allocator.reservations.events import (
     Assume,
@@ -224,9 +224,9 @@ class World:
         elif knows and (reservation is None or reservation.token == ""):
             yield f"decide {replica} {name}", lambda w: w.decide(replica, name)
         if reservation is not None and reservation.token:
-            if not reservation.awaited and reservation.state is State.ASSUMED:
+            if not reservation.awaited and reservation.state is ReservationState.ASSUMED:
                 yield f"commit {replica} {name}", lambda w: w.tell(replica, Commit(f"t-{name}"))
-            if self.faults and (replica, name) not in self.ready and reservation.state is not State.BOUND:
+            if self.faults and (replica, name) not in self.ready and reservation.state is not ReservationState.BOUND:
                 yield f"unreserve {replica} {name}", lambda w: w.unreserve(replica, name)
         if self.faults and knows:
             yield f"take back {replica} {name}", lambda w: w.take_back(replica, name)
@@ -297,7 +297,11 @@ class World:
     def bind(self, replica, name):
         self.ready.discard((replica, name))
         reservation = self.ledgers[replica].reservations.get(name)
-        if reservation is not None and reservation.state in (State.RESERVED, State.BINDING) and self.alive[name]:
+        if (
+            reservation is not None
+            and reservation.state in (ReservationState.RESERVED, ReservationState.BINDING)
+            and self.alive[name]
+        ):
             self.tell(replica, BindingReported(reservation.token))
             self.binding.add(name)
 
@@ -421,7 +425,7 @@ class World:
         self.calm()
         lead = self.ledgers[self.holder]
         for reservation in lead.reservations.values():
-            if reservation.state in (State.COMMITTING, State.COMMITTED, State.DOUBT):
+            if reservation.state in (ReservationState.COMMITTING, ReservationState.COMMITTED, ReservationState.DOUBT):
                 raise Broken(f"{reservation.pod} is {reservation.state} forever")
         self.control()
         self.calm()
@@ -449,7 +453,7 @@ class World:
             if uid not in needed and lead.as_meant(hold).status.allocation is not None:
                 raise Broken(f"{uid} is held for no pod")
         for reservation in lead.reservations.values():
-            if reservation.state is not State.BOUND or not needed:
+            if reservation.state is not ReservationState.BOUND or not needed:
                 raise Broken(f"the reservation of {reservation.pod} is {reservation.state} forever")
 
     # What makes two worlds one.

@@ -5,7 +5,7 @@ import sys
 import pytest
 from msgspec.structs import asdict, replace
 
-from allocator.reservations import FINALIZER, Ledger, State, step
+from allocator.reservations import FINALIZER, Ledger, ReservationState, step
 from allocator.reservations.effects import (
     Declined,
     Dropped,
@@ -107,7 +107,7 @@ class World:
 
     def state(self, name):
         reservation = self.ledger.reservations.get(name)
-        return reservation.state if reservation else State.PENDING
+        return reservation.state if reservation else ReservationState.PENDING
 
     def stock(self):
         seen = [self.ledger.holds[uid].claim for uid in self.ledger.holds if self.ledger.holds[uid].informer_version]
@@ -132,7 +132,7 @@ def test_a_pod_gets_its_devices_in_two_writes_and_may_then_be_bound():
     assert len(world.ledger.ahead) == 0
     assert world.held() == {"d0"}
     world.tell(PodSeen(pod("a", "c", node="n1")))
-    assert world.state("a") is State.BOUND
+    assert world.state("a") is ReservationState.BOUND
 
 
 def test_an_assumed_allocation_is_freed_without_a_write():
@@ -143,7 +143,7 @@ def test_an_assumed_allocation_is_freed_without_a_write():
     assert Wake(frozenset(["a"])) in told
     assert world.run() == []
     assert world.held() == frozenset()
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
 
 
 def test_an_assumed_reservation_expires_and_its_pod_is_notified():
@@ -163,7 +163,7 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
     world.assume("a", part(claim("c"), granted("d0")))
     declined = world.assume("b", part(claim("e"), granted("d0")), basis=basis)
     assert declined == [Declined("t-b", f"pool p of {DRIVER} has changed since then")]
-    assert world.state("b") is State.PENDING
+    assert world.state("b") is ReservationState.PENDING
 
 
 def test_a_quota_line_is_not_crossed_and_says_how_much_would_pass():
@@ -171,7 +171,7 @@ def test_a_quota_line_is_not_crossed_and_says_how_much_would_pass():
     line = QuotaLine("team/gpus", requested=3, hard=8, used=6)
     assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", line)]
     assert line.left == 2
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
 
 
 def test_a_second_pod_of_a_claim_only_reserves_it():
@@ -191,7 +191,7 @@ def test_the_first_pod_to_commit_writes_the_allocation_of_a_shared_claim():
     world.tell(Unreserve("t-a"))
     assert world.held() == {"d0"}
     assert [type(write) for write in world.commit("b")] == [PatchFinalizer, PatchAllocation]
-    assert world.state("b") is State.RESERVED
+    assert world.state("b") is ReservationState.RESERVED
 
 
 def test_256_pods_share_a_claim_and_not_one_more():
@@ -208,7 +208,7 @@ def test_a_claim_that_has_its_finalizer_from_the_beginning_takes_one_write():
     world = World(claim("c", finalizers=[FINALIZER]))
     world.assume("a", part(claim("c", finalizers=[FINALIZER]), granted("d0")))
     assert [type(write) for write in world.commit("a")] == [PatchAllocation]
-    assert world.state("a") is State.RESERVED
+    assert world.state("a") is ReservationState.RESERVED
 
 
 def test_a_lost_write_into_a_claim_with_its_finalizer_from_the_beginning_is_fenced_by_taking_that_away():
@@ -233,7 +233,7 @@ def test_a_conflict_is_looked_into_and_written_again():
     world.server.put(replace(claim("c"), metadata=replace(claim("c").metadata, labels={"x": "y"})))
     writes = world.run()
     assert [type(write) for write in writes] == [PatchFinalizer, PatchFinalizer, PatchAllocation]
-    assert world.state("a") is State.RESERVED
+    assert world.state("a") is ReservationState.RESERVED
 
 
 def test_a_claim_allocated_by_another_writer_returns_the_pod_to_pending():
@@ -244,7 +244,7 @@ def test_a_claim_allocated_by_another_writer_returns_the_pod_to_pending():
     world.server.put(taken)
     assert [type(write) for write in world.run()] == [PatchFinalizer]
     assert any(isinstance(one, Dropped) for one in world.told)
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
     assert world.server.claims["c"].status.allocation == granted("d1", node="n2")
 
 
@@ -266,7 +266,7 @@ def test_an_unreserved_pod_stays_in_a_shared_claim_until_the_other_pod_decides(c
         world.tell(Unreserve("t-b"))
         assert [type(write) for write in world.run()] == [Unallocate]
         assert world.held() == frozenset()
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
 
 
 @pytest.mark.parametrize("landed", [True, False])
@@ -279,10 +279,10 @@ def test_a_write_without_an_answer_leaves_doubt_until_the_claim_tells(landed):
     if landed:
         world.server.apply(lost)
     world.tell(Lost("c", lost.claim.metadata.resource_version))
-    assert world.state("a") is State.DOUBT
+    assert world.state("a") is ReservationState.DOUBT
     assert world.held() == {"d0"}
     assert [type(write) for write in world.run()] == ([] if landed else [PatchAllocation])
-    assert world.state("a") is State.RESERVED
+    assert world.state("a") is ReservationState.RESERVED
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -307,7 +307,7 @@ def test_devices_of_a_lost_write_are_held_until_it_cannot_land_any_more(late):
     world.run()
     assert world.server.claims["c"].status.allocation is None
     assert world.held() == frozenset()
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
 
 
 def test_a_reserved_pod_keeps_what_it_has_while_its_binding_may_have_landed():
@@ -319,13 +319,13 @@ def test_a_reserved_pod_keeps_what_it_has_while_its_binding_may_have_landed():
     assert world.run() == []
     world.now = 29
     world.tell(Tick())
-    assert world.state("a") is State.BINDING
+    assert world.state("a") is ReservationState.BINDING
     bound = World.__new__(World)
     bound.__dict__ = {**world.__dict__, "ledger": copied(world.ledger), "told": [], "errands": []}
     bound.tell(PodSeen(pod("a", "c", node="n1")))
     bound.now = 1000
     bound.tell(Tick())
-    assert bound.state("a") is State.BOUND
+    assert bound.state("a") is ReservationState.BOUND
     world.now = 30
     world.tell(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
@@ -343,7 +343,7 @@ def test_a_pod_that_was_bound_unheard_is_looked_at_before_its_devices_are_taken(
     world.tell(Tick())
     assert world.errands == [RereadPod("a", "team/a")]
     assert world.run() == []
-    assert world.state("a") is State.BOUND
+    assert world.state("a") is ReservationState.BOUND
     assert is_reserved_for(world.server.claims["c"], "a")
 
 
@@ -380,7 +380,7 @@ def test_a_reserved_pod_whose_scheduler_was_never_told_loses_what_it_has_as_soon
     world.tell(Unreserve("t-a"))
     assert [type(errand) for errand in world.errands] == [Unallocate]
     world.run()
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
     assert world.tell(BindingReported("t-a")) == []
 
 
@@ -391,7 +391,7 @@ def test_a_reservation_lasts_longer_while_the_scheduler_keeps_asking_for_it():
     for world.now in range(0, 3000, 500):
         world.tell(Tick())
         world.commit("a")
-    assert world.state("a") is State.RESERVED
+    assert world.state("a") is ReservationState.RESERVED
     world.now += 900
     world.tell(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
@@ -406,7 +406,7 @@ def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may
         world.tell(BindingReported("t-a"))
     said = world.tell(TakeBack("a", ("c",), "device d0 says Broken"))
     if told:
-        assert (said, world.run(), world.state("a")) == ([], [], State.BINDING)
+        assert (said, world.run(), world.state("a")) == ([], [], ReservationState.BINDING)
         world.now = 9
         world.tell(TakeBack("a", ("c",), "device d0 says Broken"))  # asking again gives it no more time
         world.now = 10
@@ -415,7 +415,7 @@ def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may
     else:
         assert PodEvent("a", "device d0 says Broken") in said
     assert [type(write) for write in world.run()] == [Unallocate]
-    assert (world.state("a"), world.held()) == (State.PENDING, frozenset())
+    assert (world.state("a"), world.held()) == (ReservationState.PENDING, frozenset())
     assert Wake(frozenset(["a"])) in world.told
 
 
@@ -499,7 +499,7 @@ def test_nothing_is_reserved_meanwhile_and_the_server_is_quoted():
     assert world.errands == []
     assert world.assume("b", part(world.server.claims["e"], granted("d1"))) == []
     assert world.commit("b")
-    assert world.state("b") is State.RESERVED
+    assert world.state("b") is ReservationState.RESERVED
 
 
 def test_a_refused_deallocation_is_retried_with_growing_pauses():
@@ -571,7 +571,7 @@ def test_a_new_leader_recovers_reservations_from_claims_and_pods():
     world.tell(PodSeen(pod("a", "c")))
     world.tell(PodSeen(pod("b", "e", node="n1")))
     assert world.held() == {"d0", "d1"}
-    assert (world.state("a"), world.state("b")) == (State.BINDING, State.BOUND)
+    assert (world.state("a"), world.state("b")) == (ReservationState.BINDING, ReservationState.BOUND)
     world.now = 60
     world.tell(Tick())
     assert [type(write) for write in world.run()] == [Unallocate]
@@ -587,9 +587,9 @@ def test_a_pod_that_is_deleted_while_its_claims_are_written_leaves_nothing():
     world.run()
     assert world.server.claims["c"].status.allocation is None
     assert world.held() == frozenset()
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
     world.tell(PodSeen(pod("a", "c")))
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -602,23 +602,23 @@ def test_a_pod_that_ends_on_its_node_needs_its_devices_no_more(phase, seen_runni
     world.watch()
     if seen_running:
         world.tell(PodSeen(pod("a", "c", node="n1", phase="Running")))
-        assert world.state("a") is State.BOUND
+        assert world.state("a") is ReservationState.BOUND
     world.tell(PodSeen(pod("a", "c", node="n1", phase=phase)))
-    assert world.state("a") in (State.RELEASED, State.PENDING)
+    assert world.state("a") in (ReservationState.RELEASED, ReservationState.PENDING)
     world.run()
     world.tell(PodGone("a"))
     world.run()
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
 
 
 def test_contradictory_facts_about_a_reservation_do_not_loop_forever():
     """A table that sends a reservation to and fro: one event ends all the same."""
-    circle = {**TABLE, State.BOUND: {Signal.HELD: State.RESERVED}}
+    circle = {**TABLE, ReservationState.BOUND: {Signal.HELD: ReservationState.RESERVED}}
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
     step(world.ledger, PodSeen(pod("a", "c", node="n1", phase="Running")), 0.0, circle)
-    assert world.ledger.reservations["a"].state in (State.RESERVED, State.BOUND)
+    assert world.ledger.reservations["a"].state in (ReservationState.RESERVED, ReservationState.BOUND)
 
 
 def test_a_claim_deleted_while_it_is_written_sends_the_pod_back():
@@ -627,7 +627,7 @@ def test_a_claim_deleted_while_it_is_written_sends_the_pod_back():
     world.tell(Commit("t-a"))
     world.server.remove("c")
     world.run()
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
     assert world.held() == frozenset()
     world.tell(ClaimSeen(claim("c")))
     assert "c" not in world.ledger.holds
@@ -637,7 +637,7 @@ def test_a_claim_that_came_again_under_its_name_is_another_one():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(ClaimSeen(claim("c", uid="again", resourceVersion="9")))
-    assert world.state("a") is State.PENDING
+    assert world.state("a") is ReservationState.PENDING
     assert world.ledger.keys["team/c"] == "again"
 
 
@@ -708,7 +708,7 @@ def test_a_write_that_is_never_answered_for_is_taken_for_lost():
     world.now = 60
     world.tell(Tick())
     assert [type(write) for write in world.run()] == [PatchFinalizer, PatchAllocation]
-    assert world.state("a") is State.RESERVED
+    assert world.state("a") is ReservationState.RESERVED
 
 
 def who_is_looked_at(monkeypatch):
@@ -735,7 +735,11 @@ def test_a_claim_event_does_not_reexamine_bound_pods(monkeypatch):
         world.watch()
     for name in ("a", "b"):
         world.tell(PodSeen(pod(name, "c", node="n1")))
-    assert [world.state(name) for name in ("a", "b", "c")] == [State.BOUND, State.BOUND, State.RESERVED]
+    assert [world.state(name) for name in ("a", "b", "c")] == [
+        ReservationState.BOUND,
+        ReservationState.BOUND,
+        ReservationState.RESERVED,
+    ]
     looked_at = who_is_looked_at(monkeypatch)
     one = world.server.claims["c"]
     world.tell(ClaimSeen(replace(one, metadata=replace(one.metadata, resource_version="99"))))
@@ -754,7 +758,7 @@ def test_a_new_leader_does_not_reexamine_bound_pods(monkeypatch):
     looked_at = who_is_looked_at(monkeypatch)
     world.tell(BecameLeader())
     assert set(looked_at) == {"b"}
-    assert [world.state(name) for name in ("a", "b")] == [State.BOUND, State.BINDING]
+    assert [world.state(name) for name in ("a", "b")] == [ReservationState.BOUND, ReservationState.BINDING]
 
 
 def test_an_event_that_fails_leaves_the_ledger_as_it_was(monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from allocator.reservations import Ledger, State
+from allocator.reservations import Ledger, ReservationState
 from allocator.reservations.table import TABLE, Signal
 from tests.allocator.reservations import scenes
 from tests.allocator.reservations.explorer import Broken, World, explore
@@ -90,17 +90,19 @@ def with_(state, signal, to):
 
 
 BROKEN_TABLES = {
-    "assumed never expires": without(State.ASSUMED, Signal.EXPIRED),
-    "what was let go of is never forgotten": without(State.RELEASED, Signal.CLEAN),
-    "a doubt never ends": without(State.DOUBT, Signal.KNOWN, Signal.HELD),
-    "a bound pod never ends": without(State.BOUND, Signal.DONE),
-    "reserved never expires": without(State.RESERVED, Signal.EXPIRED),
-    "binding never expires": without(State.BINDING, Signal.EXPIRED),
-    "a pod that let go while binding loses its devices at once": with_(State.BINDING, Signal.UNRESERVE, State.RELEASED),
-    "devices that cannot be used are taken at once from a pod that is binding": with_(
-        State.BINDING, Signal.UNUSABLE, State.RELEASED
+    "assumed never expires": without(ReservationState.ASSUMED, Signal.EXPIRED),
+    "what was let go of is never forgotten": without(ReservationState.RELEASED, Signal.CLEAN),
+    "a doubt never ends": without(ReservationState.DOUBT, Signal.KNOWN, Signal.HELD),
+    "a bound pod never ends": without(ReservationState.BOUND, Signal.DONE),
+    "reserved never expires": without(ReservationState.RESERVED, Signal.EXPIRED),
+    "binding never expires": without(ReservationState.BINDING, Signal.EXPIRED),
+    "a pod that let go while binding loses its devices at once": with_(
+        ReservationState.BINDING, Signal.UNRESERVE, ReservationState.RELEASED
     ),
-    "that a scheduler was told is not noted": without(State.RESERVED, Signal.TOLD),
+    "devices that cannot be used are taken at once from a pod that is binding": with_(
+        ReservationState.BINDING, Signal.UNUSABLE, ReservationState.RELEASED
+    ),
+    "that a scheduler was told is not noted": without(ReservationState.RESERVED, Signal.TOLD),
 }
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from allocator.reservations import State
+from allocator.reservations import ReservationState
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
@@ -43,7 +43,7 @@ async def reserved(one, name):
     """A commit of a pod under way whose claims are written and whose devices are awaited."""
     commit = asyncio.create_task(one.place(name))
     uid = f"pod-{name}"
-    await until(lambda: uid in one.bridge.ledger.state.reservations and one.bridge.ledger.state.reservations[uid].state is State.RESERVED)  # fmt: skip
+    await until(lambda: uid in one.bridge.ledger.state.reservations and one.bridge.ledger.state.reservations[uid].state is ReservationState.RESERVED)  # fmt: skip
     return commit
 
 
@@ -58,7 +58,7 @@ async def test_a_pod_is_bound_when_its_devices_are_ready_and_not_before():
         commit = await reserved(one, "p")
         await say(one.cluster, "a", Attached="True")
         assert await commit == (200, {"committed": True, "message": ""})
-        assert one.bridge.ledger.state.reservations["pod-p"].state is State.BINDING
+        assert one.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING
 
 
 async def test_a_device_that_fails_is_taken_back_and_the_pod_decided_again():
@@ -119,7 +119,7 @@ async def test_a_new_leader_shortens_but_keeps_a_reservation_on_failed_devices()
         await commit
         await say(cluster, "a", Attached="True", Failed="True")
     async with running(cluster, identity="one") as two:
-        await until(lambda: two.bridge.ledger.state.reservations["pod-p"].state is State.BINDING)
+        await until(lambda: two.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING)
         before = two.bridge.ledger.state.reservations["pod-p"].until
         _, said = await two.plugin("prefilter", {"pod": await two.pod("p")})
         assert (said["verdict"], "says Failed" in said["message"]) == ("waiting", True)

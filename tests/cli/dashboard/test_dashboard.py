@@ -11,7 +11,7 @@ import pytest
 
 from cli import explain
 from cli.contract import CommandFailed
-from cli.dashboard import Dashboard, Source, api
+from cli.dashboard import Dashboard, PictureSource, api
 from cli.loading import Unread, scene_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
@@ -28,7 +28,7 @@ def scene(*objects):
 
 
 def standing(*objects):
-    return Source("a test", lambda: scene(*objects), Configuration(), lives=False)
+    return PictureSource("a test", lambda: scene(*objects), Configuration(), lives=False)
 
 
 @asynccontextmanager
@@ -190,7 +190,7 @@ async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_st
             return scene(*crowded())
         raise CommandFailed("the API server is away", "try again when it answers")
 
-    async with served(Source("a test", read, Configuration(), lives=True), fresh=0.0) as session:
+    async with served(PictureSource("a test", read, Configuration(), lives=True), fresh=0.0) as session:
         assert "the API server is away (try again when it answers)" in await text_of(session, "/", 503)
         assert "nodes with devices" in await text_of(session, "/")
         while "This page is out of date: the API server is away" not in (page := await text_of(session, "/")):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cli.contract import CommandFailed
-from cli.dashboard import Source, read_events
+from cli.dashboard import PictureSource, read_events
 from cli.dashboard.events import MOST_SHOWN
 from cluster.embedded import Embedded
 from cluster.objects import Event
@@ -77,7 +77,7 @@ async def test_a_page_says_why_there_are_no_events_and_waits_for_them_no_longer_
         raise CommandFailed("events is forbidden", "ask for the role")
 
     for ask, why in ((refused, "events is forbidden"), (lambda *_: time.sleep(1) or [], "did not answer in time")):
-        source = Source("a test", lambda: scene(*standing_with()), Configuration(), lives=False, events=ask)
+        source = PictureSource("a test", lambda: scene(*standing_with()), Configuration(), lives=False, events=ask)
         async with served(source, patience=0.2) as session:
             assert why in await text_of(session, "/pods/default/wants")
 
@@ -97,7 +97,7 @@ async def test_events_are_asked_for_only_for_accounts_that_may_see_the_pod(who, 
         calls.append(those)
         return [convert(event("Happened", 1, about="wants"), Event)]
 
-    source = Source("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False, events=ask)
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False, events=ask)
     async with served_with_login(source, test_login.Server()) as session:
         async with session.get("/pods/mine/wants", headers=bearing(who)) as answer:
             assert answer.status == (200 if asked else 404)
@@ -117,7 +117,7 @@ async def test_an_account_that_may_list_pods_and_no_events_is_told_so():
                 else await super().create(resource, obj)
             )
 
-    source = Source(
+    source = PictureSource(
         "a test", lambda: scene(*test_login.objects()), Configuration(), lives=False, events=lambda *_: 1 / 0
     )
     async with (

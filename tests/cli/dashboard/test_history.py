@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from allocator.simulation import Snapshot, simulate
-from cli.dashboard import Dashboard, Login, Source
+from cli.dashboard import Dashboard, Login, PictureSource
 from cli.dashboard.colours import in_use
 from cli.dashboard.history import Sample, Samples, page_of, sample_of
 from cli.dashboard.picture import draw_picture
@@ -85,7 +85,7 @@ async def test_the_page_draws_what_its_numbers_say():
 
 
 async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
-    source = Source("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
     recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(source, login=Login(test_login.Server()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
@@ -110,7 +110,7 @@ async def test_a_live_source_is_read_again_even_without_requests():
         loop.call_soon_threadsafe(readings.put_nowait, None)
         return scene(*fleet(1, 1))
 
-    source = Source("a test", read, Configuration(), lives=True)
+    source = PictureSource("a test", read, Configuration(), lives=True)
     async with served(source, fresh=0.01, again=0.05):
         async with asyncio.timeout(60):
             for _ in range(3):

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from cli.contract import CommandFailed
-from cli.dashboard import Dashboard, Login, Source, live
+from cli.dashboard import Dashboard, Login, PictureSource, live
 from tests.cli.dashboard.test_dashboard import scene
 from tests.cli.dashboard.test_login import Server, bearing
 from tests.cli.explain.scenes import fleet
@@ -17,7 +17,7 @@ from webhook.state import Configuration
 
 @asynccontextmanager
 async def served(read=lambda: scene(*fleet()), *, fresh=1.0, **options):
-    source = Source("a test", read, Configuration(), lives=True)
+    source = PictureSource("a test", read, Configuration(), lives=True)
     async with Dashboard(source, fresh=fresh, **options).open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as it:
         yield it
 
@@ -121,7 +121,7 @@ async def test_another_site_hears_nothing(headers):
 
 
 async def test_listeners_do_not_hold_up_the_end():
-    source = Source("a test", lambda: scene(*fleet()), Configuration(), lives=True)
+    source = PictureSource("a test", lambda: scene(*fleet()), Configuration(), lives=True)
     async with aiohttp.ClientSession() as session:
         async with Dashboard(source).open("127.0.0.1", 0) as url:
             answers = [await session.get(f"{url}/events") for _ in range(3)]

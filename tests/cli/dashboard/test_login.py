@@ -11,7 +11,7 @@ import pytest
 
 from certs import authority
 from cli import explain
-from cli.dashboard import Dashboard, Login, Source, certificate
+from cli.dashboard import Dashboard, Login, PictureSource, certificate
 from cli.dashboard.tenants import for_tenant
 from cli.loading import scene_of
 from cluster.errors import Unavailable
@@ -79,7 +79,7 @@ def objects():
 @asynccontextmanager
 async def served(server=None, **options):
     scene = scene_of(objects(), Features())
-    source = Source("a test", lambda: scene, Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene, Configuration(), lives=False)
     login = Login(server or Server())
     async with (
         Dashboard(source, login=login).open("127.0.0.1", 0) as url,
@@ -226,7 +226,7 @@ async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(
         return seen
 
     scene = scene_of(objects(), Features())
-    source = Source("a test", lambda: scene, Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene, Configuration(), lives=False)
     first = write("one")
     async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(Server())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
         assert await shown(url) == first

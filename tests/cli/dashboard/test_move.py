@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cli.contract import CommandFailed
-from cli.dashboard import Dashboard, Login, Source
+from cli.dashboard import Dashboard, Login, PictureSource
 from cli.dashboard.move import mechanism_of, mechanisms_of
 from dra.objects import Pod
 from dra.wire import convert
@@ -72,7 +72,7 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
 
 
 async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():
-    source = Source(
+    source = PictureSource(
         "a test", lambda: scene(*test_login.objects(), asking("secret-app", "secret")), Configuration(), lives=False
     )
     async with served(source, login=Login(test_login.Server())) as session:
@@ -97,7 +97,7 @@ async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_w
         go.wait(120)
         return standing_survey()
 
-    source = Source("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
+    source = PictureSource("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
     async with served(source, search=0.1) as session:
         assert "the survey failed: pods is forbidden" in await text_of(session, "/move")
         assert "the survey is running" in await text_of(session, "/move")
@@ -117,7 +117,7 @@ async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told()
             raise ZeroDivisionError
         return standing_survey()
 
-    source = Source("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
+    source = PictureSource("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
     dashboard = Dashboard(source, search=60.0)
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         first = json.loads(await text_of(session, "/api/v1/move"))["readAt"]

@@ -6,7 +6,7 @@ import json
 import pytest
 from aiohttp import web
 
-from cli.dashboard import Login, Prometheus, Source
+from cli.dashboard import Login, PictureSource, Prometheus
 from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
@@ -74,7 +74,7 @@ async def test_without_an_address_nothing_is_asked():
 
 async def test_a_tenant_is_not_told_how_many_pods_wait(prometheus):
     url, _ = await prometheus(by_query)
-    source = Source("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
     async with served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session:
         for who, is_told in (("mine", False), ("all", True)):
             for path in ("/history?days=7", "/api/v1/history?days=7"):

@@ -29,52 +29,52 @@ from cluster.server import PROBES, survives
 from dra.pointer import field_path
 from runtime.controllers.workqueue import WorkQueue
 from runtime.informers.backoff import Backoff
-from runtime.informers.cache import Cache, Delta
-from runtime.informers.reflection import TABLE, Phase, ReflectionState, StepOutcome, outcome
+from runtime.informers.cache import Delta, ObjectCache
+from runtime.informers.reflection import TABLE, ReflectionPhase, ReflectionState, StepOutcome, outcome
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim
 from tests.limits import PATIENCE
 
 
 def test_every_outcome_that_a_phase_can_have_is_in_the_table():
-    impossible = {(Phase.LIST, StepOutcome.ENDED), (Phase.WATCH, StepOutcome.COMPLETE)}
-    assert set(TABLE) == set(product(Phase, StepOutcome)) - impossible
+    impossible = {(ReflectionPhase.LIST, StepOutcome.ENDED), (ReflectionPhase.WATCH, StepOutcome.COMPLETE)}
+    assert set(TABLE) == set(product(ReflectionPhase, StepOutcome)) - impossible
 
 
 def test_a_failure_is_counted_in_each_phase_of_reflection():
-    for phase in Phase:
+    for phase in ReflectionPhase:
         state = ReflectionState(phase=phase, version="7", failures=3)
         assert state.after(StepOutcome.FAILED).failures == 4
 
 
 def test_a_watch_that_failed_goes_on_where_it_was():
-    state = ReflectionState(phase=Phase.WATCH, version="7").after(StepOutcome.FAILED)
-    assert (state.phase, state.version) == (Phase.WATCH, "7")
+    state = ReflectionState(phase=ReflectionPhase.WATCH, version="7").after(StepOutcome.FAILED)
+    assert (state.phase, state.version) == (ReflectionPhase.WATCH, "7")
 
 
 def test_a_version_that_is_gone_is_forgotten():
-    assert ReflectionState(phase=Phase.WATCH, version="7").after(StepOutcome.GONE) == ReflectionState(
-        phase=Phase.STREAM
+    assert ReflectionState(phase=ReflectionPhase.WATCH, version="7").after(StepOutcome.GONE) == ReflectionState(
+        phase=ReflectionPhase.STREAM
     )
-    assert ReflectionState(phase=Phase.WATCH, streams=False, version="7").after(StepOutcome.GONE) == ReflectionState(
-        Phase.LIST, streams=False
-    )
+    assert ReflectionState(phase=ReflectionPhase.WATCH, streams=False, version="7").after(
+        StepOutcome.GONE
+    ) == ReflectionState(ReflectionPhase.LIST, streams=False)
 
 
 def test_a_server_that_refuses_to_stream_is_not_asked_again():
     state = ReflectionState().after(StepOutcome.REFUSED)
-    assert (state.phase, state.streams, state.failures) == (Phase.LIST, False, 0)
-    assert state.advance("5").after(StepOutcome.COMPLETE).after(StepOutcome.GONE).phase is Phase.LIST
+    assert (state.phase, state.streams, state.failures) == (ReflectionPhase.LIST, False, 0)
+    assert state.advance("5").after(StepOutcome.COMPLETE).after(StepOutcome.GONE).phase is ReflectionPhase.LIST
 
 
 def test_a_page_that_failed_is_asked_for_again():
-    state = ReflectionState(phase=Phase.LIST, streams=False).turn_page("token").after(StepOutcome.FAILED)
-    assert (state.phase, state.more) == (Phase.LIST, "token")
+    state = ReflectionState(phase=ReflectionPhase.LIST, streams=False).turn_page("token").after(StepOutcome.FAILED)
+    assert (state.phase, state.more) == (ReflectionPhase.LIST, "token")
     assert state.after(StepOutcome.GONE).more == ""
 
 
 def test_progress_ends_a_row_of_failures():
-    assert ReflectionState(phase=Phase.WATCH, version="7", failures=5).advance("8").failures == 0
+    assert ReflectionState(phase=ReflectionPhase.WATCH, version="7", failures=5).advance("8").failures == 0
 
 
 @given(st.lists(st.sampled_from(StepOutcome), max_size=30))
@@ -86,7 +86,7 @@ def test_reflection_has_a_resource_version_only_while_it_watches(outcomes):
         if one is StepOutcome.COMPLETE:
             state = state.advance("9")
         state = state.after(one)
-        assert bool(state.version) == (state.phase is Phase.WATCH)
+        assert bool(state.version) == (state.phase is ReflectionPhase.WATCH)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def change(type_, name, version):
 
 
 def test_events_from_before_a_reading_change_nothing():
-    cache = Cache()
+    cache = ObjectCache()
     cache.replace([typed("a", 5)])
     assert cache.change(change("MODIFIED", "a", 4)) is None
     assert cache.change(change("DELETED", "a", 5)) is None
@@ -141,13 +141,13 @@ def test_events_from_before_a_reading_change_nothing():
 
 
 def test_versions_are_compared_as_numbers():
-    cache = Cache()
+    cache = ObjectCache()
     cache.replace([typed("a", 9)])
     assert cache.change(change("MODIFIED", "a", 10)) is not None
 
 
 def test_a_new_reading_tells_what_differs():
-    cache = Cache()
+    cache = ObjectCache()
     cache.replace([typed("a", 1), typed("b", 2), typed("c", 3)])
     deltas = {one.key[1]: one for one in cache.replace([typed("a", 1), typed("b", 5), typed("d", 6)])}
     assert {name: (one.old is not None, one.new is not None) for name, one in deltas.items()} == {
@@ -159,14 +159,14 @@ def test_a_new_reading_tells_what_differs():
 
 def test_a_reading_from_before_the_present_is_believed():
     """A cluster that was restored to an earlier time: what it says is the truth now."""
-    cache = Cache()
+    cache = ObjectCache()
     cache.replace([typed("a", 50)])
     assert [one.new.metadata.resource_version for one in cache.replace([typed("a", 7)])] == ["7"]
     assert cache.change(change("MODIFIED", "a", 8)) is not None
 
 
 def test_an_object_that_became_unreadable_keeps_its_last_readable_form():
-    cache = Cache()
+    cache = ObjectCache()
     cache.replace([typed("a", 1)])
     broken = Unreadable("ns", "a", "2", "odd")
     assert cache.skip(broken) is None
@@ -182,7 +182,7 @@ def test_an_object_that_became_unreadable_keeps_its_last_readable_form():
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["set", "delete", "read"])), max_size=40))
 def test_a_copy_that_hears_everything_is_the_collection(steps):
-    cache, truth, heard = Cache(), {}, {}
+    cache, truth, heard = ObjectCache(), {}, {}
     for version, (name, step) in enumerate(steps, 1):
         deltas = []
         if step == "set":

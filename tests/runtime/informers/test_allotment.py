@@ -140,7 +140,7 @@ async def test_a_collection_that_is_read_again_is_not_held_twice():
     async with running(copy):
         assert await copy.wait_for_sync(10)
         before = copy.objects["a", "t0"]
-        copy._state = replace(copy._state, phase=informer.Phase.LIST)
+        copy._state = replace(copy._state, phase=informer.ReflectionPhase.LIST)
         copy._begin_reading()
         await copy._list()
         assert copy.objects["a", "t0"] is before

@@ -86,7 +86,7 @@ def test_a_patch_travels_as_base64_json_patch():
 
 
 def test_a_denial_carries_code_reason_and_message():
-    response = json.loads(reviews.encode(reviews.deny(UID, reviews.Status(message="no"))))["response"]
+    response = json.loads(reviews.encode(reviews.deny(UID, reviews.DenialStatus(message="no"))))["response"]
     assert response["allowed"] is False
     assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
 

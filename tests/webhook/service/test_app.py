@@ -85,7 +85,7 @@ class Allowing:
             self.now = copy(ENFORCE)  # what was missing comes
         outcome = "refused" if refused else "untouched"
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
-        no = reviews.Status(message="no class")
+        no = reviews.DenialStatus(message="no class")
         response = reviews.deny(request.uid, no) if refused else reviews.allow(request.uid)
         return Outcome(response=response, record=record)
 

@@ -20,8 +20,8 @@ from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
-    Answer,
     Demand,
+    DialectAnswer,
     KeyedDemand,
     Mistake,
     Note,
@@ -155,7 +155,7 @@ class AscendOptions(Options, frozen=True, kw_only=True):
                     yield Mistake(f"{path}/cores", f"{one.cores} is not a percentage", "write 1 to 100")
 
 
-def read(request: DialectRequest[AscendOptions]) -> Answer | Stop:
+def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     """Read one container as HAMi would."""
     container, options, mode = request.containers[0], request.options, request.hints.get(Role.MODE)
     first = container.amounts[0]
@@ -195,7 +195,7 @@ def read(request: DialectRequest[AscendOptions]) -> Answer | Stop:
         cores=part.cores if part else None,
         attributes=(Selection(_TARGET.product, "In", (product,)),),
     )
-    return Answer(demands=(KeyedDemand(count.key, demand),), notes=tuple(notes))
+    return DialectAnswer(demands=(KeyedDemand(count.key, demand),), notes=tuple(notes))
 
 
 def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | None) -> Iterator[Note]:

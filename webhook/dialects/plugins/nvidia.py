@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_label
 from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import (
-    Answer,
     BareKey,
     Demand,
+    DialectAnswer,
     KeyedDemand,
     Meaning,
     Note,
@@ -137,7 +137,7 @@ class NvidiaOptions(Options, frozen=True, kw_only=True):
     consumable_shares: bool = False
 
 
-def read(request: DialectRequest[NvidiaOptions]) -> Answer | Stop:
+def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
     """Read one container: each key stands for itself."""
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
@@ -168,7 +168,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> Answer | Stop:
             continue
         demands.append(KeyedDemand(key, demand))
         notes.append(Note(key, action, text))
-    return stays or Answer(demands=tuple(demands), notes=tuple(notes))
+    return stays or DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:

@@ -17,8 +17,8 @@ from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
-    Answer,
     Demand,
+    DialectAnswer,
     FactorOptions,
     KeyedDemand,
     Mistake,
@@ -203,7 +203,7 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
             yield Mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
 
 
-def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
+def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
     """Read one container as HAMi would, its webhook's injections included."""
     container, hints, options = request.containers[0], request.hints, request.options
     by_role = {amount.row.role: amount for amount in reversed(container.amounts)}
@@ -240,7 +240,7 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
     if requested_cores:
         cores = min(requested_cores.value, 100)
     key, number = first.key, count.value if count else options.default_gpu_num
-    share = _Share(memory_bytes=memory_bytes, percent=relative, cores=cores, injected=injected)
+    share = _GpuShare(memory_bytes=memory_bytes, percent=relative, cores=cores, injected=injected)
     notes = _notes(by_role, first, share)
     if as_mig:
         # HAMi carves the smallest profile that holds the memory; compute comes with it. Devices may be of one card.
@@ -255,10 +255,10 @@ def read(request: DialectRequest[HamiOptions]) -> Answer | Stop:
         demand = Demand(target="vgpu", count=number, memory=memory_bytes or None, memory_percent=relative, cores=cores)
     if hints:
         demand = _narrow(demand, hints, notes)
-    return Answer(demands=(KeyedDemand(key, demand),), notes=tuple(notes))
+    return DialectAnswer(demands=(KeyedDemand(key, demand),), notes=tuple(notes))
 
 
-class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class _GpuShare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What HAMi would account for on each GPU."""
 
     memory_bytes: int  # bytes of memory; 0 is all of it
@@ -272,7 +272,7 @@ class _Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return not self.memory_bytes and self.percent is None and self.cores == 100
 
 
-def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _Share) -> list[Note]:
+def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> list[Note]:
     """Say what becomes of each key; `by_role` is the first amount of each role."""
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
     cores, priority = by_role.get(Role.CORES), by_role.get(Role.PRIORITY)

@@ -32,8 +32,8 @@ from webhook.dialects.table import Action, Dialect, Position, Role, left
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
-    Answer,
     Demand,
+    DialectAnswer,
     Hint,
     KeyedDemand,
     Note,
@@ -136,7 +136,7 @@ _PART = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullm
 _LETTERS = 64  # of a fraction
 
 
-def read_kai(pod: AskingPod[ShareOptions]) -> Answer | Stop:
+def read_kai(pod: AskingPod[ShareOptions]) -> DialectAnswer | Stop:
     """Read a pod as KAI's webhook and binder would: one container gets a share of so many different GPUs."""
     texts = pod.texts
     fraction, memory = texts.get("gpu-fraction"), texts.get("gpu-memory")
@@ -185,7 +185,7 @@ def read_kai(pod: AskingPod[ShareOptions]) -> Answer | Stop:
         if (hint := texts.get(name)) and (note := by_value.get(hint.text, by_value.get(""))):
             notes.append(Note(hint.key, *note))
     notes += [Note(texts[name].key, Action.APPROXIMATED, why) for name, why in _LOST_TO_KAI.items() if name in texts]
-    return Answer(demands=(KeyedDemand(first.key, demand),), notes=tuple(notes), containers=(container,))
+    return DialectAnswer(demands=(KeyedDemand(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 
 def _container(pod: AskingPod[ShareOptions], of_containers: Sequence[Hint]) -> str | Stop:

@@ -14,9 +14,9 @@ from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit,
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
     POD_LIMIT,
-    Answer,
     Asked,
     Demand,
+    DialectAnswer,
     KeyedDemand,
     Mistake,
     Note,
@@ -88,7 +88,7 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
 
 
-def read(request: DialectRequest[LlmdOptions]) -> Answer | Stop:
+def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
     """Read a pod: the sum of what its containers ask for, if that webhook would take it."""
     key, count = "", 0
     for container in request.containers:
@@ -118,7 +118,7 @@ def read(request: DialectRequest[LlmdOptions]) -> Answer | Stop:
     notes = [Note(key, Action.APPROXIMATED, text)]
     if allowed:
         notes.append(Note(allowed.key, Action.TRANSLATED, "nothing ties the pairs to one NUMA node"))
-    return Answer(demands=(KeyedDemand(key, demand, (key,)),), notes=tuple(notes))
+    return DialectAnswer(demands=(KeyedDemand(key, demand, (key,)),), notes=tuple(notes))
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=LlmdOptions)

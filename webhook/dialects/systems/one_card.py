@@ -13,8 +13,8 @@ from webhook.dialects.plain import total
 from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit, left, node_label, row
 from webhook.dialects.vocabulary import (
     MIB,
-    Answer,
     Demand,
+    DialectAnswer,
     FactorOptions,
     KeyedDemand,
     Mistake,
@@ -116,17 +116,17 @@ class AliyunOptions(Options, frozen=True, kw_only=True):
             yield Mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
 
 
-def read_share(request: DialectRequest[FactorOptions]) -> Answer | Stop:
+def read_share(request: DialectRequest[FactorOptions]) -> DialectAnswer | Stop:
     """Read a pod as Volcano's gpushare would."""
     return _read(request.containers, request.options.memory_factor * MIB)
 
 
-def read_aliyun(request: DialectRequest[AliyunOptions]) -> Answer | Stop:
+def read_aliyun(request: DialectRequest[AliyunOptions]) -> DialectAnswer | Stop:
     """Read a pod as Aliyun's scheduler extender would."""
     return _read(request.containers, MIB << 10 if request.options.memory_unit == "GiB" else MIB)
 
 
-def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
+def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer | Stop:
     sums = total(containers)
     for amount in sums.amounts:
         if amount.row.action is Action.LEFT and amount.value:
@@ -140,7 +140,7 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
             reason = f"whole GPUs and {other_amount.key} in one pod are two modes of a node"
             return Refusal(key, reason, "keep one of them")
         note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
-        return Answer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
+        return DialectAnswer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key
         return Untranslated(key, "requests no GPU without memory")
@@ -155,7 +155,7 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> Answer | Stop:
         notes.append(Note(cores.key, Action.TRANSLATED, f"{compute} % of that GPU"))
     demand = Demand(target="vgpu", memory=memory_bytes, cores=min(compute, 100))
     keyed_demand = KeyedDemand(memory.key, demand)
-    return Answer(demands=(keyed_demand,), notes=tuple(notes))
+    return DialectAnswer(demands=(keyed_demand,), notes=tuple(notes))
 
 
 VOLCANO_SHARE = Vocabulary(table=SHARE, read=read_share, options=FactorOptions)

@@ -29,8 +29,8 @@ from webhook.dialects.systems.annotated import (
 from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left
 from webhook.dialects.vocabulary import (
     MIB,
-    Answer,
     Demand,
+    DialectAnswer,
     Hint,
     KeyedDemand,
     Mistake,
@@ -139,7 +139,7 @@ _ISOLATIONS = ("soft", "hard", "shared")
 _MOST = 128  # GPUs of a worker
 
 
-def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
+def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> DialectAnswer | Stop:
     """Read a pod as Tensor Fusion's webhook would for a local GPU: the containers that are named see the same GPUs."""
     texts = {name.removeprefix(_TF): hint for name, hint in pod.texts.items()}
     enabled = texts.get("enabled")
@@ -180,7 +180,7 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> Answer | Stop:
         if name in texts and texts[name].key not in noted:
             notes.append(Note(texts[name].key, Action.TRANSLATED))
     notes += [Note(texts[name].key, Action.IGNORED, why) for name, why in _IGNORED.items() if name in texts]
-    return Answer(demands=(KeyedDemand(key, demand),), notes=tuple(notes), containers=containers)
+    return DialectAnswer(demands=(KeyedDemand(key, demand),), notes=tuple(notes), containers=containers)
 
 
 _Asked = tuple[str, Demand, list[Note]]

@@ -15,8 +15,8 @@ from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, 
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
-    Answer,
     Demand,
+    DialectAnswer,
     FactorOptions,
     KeyedDemand,
     Note,
@@ -124,7 +124,7 @@ class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
     percentage: bool = True
 
 
-def read(request: DialectRequest[VolcanoOptions]) -> Answer | Stop:
+def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     """Read one container as Volcano would."""
     container, options = request.containers[0], request.options
     first = container.amounts[0]
@@ -164,7 +164,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> Answer | Stop:
     narrowed = _narrow(demand, request.hints, notes)
     if isinstance(narrowed, Refusal):
         return narrowed
-    return Answer(demands=(KeyedDemand(key, narrowed),), notes=tuple(notes))
+    return DialectAnswer(demands=(KeyedDemand(key, narrowed),), notes=tuple(notes))
 
 
 def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> Demand | Refusal:

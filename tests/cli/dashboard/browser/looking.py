@@ -2,7 +2,7 @@
 
 from contextlib import asynccontextmanager
 
-from cli.dashboard import Dashboard, Source
+from cli.dashboard import Dashboard, PictureSource
 from webhook.state import Configuration
 
 # Nothing that asks for hosts elsewhere, and what it needs as root in a container.
@@ -14,7 +14,7 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 
 @asynccontextmanager
 async def served(read, *, lives=True, **options):
-    source = Source("a test", read, Configuration(), lives=lives)
+    source = PictureSource("a test", read, Configuration(), lives=lives)
     async with Dashboard(source, **options).open("127.0.0.1", 0) as url:
         yield url
 

@@ -35,8 +35,8 @@ from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
     AUTO,
     MIB,
-    Answer,
     Demand,
+    DialectAnswer,
     KeyedDemand,
     Note,
     Pairs,
@@ -100,7 +100,7 @@ class Draft(msgspec.Struct):
         self.notes.append(Note(key, action, text, about))
 
 
-def read(request: DialectRequest[KoordinatorOptions]) -> Answer | Stop:
+def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Stop:
     """Read a pod as Koordinator would."""
     parsed = parse(request)
     if not isinstance(parsed, PodRequest):
@@ -110,7 +110,7 @@ def read(request: DialectRequest[KoordinatorOptions]) -> Answer | Stop:
         stop = step(draft)
         if stop is not None:
             return stop
-    return Answer(demands=tuple(draft.demands), notes=tuple(draft.notes))
+    return DialectAnswer(demands=tuple(draft.demands), notes=tuple(draft.notes))
 
 
 # GPUs
