@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli import contract as inputs
+from cli.configuration import configuration_in
 from cli.outside import CHART, KUSTOMIZE
 from dra.raw import members, strings
 from dra.texts import count_of, list_first
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cluster.manifests import Document, InputProblem, Keep
+    from webhook.state import Configuration
 
 _SHOWN: Final = 3  # files of one kind that people are shown
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
@@ -48,24 +50,34 @@ class SkippedFile(NamedTuple):
 
 
 def read_manifests(
-    files: Sequence[str], *others: Sequence[str], keep: Keep | None = None
+    files: Sequence[str],
+    *others: Sequence[str],
+    keep: Keep | None = None,
+    configuration: Configuration | None = None,
 ) -> tuple[list[Document], list[SkippedFile]]:
     """Read the manifests among files and folders. Manifests that cannot be read are reported, and the command goes on.
 
     `others` are further inputs of the command, of which only one may be standard input; `keep` chooses what of an object is kept.
+    `configuration` is as for `separate_manifests`.
     """
-    documents, skipped = separate_manifests(*inputs.read_tree(files, *others, keep=keep), files)
+    read = inputs.read_tree(files, *others, keep=keep)
+    documents, skipped = separate_manifests(*read, files, configuration=configuration)
     if not documents and not skipped and not inputs.unread():
         inputs.warn("the input holds no objects")
     return documents, skipped
 
 
 def separate_manifests(
-    documents: Iterable[Document], others: Iterable[InputProblem], files: Iterable[str] = ()
+    documents: Iterable[Document],
+    others: Iterable[InputProblem],
+    files: Iterable[str] = (),
+    *,
+    configuration: Configuration | None = None,
 ) -> tuple[list[Document], list[SkippedFile]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
     Templates and patches of charts and kustomizations that are built (among `files`) are in neither list: they are read as built.
+    `configuration` says which keys ask for devices; without it, one among the manifests does.
     """
     every = list(documents)
     patches = {path for document in every for path in _patches(document)}
@@ -84,6 +96,7 @@ def separate_manifests(
         else:
             manifests.append(document)
     charts, built = _built(every, files)
+    known = configuration or configuration_in(kept, judged=True)
     not_built: list[SkippedFile] = []
     for one, data, begin in skipped:
         path = PurePath(os.path.normpath(one.file))
@@ -91,16 +104,14 @@ def separate_manifests(
         if (one.reason == "template" and is_of_chart) or (one.reason == "patch" and str(path) in built):
             continue
         # Values of a chart that is rendered are in what it renders to.
-        not_built.append(one if is_of_chart else _asking(one, data.decode(errors="replace"), begin))
+        not_built.append(one if is_of_chart else _asking(one, data.decode(errors="replace"), begin, known))
     return manifests, not_built
 
 
-def _asking(one: SkippedFile, text: str, begin: int) -> SkippedFile:
+def _asking(one: SkippedFile, text: str, begin: int, known: Configuration) -> SkippedFile:
     """Add the first key by which a text asks for devices, and its line."""
     from webhook.admission import amounts_in
-    from webhook.state import Configuration
 
-    known = Configuration()
     for key, start in amounts_in(text):
         if known.resource(key):
             return one._replace(key=key, line=begin + text.count("\n", 0, start))

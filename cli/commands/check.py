@@ -83,7 +83,7 @@ def command(
 
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
-    documents, skipped = read_manifests(files, inventory)
+    documents, skipped = read_manifests(files, inventory, configuration=given)
     inventoried = inputs.read(inventory, files) if inventory else []
     within, elsewhere = in_namespace(documents, namespace)
     elsewhere |= find_controlled(within)

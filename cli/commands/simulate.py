@@ -162,7 +162,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     from dra.wire import WireError, convert
     from webhook import translate
 
-    documents, skipped = read_manifests(files)
+    documents, skipped = read_manifests(files, configuration=given)
     warn_of_skipped(skipped)
     pods: list[Document] = []
     others: list[Document] = []

@@ -92,7 +92,7 @@ def command(
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
     skipped: list[SkippedFile] = []
     if files:
-        documents, skipped = read_manifests(files, keep=Trimmer().trim)
+        documents, skipped = read_manifests(files, keep=Trimmer().trim, configuration=configuration)
         warn_of_skipped(skipped)
         warn_of_misspelt(documents)
         gathered = Gathered(

@@ -115,7 +115,7 @@ def command(
     else:
         from cli.manifest_files import separate_manifests, warn_of_skipped
 
-        documents, skipped = separate_manifests(everything, others)
+        documents, skipped = separate_manifests(everything, others, configuration=given)
         if writes or output == "diff":  # each of their lines is named
             skipped = [one._replace(key="") for one in skipped]
         warn_of_skipped(skipped)

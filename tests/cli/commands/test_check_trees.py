@@ -6,7 +6,7 @@ from bisect import bisect_right
 import pytest
 
 from cli.check.decisions import _placeholder
-from tests.cli.running import run, run_json
+from tests.cli.running import manifest, run, run_json
 from tests.corpus.trees import TREES, written
 from tests.growth import assert_linear
 
@@ -173,3 +173,29 @@ def test_the_key_of_a_skipped_file_is_in_the_answer(name, key, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     _, answer = run_json("check", ".")
     assert answer["passedBy"] == [{"file": name, "line": 2 if key else 1, "reason": "other", "key": key}]
+
+
+OURS = {
+    "apiVersion": "drawbridge.dev/v1alpha1",
+    "kind": "DrawbridgeConfiguration",
+    "dialects": [
+        {"name": "ours", "title": "Ours", "keys": [{"name": "our.org/gpu", "meaning": "GPUs", "role": "count"}]}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "command", ["check -f chart", "survey -f chart", "simulate -f chart", "translate -o report -f chart"]
+)
+def test_a_key_that_an_administrator_declares_is_found_in_skipped_files(tmp_path, monkeypatch, command):
+    """Only the names that drawbridge brings were looked for."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chart").mkdir()
+    (tmp_path / "chart" / "values.yaml").write_text("resources:\n  limits:\n    our.org/gpu: 1\n")
+    config = manifest(tmp_path / "configuration.yaml", OURS)
+    said = "devices are requested in 1 file (chart/values.yaml:3 our.org/gpu)"
+    assert said in run(*command.split(), "--config", config).output
+    assert said not in run(*command.split()).output
+    manifest(tmp_path / "chart" / "configuration.yaml", OURS)
+    if not command.startswith("survey"):  # it reads --config alone
+        assert said in run(*command.split()).output
