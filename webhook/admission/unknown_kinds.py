@@ -52,6 +52,7 @@ _UNSEEN = f"not checked: the object has more than {VALUES:,} values before it"
 _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
 _CUSTOM = "/custom"  # below them: the resources that have no field of their own in Yatai's and Dynamo's kinds
+_GPU, _GPU_TYPE = "gpu", "gpuType"
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and does not count claims"
 # Kinds that bound or count keys, and ask for nothing.
@@ -140,7 +141,7 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
         if known is None:
             translations.append(_not_checked(name, one, *_unknown_use(obj)))
             continue
-        resources = _resources(obj, one)
+        resources = _resources(obj, one, known.gpu)
         if resources is None:
             translations.append(_left(name, one, f"it stays, because it is read by {reader}"))
         elif place not in pods:
@@ -283,22 +284,25 @@ def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Translation:
     return Translation(decisions=(decision,), warnings=(warning,))
 
 
-def _resources(obj: Object, one: Mention) -> Json:
+def _resources(obj: Object, one: Mention, gpu: str) -> Json:
     """The requests of which a controller makes those of a container; None where a word is not among such.
 
-    A name without a domain is the controller's own: Dynamo makes nvidia.com/gpu of `gpu`, and, as Yatai does, of `custom` what is there.
+    A name without a domain is the controller's own: of `gpu` Dynamo and Yatai make `gpu`, unless Dynamo's gpuType names another, and of
+    `custom` what is there.
     """
-    if "/" not in one.key:
-        return None
     parent, _, last = one.where.removesuffix(_CUSTOM).rpartition("/")
+    resources = mapping(at(obj, parent))
+    is_gpu = bool(gpu) and one.key == _GPU and last in _PARTS
+    if "/" not in one.key and not (is_gpu and not any(_GPU_TYPE in mapping(resources.get(part)) for part in _PARTS)):
+        return None
     if last not in _PARTS:
         quantity = mapping(at(obj, one.where)).get("quantity")
         return None if quantity is None else {"limits": {one.key: quantity}}
-    resources = mapping(at(obj, parent))
     requested: Object = {}
     for part in _PARTS:
         amounts = mapping(resources.get(part))
-        amounts = {**amounts, **mapping(amounts.get(_CUSTOM[1:]))}
+        own = {gpu: amounts[_GPU]} if is_gpu and _GPU in amounts else {}
+        amounts = {**own, **amounts, **mapping(amounts.get(_CUSTOM[1:]))}
         requested[part] = {key: amount for key, amount in amounts.items() if "/" in key}
     return requested
 

@@ -48,6 +48,7 @@ class WorkloadKind(NamedTuple):
     group: str = ""  # the annotation by which its operator puts its pods into one group
     drops: tuple[str, ...] = ()  # its versions whose definition drops claims, or does so in releases that are in use
     note: str = ""  # what else becomes of it
+    gpu: str = ""  # the key that its own `gpu`, among limits and requests, becomes in its pods
     profile: str = ""  # the pointer to the name of a profile, from which its pods get their devices
 
 
@@ -127,7 +128,7 @@ _DYNAMO = _read(
     Keeps.YES,
     "Dynamo, which builds its pods itself",
     note="it turns its own `gpu` into nvidia.com/gpu; its `gpuMemoryService` creates claims itself",
-)
+)._replace(gpu="nvidia.com/gpu")
 _NIM = _read(
     "NIM operator main of 2026-08",
     "api/apps/v1alpha1/nimservice_types.go",
@@ -222,7 +223,7 @@ KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     **{("kaito.sh", kind): _KAITO for kind in ("Workspace", "InferenceSet", "RAGEngine")},
     ("kubeai.org", "Model"): _read("KubeAI 0.21.0", "manifests/crds/kubeai.org_models.yaml, internal/config/system.go", Keeps.NO_TEMPLATE, "KubeAI, which takes the devices of its pods from a profile", note="the key is in `resourceProfiles` of its configuration")._replace(profile="/spec/resourceProfile"),
     **{("mlops.seldon.io", kind): _SELDON for kind in ("Server", "ServerConfig")},
-    ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="it makes nvidia.com/gpu of its own `gpu`, and of `custom` what is there"),
+    ("serving.yatai.ai", "BentoDeployment"): _read("yatai-deployment 1.1.21", "config/crd/bases, controllers/bentodeployment_controller.go", Keeps.NO_TEMPLATE, "Yatai, which builds its pods itself", note="it makes nvidia.com/gpu of its own `gpu`, and of `custom` what is there")._replace(gpu="nvidia.com/gpu"),
     **{("ome.io", kind): _OME for kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime", "BenchmarkJob")},
     ("llmaz.io", "OpenModel"): _LLMAZ,
     **{("inference.llmaz.io", kind): _LLMAZ for kind in ("Service", "Playground", "BackendRuntime")},

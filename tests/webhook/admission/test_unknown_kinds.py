@@ -138,16 +138,29 @@ def test_ray_start_params_are_not_a_request_by_themselves():
     }
 
 
-def test_a_name_without_a_domain_is_the_controllers_own():
-    worker = {"resources": {"limits": {"gpu": "1", "cpu": "4"}}}
-    graph = obj("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"Worker": worker}})
-    done = decide_object(graph, STATE)
-    assert told(graph) == {("services/Worker", "gpu"): "left"}
+@pytest.mark.parametrize(
+    ("limits", "becomes"),
+    [
+        ({"gpu": "1", "cpu": "4"}, {GPU: "left to the webhook"}),
+        ({"gpu": "1", "custom": {GPU: "1"}}, {GPU: "left to the webhook"}),
+        ({"gpu": "1", "gpuType": "gpu.intel.com/xe"}, {"gpu": "left", "gpuType": "left"}),
+        ({"gpus": "1"}, {"gpus": "left"}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("nvidia.com/v1alpha1", "DynamoGraphDeployment"), ("serving.yatai.ai/v2alpha1", "BentoDeployment")],
+)
+def test_a_name_without_a_domain_is_the_controllers_own_and_is_decided_on_as_the_key_that_it_becomes(
+    version, kind, limits, becomes
+):
+    asked = obj(version, kind, {"runners": [{"resources": {"limits": limits}}]})
+    assert told(asked) == {("runners/0", key): action for key, action in becomes.items()}
+    done = decide_object(asked, STATE)
     assert done.refusals == ()
-    assert "it is read by Dynamo" in done.decisions[0].detail
-    both = {"resources": {"limits": {"gpu": "1", GPU: 1}}}
-    graph = obj("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"Worker": both}})
-    assert told(graph) == {("services/Worker", "gpu"): "left", ("services/Worker", GPU): "left to the webhook"}
+    assert all("it is read by" in one.detail for one in done.decisions)
+    many = obj(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
+    assert "[R023]" in str(decide_object(many, STATE).refusals[0])
 
 
 @pytest.mark.parametrize(
