@@ -95,10 +95,10 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     for kind, found in registered.items():
         steps += [_step(kind, one) for one in found]
     for kind in KINDS:
-        if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule"):
+        if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule", "ClusterRoleBinding"):
             steps += [_step(kind, one) for one in ours[kind.kind]]
     leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in LEASES]
-    steps += [_step(resources.LEASES.raw, one) for one in leases if one["metadata"]["namespace"] in homes]
+    steps += [_step(resources.LEASES.raw, one) for one in leases if one["metadata"]["namespace"] in places]
     pods = await all_of(resources.PODS.raw)
     # Our device taints, and those of audit agents.
     for one in await all_of(resources.DEVICE_TAINT_RULES.raw):
@@ -120,6 +120,9 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
+    # Late: if this is interrupted, the next uninstallation knows by them which namespaces to look in.
+    bindings = next(kind for kind in KINDS if kind.kind == "ClusterRoleBinding")
+    steps += [_step(bindings, one) for one in ours[bindings.kind]]
     created = {one["metadata"]["name"]: one for one in ours["Namespace"]}
     for name, one in created.items():
         inside: list[str] = []

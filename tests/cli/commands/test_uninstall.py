@@ -72,6 +72,16 @@ async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
     assert await uninstall(cluster) == ([], ())
 
 
+@pytest.mark.parametrize("done", range(7))
+async def test_an_uninstallation_that_was_interrupted_is_finished_by_the_next(done):
+    cluster = loaded(*installed(), *shared(), taint_rule(DRIVER), template_for("a"))
+    whole = [one.description for one in (await find(cluster)).steps]
+    assert len(whole) == 8
+    for step in (await find(cluster)).steps[:done]:
+        await take(cluster, step)
+    assert whole[:done] + (await uninstall(cluster))[0] == whole
+
+
 STAYS = [
     ([QUOTA], "CustomResourceDefinition devicequotas.drawbridge.dev, because of a/q"),
     ([obj("v1", "Secret", "own", SYSTEM, labels={})], f"Namespace {SYSTEM}, because of Secret {SYSTEM}/own"),
