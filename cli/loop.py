@@ -11,6 +11,7 @@ import ctypes
 import errno
 import gc
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -114,7 +115,7 @@ def problem_of(certificate: str, now: datetime) -> str:
 
 def remedy_for(error: BaseException, page: str) -> str:
     """Return the remedy for an error of the cluster."""
-    from cluster.errors import ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
+    from cluster.errors import ApiError, ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
 
     match error:
         case Unauthorized():
@@ -130,6 +131,8 @@ def remedy_for(error: BaseException, page: str) -> str:
             return "try again in a minute; if it stays so, look for clients that send too many requests"
         case Unavailable():
             return "try again when the API server answers; if it does elsewhere, check --kubeconfig and --context"
+        case ApiError(status=HTTPStatus.INTERNAL_SERVER_ERROR):
+            return "look at the log of the API server and at etcd, which may have no space (NOSPACE)"
     return f"check --kubeconfig, --context and your rights ({page})"
 
 

@@ -5,7 +5,7 @@ import pytest
 from cli.contract import CommandFailed
 from cli.loading import look_at
 from cli.loop import visit
-from cluster.errors import ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
+from cluster.errors import ApiError, ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
 from cluster.resources import PODS
 from tests.allocator.service.sidecar import loaded, pod
 
@@ -27,6 +27,15 @@ def test_the_remedy_depends_on_the_error_of_the_api_server(error):
         visit("", "", look, "docs/survey.md")
     assert told.value.message == "so it said"
     assert HELPS[error] in told.value.remedy
+
+
+def test_a_server_that_fails_by_itself_is_not_a_matter_of_rights():
+    async def look(_):
+        raise ApiError("etcdserver: mvcc: database space exceeded", status=500)
+
+    with pytest.raises(CommandFailed) as told:
+        visit("", "", look, "docs/survey.md")
+    assert "at etcd, which may have no space (NOSPACE)" in told.value.remedy
 
 
 async def test_pods_of_a_server_with_too_many_requests_are_waited_for_and_never_left_out():
