@@ -96,7 +96,7 @@ class Store:
         self.directory = directory
         self.lock = threading.Lock()
         self.versions = count(1_000_000)
-        self.pages: dict[tuple[str, int, int], bytes] = {}
+        self.pages: dict[tuple[str, str, int, int], bytes] = {}
         self.objects: dict[tuple[str, str], Object] = {}
         for path in directory.glob("*-*.json"):
             plural, _, name = path.stem.partition("-")
@@ -106,17 +106,21 @@ class Store:
         path = self.directory / plural
         return path.read_bytes() if path.exists() else b""
 
-    def page(self, plural: str, start: int, limit: int) -> bytes:
+    def page(self, plural: str, namespace: str, start: int, limit: int) -> bytes:
         """Return one page of a list, built once."""
-        found = self.pages.get((plural, start, limit))
+        found = self.pages.get((plural, namespace, start, limit))
         if found is None:
             lines = self.events(plural).splitlines(keepends=True)
+            if namespace:
+                lines = [line for line in lines if b'"namespace":"%s"' % namespace.encode() in line]
             some = lines[start : start + limit] if limit else lines
             items = b",".join(line.removeprefix(BEFORE).removesuffix(AFTER) for line in some)
             more = str(start + limit) if limit and start + limit < len(lines) else ""
             meta = encoded({"resourceVersion": "9", "continue": more})
             found = b'{"kind":"List","metadata":' + meta + b',"items":[' + items + b"]}"
-            found = self.pages[plural, start, limit] = found if len(found) <= PLAIN else gzip.compress(found, 1)
+            found = self.pages[plural, namespace, start, limit] = (
+                found if len(found) <= PLAIN else gzip.compress(found, 1)
+            )
         return found
 
     def create(self, plural: str, obj: Object) -> tuple[int, Object]:
@@ -186,10 +190,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return read
 
     def words(self) -> list[str]:
-        """Return plural, name and subresource of a path, without the namespace."""
+        """Return plural, name and subresource of a path."""
+        return self.place()[1]
+
+    def place(self) -> tuple[str, list[str]]:
+        """Return the namespace of a path, and what follows it."""
         path = self.path.partition("?")[0].strip("/").split("/")
         words = path[2:] if path[0] == "api" else path[3:]
-        return words[2:] if words[:1] == ["namespaces"] and len(words) > 2 else words
+        return (words[1], words[2:]) if words[:1] == ["namespaces"] and len(words) > 2 else ("", words)
 
     def do_POST(self) -> None:
         body = self.body()
@@ -212,7 +220,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             groups = OUR_GROUP if (self.store.directory / "devicequotas").exists() else GROUPS
             self.tell((200, VERSION if self.path == "/version" else groups))
             return
-        plural, *names = self.words()
+        namespace, (plural, *names) = self.place()
         if names:
             found = self.store.objects.get((plural, names[0]))
             self.tell((404, status(404, "NotFound")) if found is None else (200, found))
@@ -221,7 +229,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.stream(first, float(query.get("timeoutSeconds", ["60"])[0]))
         else:
             start, limit = (int(query.get(name, ["0"])[0]) for name in ("continue", "limit"))
-            self.answer(200, self.store.page(plural, start, limit))
+            self.answer(200, self.store.page(plural, namespace, start, limit))
 
     def stream(self, first: bytes, seconds: float) -> None:
         """Send the existing events, then only a bookmark before the end."""

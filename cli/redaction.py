@@ -340,18 +340,15 @@ _form = cache(inspect.type_info)
 
 def redaction_of(configuration: Configuration) -> Redaction:
     """What is kept under a configuration: the words of its dialects."""
-    from webhook.dialects import Position, pattern
+    from webhook.dialects import Position, pattern_of_any
 
-    read: list[Callable[[str], object]] = []
-    understood: list[Callable[[str], object]] = []
-    domains: set[str] = set()
-    for dialect in configuration.dialects:
-        read += [pattern(row.name) for row in dialect.keys if row.place is Position.ENV]
-        understood += [pattern(row.name) for row in dialect.keys]
-        domains.update(row.name.partition("/")[0] for row in dialect.keys if "/" in row.name)
+    rows = [row for dialect in configuration.dialects for row in dialect.keys]
+    read = pattern_of_any(row.name for row in rows if row.place is Position.ENV)
+    understood = pattern_of_any(row.name for row in rows)
+    domains = {row.name.partition("/")[0] for row in rows if "/" in row.name}
     return Redaction(
-        lambda name: any(matches(name) for matches in read),
-        lambda key: any(matches(key) for matches in understood),
+        lambda name: bool(read(name)),
+        lambda key: bool(understood(key)),
         lambda key: key.partition("/")[0] in domains,
     )
 

@@ -65,6 +65,8 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     room: int = 8 << 20
     # Reduces an object for which there is no room; without it, nothing of such an object is kept.
     outline: Callable[[T], T] | None = None
+    # Reduces each object of a list before the next is decoded; None leaves the object out.
+    reduce: Callable[[T], T | None] | None = None
 
     @property
     def api_version(self) -> str:
@@ -78,7 +80,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     @property
     def raw(self) -> Resource[Raw]:
         """The same resource with its objects as plain JSON."""
-        return replace(cast("Resource[Raw]", self), type=Raw, outline=None)
+        return replace(cast("Resource[Raw]", self), type=Raw, outline=None, reduce=None)
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """The path of the collection (without a name) or of the object on an API server."""

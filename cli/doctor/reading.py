@@ -21,11 +21,12 @@ from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configurat
 from cli.doctor.shape import SHAPES, Shape
 from cli.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
 from cli.installation import KINDS, LEASES
+from cli.loading import Portion
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from cluster.protocol import pages
-from cluster.resources import Raw, Resource
+from cluster.resources import Raw, Resource, is_plain
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.raw import inside, moment, text
 from dra.wire import WireError, convert, without_nulls
@@ -236,7 +237,13 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...
 
 
 async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: str) -> list[T]:
-    return [one async for page in pages(cluster, resource, fields=fields, labels=labels) for one in page.items]
+    portion = Portion(resource, whole=is_plain(resource.type))
+    found: list[T] = []
+    async for page in pages(cluster, replace(resource, reduce=portion.keep), fields=fields, labels=labels):
+        found += page.items
+    for one in portion.cut():
+        inputs.warn(f"{one.kind}: {one.reason}")
+    return found
 
 
 def read_dump(files: Sequence[str], now: datetime, configuration: Configuration | None) -> Seen:

@@ -13,6 +13,7 @@ from cli.loading.objects import (
     owner_of,
     serves_node,
 )
+from cli.loading.portion import Portion
 from cli.loading.scene import (
     MeantBy,
     Scene,
@@ -37,6 +38,7 @@ __all__ = [
     "MeantBy",
     "Object",
     "ObjectIdentity",
+    "Portion",
     "Scene",
     "ServerMeant",
     "Trimmer",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from cli.loading.objects import Gathered, Trimmer, Unread, owner_of
+from cli.loading.portion import Portion
 from cluster import resources
 from cluster.errors import ApiError, Gone, Throttled, Unauthorized, Unavailable
 from cluster.resources import Resource
@@ -166,13 +167,14 @@ class Visit(Generic[T]):
             self.objects += task.result()
 
     async def _all(self, resource: Resource[Any], where: str | None, keep: Callable[[Object], U]) -> list[U]:
-        raw = resource.raw
+        portion = Portion(resource)
         found: list[U] = []
         tries = 1
         more = ""
         async with self._slots:
             while True:
                 try:
+                    raw = replace(resource.raw, reduce=portion.keep)
                     page = await self._cluster.list(raw, where, limit=resource.page, more=more)
                 except (Unauthorized, Unavailable):
                     raise
@@ -180,6 +182,7 @@ class Visit(Generic[T]):
                     if isinstance(error, Gone | Throttled) and tries < _TRIES:
                         tries += 1
                         if isinstance(error, Gone):
+                            portion = Portion(resource)
                             found.clear()
                             more = ""
                         else:
@@ -190,9 +193,10 @@ class Visit(Generic[T]):
                     if error.status != 404 or resource.group not in _OPTIONAL:
                         self.unread.append(Unread(resource.id, error.message))
                     return []
-                found += map(keep, map(raw.plain, page.items))
+                found += map(keep, page.items)
                 self.unread += [Unread(f"{resource.kind} {one.name}", one.problem) for one in page.unreadable]
                 self._report_progress(f"{len(found)} {resource.plural}")
                 more = page.more
                 if not more:
+                    self.unread += portion.cut()
                     return found

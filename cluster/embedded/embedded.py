@@ -184,8 +184,10 @@ class Embedded:
         rest = next(behind, None) is not None
         token = msgspec.json.encode(_Continue(start.version, _key(found[-1]))).hex() if rest else ""
         read = [view.read(record) for record in found]
+        items = (one for one in read if not isinstance(one, Unreadable))
+        reduced = items if resource.reduce is None else filter(None, map(resource.reduce, items))
         return ListPage(
-            items=tuple(one for one in read if not isinstance(one, Unreadable)),
+            items=tuple(reduced),
             resource_version=str(start.version),
             more=token,
             unreadable=tuple(one for one in read if isinstance(one, Unreadable)),

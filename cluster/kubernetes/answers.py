@@ -79,16 +79,22 @@ def one(data: bytes, resource: Resource[T]) -> T:
 def page(data: bytes, resource: Resource[T]) -> ListPage[T]:
     type_ = resource.type
     unreadable: tuple[Unreadable, ...] = ()
+    if resource.reduce is not None:
+        meta, items, unreadable = _item_by_item(data, resource)
+        return ListPage(items, meta.resource_version, meta.continue_, unreadable)
     try:
         found: _ListAnswer[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _ListAnswer[type_]))  # type: ignore[valid-type]
         meta, items = found.metadata, found.items or ()
+        for item in items if is_plain(type_) else ():
+            _name_kind(item, resource)
     except WireError:
         meta, items, unreadable = _item_by_item(data, resource)
-    # Items of a list have no apiVersion and kind; plain ones get them.
-    for item in items if is_plain(type_) else ():
-        plain: Any = item
-        plain["apiVersion"], plain["kind"] = resource.api_version, resource.kind
     return ListPage(items, meta.resource_version, meta.continue_, unreadable)
+
+
+def _name_kind(item: Any, resource: Resource[T]) -> None:
+    """Name the kind of a plain item: those of a list have no apiVersion and kind."""
+    item["apiVersion"], item["kind"] = resource.api_version, resource.kind
 
 
 def line(data: bytes, resource: Resource[T]) -> Change[T] | Bookmark | Unreadable:
@@ -148,12 +154,19 @@ def _item_by_item(data: bytes, resource: Resource[T]) -> tuple[_ListMeta, tuple[
     unreadable: list[Unreadable] = []
     for item in raw:
         try:
-            items.append(decode(item, resource.type))
+            found_item: T | None = decode(item, resource.type)
         except WireError as error:
             try:
                 unreadable.append(_unreadable(item, error))
             except WireError:
                 raise Unavailable(f"the answer is not a list of {resource.id}: {error}") from error
+            continue
+        if is_plain(resource.type):
+            _name_kind(found_item, resource)
+        if resource.reduce is not None and found_item is not None:
+            found_item = resource.reduce(found_item)
+        if found_item is not None:
+            items.append(found_item)
     return meta, tuple(items), tuple(unreadable)
 
 

@@ -28,6 +28,7 @@ from webhook.dialects.table import (
     Scope,
     Unit,
     pattern,
+    pattern_of_any,
 )
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.vocabulary import (
@@ -140,6 +141,7 @@ __all__ = [
     "compile_expression",
     "kinds",
     "pattern",
+    "pattern_of_any",
     "plain",
     "too_costly",
 ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 class Action(StrEnum):
@@ -241,6 +241,15 @@ class KnownRow(msgspec.Struct, frozen=True, gc=False):
 @lru_cache(maxsize=256)
 def pattern(name: str) -> Callable[[str], re.Match[str] | None]:
     """Compile a name with `<…>` parts; each part matches what may stand in a resource name."""
+    return re.compile(_expression(name)).fullmatch
+
+
+def pattern_of_any(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
+    """Compile several such names into one pattern, for texts of which there may be very many."""
+    unnamed = (re.sub(r"\(\?P<\w+>", "(?:", _expression(name)) for name in sorted(set(names)))
+    return re.compile("|".join(unnamed) or "(?!)").fullmatch
+
+
+def _expression(name: str) -> str:
     parts = re.split(r"<([A-Za-z]+)>", name)
-    text = "".join(f"(?P<{part}>[A-Za-z0-9_.+-]+)" if i % 2 else re.escape(part) for i, part in enumerate(parts))
-    return re.compile(text).fullmatch
+    return "".join(f"(?P<{part}>[A-Za-z0-9_.+-]+)" if i % 2 else re.escape(part) for i, part in enumerate(parts))

@@ -92,11 +92,15 @@ def _search(value: Json, path: str) -> list[str]:
             continue
         below: list[tuple[str, Json]] = []
         if isinstance(one, list):
-            below = [(f"{where}/{index}", item) for index, item in enumerate(one)]
+            below = [(f"{where}/{index}", item) for index, item in enumerate(one) if _has_members(item)]
         elif isinstance(one, dict):
-            below = [(f"{where}/{escape(name)}", member) for name, member in one.items()]
+            below = [(f"{where}/{escape(name)}", member) for name, member in one.items() if _has_members(member)]
         waiting += reversed(below)
     return found
+
+
+def _has_members(value: Json) -> bool:
+    return bool(value) and isinstance(value, dict | list)
 
 
 def namespace_of(obj: Mapping[str, Json]) -> str:

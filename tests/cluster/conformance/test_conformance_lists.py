@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from cluster import Merge
 from cluster.errors import ApiError, BadRequest, Gone
 from cluster.protocol import Bookmark, Change
-from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key
 from tests.cluster.conftest import eventually
 from tests.cluster.objects import claim, config_map, pod
 from tests.limits import PATIENCE
@@ -198,3 +199,12 @@ async def test_a_watch_can_be_left_and_cancelled(cluster, home):
 async def test_a_version_that_was_never_given_out_is_refused(cluster, home):
     with pytest.raises(ApiError):
         await collect(cluster, RESOURCE_CLAIMS, home, lambda _: True, resource_version="nonsense")
+
+
+async def test_each_object_of_a_list_is_reduced(cluster, home):
+    for name in ("a", "b"):
+        await cluster.create(RESOURCE_CLAIMS, claim(name), home)
+    for kind in (RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw):
+        but_one = replace(kind, reduce=lambda obj: None if key(obj)[1] == "a" else obj)
+        page = await cluster.list(but_one, home)
+        assert [key(one)[1] for one in page.items] == ["b"]

@@ -1,0 +1,99 @@
+"""What is kept of collections in a cluster that a tenant has filled."""
+
+import tracemalloc
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from bench import hostile_store, stub
+from cli.loading.portion import LARGEST_OBJECT, LEAST_ROOM, Portion
+from cluster import resources
+from cluster.kubernetes import answers
+from cluster.outlines import NOT_KEPT
+from dra.footprint import footprint
+
+GPU = {"nvidia.com/gpu": "1"}
+MANY_LABELS = {f"l{number}": "" for number in range(40_000)}
+
+
+def deployment(namespace="a", **container):
+    pod = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"limits": GPU}, **container}]}}
+    metadata = {"name": "d", "namespace": namespace}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": 2, "template": pod}}  # fmt: skip
+
+
+def claim(**status):
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    metadata = {"name": "c", "namespace": "a", "labels": MANY_LABELS}
+    return {"metadata": metadata, "spec": {"devices": {"requests": [request]}}, "status": status}
+
+
+def container_of(obj):
+    return obj["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_an_ordinary_object_is_kept_whole():
+    portion = Portion(resources.DEPLOYMENTS)
+    obj = deployment(env=[{"name": "A", "value": "b"}], args=["--all"])
+    assert portion.keep(obj) == obj
+    assert not [*portion.cut()]
+
+
+def test_an_object_with_long_texts_keeps_all_that_decides_about_devices():
+    portion = Portion(resources.DEPLOYMENTS)
+    variables = [{"name": "SCRIPT", "value": "x" * 200_000}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    kept = portion.keep(deployment(env=variables, args=["y" * 200_000]))
+    assert container_of(kept)["env"] == [{"name": "SCRIPT"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert container_of(kept)["resources"] == {"limits": GPU}
+    assert not [*portion.cut()]
+
+
+def test_of_a_workload_that_is_too_large_its_requests_are_kept_and_it_is_named():
+    portion = Portion(resources.DEPLOYMENTS)
+    obj = deployment()
+    obj["metadata"]["labels"] = MANY_LABELS
+    kept = portion.keep(obj)
+    assert container_of(kept)["resources"] == {"limits": GPU}
+    assert (kept["kind"], kept["metadata"]["name"], kept["spec"]["replicas"]) == ("Deployment", "d", 2)
+    assert footprint(kept) < LARGEST_OBJECT / 10
+    assert [one.kind for one in portion.cut()] == ["1 Deployment in a"]
+
+
+@pytest.mark.parametrize("kind", [resources.RESOURCE_CLAIMS, resources.RESOURCE_CLAIMS.raw], ids=["typed", "plain"])
+def test_a_claim_that_is_too_large_keeps_its_devices(kind):
+    portion = Portion(resources.RESOURCE_CLAIMS)
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
+    given = [claim(), claim(allocation={"devices": {"results": [result]}})]
+    free, held = (portion.keep(msgspec.convert(one, kind.type)) for one in given)
+    free, held = (resources.RESOURCE_CLAIMS.plain(one) for one in (free, held))
+    assert [one["name"] for one in free["spec"]["devices"]["requests"]] == [NOT_KEPT]
+    assert held["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
+
+
+def test_a_namespace_that_is_full_leaves_the_others_their_room():
+    portion = Portion(resources.RESOURCE_QUOTAS)
+    hard = {f"requests.e.x/a{number}": "1" for number in range(200)}
+    quota = {"metadata": {"name": "q", "namespace": "full"}, "spec": {"hard": hard}}
+    number = LEAST_ROOM // footprint(quota) + 10
+    kept = [one for _ in range(number) if (one := portion.keep(quota))]
+    assert sum(map(footprint, kept)) <= LEAST_ROOM
+    assert portion.keep({"metadata": {"name": "q", "namespace": "honest"}, "spec": {"hard": hard}})
+    assert [one.kind for one in portion.cut()] == [f"{number - len(kept)} resourcequotas in full"]
+
+
+@pytest.mark.parametrize("plural", ["resourceclaims", "resourceclaimtemplates", "pods", "deployments"])
+def test_a_page_of_hostile_objects_takes_little_more_memory_than_its_bytes(plural, tmp_path):
+    hostile_store.write(tmp_path, plural, 6 << 20)
+    lines = (tmp_path / plural).read_bytes().splitlines(keepends=True)
+    items = b",".join(line.removeprefix(stub.BEFORE).removesuffix(stub.AFTER) for line in lines)
+    data = b'{"metadata":{"resourceVersion":"1"},"items":[' + items + b"]}"
+    kind = next(one for one in resources.ALL if one.plural == plural)
+    read = replace(kind.raw, reduce=Portion(kind).keep)
+    tracemalloc.start()
+    page = answers.page(data, read)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert not page.unreadable
+    assert kept < len(data) / 8
+    assert peak < 8 * len(data)
