@@ -96,7 +96,7 @@ def separate_manifests(
         else:
             manifests.append(document)
     charts, built = _built(every, files)
-    known = configuration or configuration_in(kept, judged=True)
+    known = configuration or configuration_in(manifests, judged=True)
     not_built: list[SkippedFile] = []
     for one, data, begin in skipped:
         path = PurePath(os.path.normpath(one.file))

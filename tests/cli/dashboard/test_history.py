@@ -127,7 +127,7 @@ async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings,
         return scene_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
 
     left = [seen(one) for one in readings]
-    source = Source("a test", lambda: left.pop(0) if left[1:] else left[0], Configuration(), lives=True)
+    source = PictureSource("a test", lambda: left.pop(0) if left[1:] else left[0], Configuration(), lives=True)
     dashboard = Dashboard(source, fresh=0.0)
     dashboard._history = Samples(apart=0.0)
     async with dashboard.open("127.0.0.1", 0):
