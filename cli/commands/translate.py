@@ -346,12 +346,22 @@ def _print_diff(results: list[Result], edits: list[Edited]) -> None:
                 inputs.print_diff("".join(changes))
 
 
+def _requests(result: Result) -> bool:
+    """Say whether there is a decision about more than where pods may run: a node selector requests nothing."""
+    from dra.raw import inside
+    from webhook.translate import at, paths
+
+    obj = result.document.object
+    selectors = {key for path in paths(obj) for key in inside(at(obj, path), "spec", "nodeSelector")}
+    return any(one.container or one.code or one.key not in selectors for one in result.translation.decisions)
+
+
 def _print_report(results: list[Result]) -> None:
     """Print the decision about each key, for people."""
     from webhook.dialects import Action
     from webhook.refusals import Denial
 
-    touched = [result.translation for result in results if result.translation.decisions]
+    touched = [result.translation for result in results if _requests(result)]
     for result in results:
         done = result.translation
         # Warnings about a key stand beside it already.

@@ -414,3 +414,27 @@ def test_objects_without_a_namespace_are_in_the_one_that_n_names_and_others_stay
     assert "Pod/off/a" in told
     assert "3 objects: 0 rewritten, 0 refused, 1 left, 2 without a legacy request" in told
     assert run("translate", "-f", "-", "-n", "off", "-A", stdin=given).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("resources", "counted"),
+    [("", "0 left, 1 without a legacy request"), (", resources: {limits: {nvidia.com/pgpu: 1}}", "1 left, 0 without")],
+)
+def test_a_pod_that_only_selects_nodes_of_a_vendor_is_not_counted_as_left(resources, counted, tmp_path):
+    """As the DaemonSets of NVIDIA's GPU operator do."""
+    text = f"""
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: dcgm}}
+spec:
+  selector: {{matchLabels: {{a: b}}}}
+  template:
+    metadata: {{labels: {{a: b}}}}
+    spec:
+      nodeSelector: {{nvidia.com/gpu.deploy.dcgm: "true"}}
+      containers: [{{name: c, image: dcgm{resources}}}]
+"""
+    (tmp_path / "set.yaml").write_text(text)
+    done = run("translate", "-o", "report", "-f", str(tmp_path / "set.yaml"))
+    assert "nvidia.com/gpu.deploy.dcgm  stays where it is" in done.stdout
+    assert counted in done.stdout
