@@ -115,7 +115,7 @@ class Recorder:
         event = _key(about, reason, message, warning=warning)
         namespace = event.namespace or "default"
         identity = f"{self._component}/{event.kind}/{event.uid}/{event.reason}"
-        name = f"{event.name[:_LONGEST_NAME]}.{sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]}"
+        name = f"{_beginning(event.name)}.{sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]}"
         patch = Merge({"message": event.message, "lastTimestamp": self._now()})
         try:
             try:
@@ -132,7 +132,7 @@ class Recorder:
 
     async def _create(self, event: EventKey) -> None:
         namespace = event.namespace or "default"
-        name = f"{event.name[:_LONGEST_NAME]}.{self._suffix()}"
+        name = f"{_beginning(event.name)}.{self._suffix()}"
         known = _Known(name, namespace, 1, self._clock())
         # Remembered before it is written, for repetitions meanwhile.
         self._known[event] = known
@@ -169,6 +169,11 @@ class Recorder:
             "count": 1,
         }
         await self._cluster.create(EVENTS, body, namespace)
+
+
+def _beginning(name: str) -> str:
+    """Shorten a name so that a dot may follow it."""
+    return name[:_LONGEST_NAME].rstrip("-.")
 
 
 def _key(about: object, reason: str, message: str, *, warning: bool) -> EventKey:

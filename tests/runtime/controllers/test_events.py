@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import re
 
 import pytest
 
@@ -84,6 +85,17 @@ async def test_events_of_cluster_objects_live_in_default():
     await recorder(cluster, Time()).record(node, "Drift", "m" * 5000)
     ((_, message, _, _),) = await events(cluster, "default")
     assert len(message) == 1024
+
+
+@pytest.mark.parametrize("name", ["a" * 199 + "-" + "b" * 50, "a" * 199 + "." + "b" * 50, "a" * 198 + "--" + "b" * 50])
+async def test_the_event_of_an_object_with_a_long_name_has_a_valid_name(name):
+    cluster = Embedded()
+    made = await cluster.create(NODES, {"metadata": {"name": name}})
+    written = recorder(cluster, Time())
+    await written.record(made, "Drift", "m")
+    assert await written.keep(made, "Drift", "m")
+    for event in (await cluster.list(EVENTS, "default")).items:
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", event.metadata.name)
 
 
 async def test_an_event_that_cannot_be_written_is_logged_and_raises_no_error(caplog):
