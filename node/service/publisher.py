@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceSliceSpec
     from node.inventory import Machine
 
+LONGEST_PREFIX = 150  # of a node's name in generateName, which has at most 253 characters
 CHECK_INTERVAL = 2.0  # seconds between two checks whether a later instance still answers
 logger = logging.getLogger("drawbridge.driver")
 
@@ -127,7 +128,8 @@ class Publisher:
             # The node owns its slices, so that they are deleted with it.
             node = (await self._cluster.get(NODES, self._node)).metadata
             owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid, controller=True)
-            metadata = ObjectMeta(generate_name=f"{self._node}-{self._driver}-", owner_references=(owner,))
+            prefix = f"{self._node[:LONGEST_PREFIX].rstrip('-.')}-{self._driver}-"
+            metadata = ObjectMeta(generate_name=prefix, owner_references=(owner,))
             for spec in decided.new:
                 stored = await self._cluster.create(RESOURCE_SLICES, ResourceSlice(metadata=metadata, spec=spec))
                 self._remember_dropped(spec, stored)

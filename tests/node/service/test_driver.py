@@ -13,7 +13,7 @@ from grpclib.exceptions import GRPCError
 
 from cluster import Merge
 from cluster.errors import NotFound, Unavailable
-from cluster.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from cluster.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from node.guard import Guard
 from node.inventory import machine_of, read
 from node.messages import (
@@ -577,6 +577,14 @@ async def test_the_machine_is_published_and_stays_so(cluster, kubelet):
             return [other for other in await slices(cluster) if other.metadata.uid != one.metadata.uid]
 
         assert len(await eventually(back)) == 1
+
+
+@pytest.mark.parametrize("name", ["n" * 253, ".".join(["n" * 49] * 5)])
+async def test_a_node_with_the_longest_name_publishes(cluster, name):
+    await cluster.create(NODES, {"metadata": {"name": name}})
+    assert await Publisher(cluster, machine(), name).round()
+    [one] = await slices(cluster)
+    assert one.spec.pool.name == name
 
 
 async def test_a_second_publisher_of_the_same_writes_nothing(cluster):
