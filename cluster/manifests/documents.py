@@ -64,8 +64,17 @@ _LISTED: Final = b"\nkind: List\n"
 # A value that ends before its line does, as YAML reads it: `{user}/image`, `"a" b`.
 _ENDS_HERE: Final = re.compile(r"""[:-][ \t]+(?:\{[^{}]*\}|\[[^\[\]]*\]|"[^"]*"|'[^']*')[ \t]*$""")
 # Remedies for common errors. The first key that the parser's message contains counts.
+_CONFLICT: Final = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
 _REMEDIES: Final = (
     ("cannot start any token", "indent with spaces, not tabs, and quote values that begin with @, ` or %"),
+    ("found a tab character", "indent with spaces, not tabs"),
+    ("unknown escape character", "write a backslash in double quotes twice, or use single quotes"),
+    ("while scanning an alias", "quote a value that begins with *"),
+    ("while scanning an anchor", "quote a value that begins with &"),
+    (
+        "expected comment or line break",
+        "quote a value that begins with | or >; a text of several lines begins on the next line",
+    ),
     ("mapping values are not allowed", "check the indentation of this line, and quote values that hold `: `"),
     ("could not find expected ':'", "check the indentation, and that every key has a colon with a space after it"),
     ("did not find expected key", "check the indentation of this line and of the one before it"),
@@ -530,6 +539,8 @@ def _texts(
             remedy = next((remedy for problem, remedy in _REMEDIES if problem in error.message), "")
             if _ends_before(chunk, error.line - first_line, error.column):
                 remedy = "quote the whole value: this one ends at its closing bracket or quote"
+            if _CONFLICT.search(chunk):
+                remedy = "there are marks of a merge conflict: settle it, and remove the lines with <<<<<<<, ======= and >>>>>>>"
             if b"{{" in chunk:
                 remedy = "this looks like a template: render it first (helm template, kustomize build)"
             instead = _instead(chunk)

@@ -54,6 +54,23 @@ def test_broken_json_is_answered_as_json():
     assert "flow mapping" in problem("{a: 1,\n b: 2\n c: 3").message
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("a:\n- b\n\t  c: d\n", "spaces, not tabs"),
+        ("a: |\n\tb\n", "spaces, not tabs"),
+        ('a: "C:\\path"\n', "backslash"),
+        ("a: * * * * *\n", "begins with *"),
+        ("a: & b\n", "begins with &"),
+        ("a: > b\n", "begins with | or >"),
+        ("<<<<<<< HEAD\na: 1\n=======\na: 2\n>>>>>>> branch\n", "merge conflict"),
+        ("a: <<<<<<< \nb: 'x\n", "never closed"),
+    ],
+)
+def test_a_typing_error_is_answered_with_what_to_type(text, remedy):
+    assert remedy in problem(text).remedy
+
+
 def test_a_directory_is_read_in_bytewise_order(tmp_path):
     for name in ("b.yaml", "a/z.json", "a.yml", "B.yaml", "notes.txt"):
         path = tmp_path / name
