@@ -213,7 +213,7 @@ class _Rival(NamedTuple):
             is_same = holding.uid == reservation.uid
         else:
             is_same = (holding.namespace, holding.claim) == (reservation.namespace, reservation.claim)
-        share_it = holding.where == device.where and bool(holding.share and device.share)
+        share_it = holding.where == device.where and bool(holding.share and device.share_id)
         return not (is_same or share_it)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from node.audit.snapshot import DeviceId, NodeReservation, NodeReservedDevice
+from node.audit.snapshot import NodeReservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,24 +22,9 @@ class InvalidAnswer(Exception):  # noqa: N818  names the problem
     """The allocator's answer is not valid; the message says why."""
 
 
-class _DeviceRow(msgspec.Struct, frozen=True, rename="camel"):
-    driver: str
-    pool: str
-    device: str
-    share_id: str = ""
-
-
-class _ClaimRow(msgspec.Struct, frozen=True, rename="camel"):
-    namespace: str
-    claim: str
-    uid: str
-    in_doubt: bool
-    devices: tuple[_DeviceRow, ...]
-
-
 class _ReservationsAnswer(msgspec.Struct, frozen=True):
     node: str
-    promises: tuple[_ClaimRow, ...]
+    promises: tuple[NodeReservation, ...]
 
 
 def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
@@ -52,15 +37,11 @@ def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
         raise InvalidAnswer(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
     if sum(1 + len(row.devices) for row in answer.promises) > MOST:
         raise InvalidAnswer(f"the answer is about more than {MOST} claims and devices")
-    found: list[NodeReservation] = []
     for row in answer.promises:
         _demand_names(row.namespace, row.claim, row.uid)
-        devices: list[NodeReservedDevice] = []
         for one in row.devices:
             _demand_names(one.driver, one.pool, one.device, one.share_id or "-")
-            devices.append(NodeReservedDevice(DeviceId(one.driver, one.pool, one.device), one.share_id))
-        found.append(NodeReservation(row.namespace, row.claim, row.uid, row.in_doubt, tuple(devices)))
-    return tuple(found)
+    return answer.promises
 
 
 def _demand_names(*names: str) -> None:

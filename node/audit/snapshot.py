@@ -66,21 +66,27 @@ class PreparedDeviceRecord(msgspec.Struct, frozen=True):
     consumed: dict[str, Quantity] = {}
 
 
-class NodeReservedDevice(NamedTuple):
-    """A device, or with `share` a share of one."""
+class NodeReservedDevice(msgspec.Struct, frozen=True, rename="camel"):
+    """A device, or with `share_id` a share of one."""
 
-    where: DeviceId
-    share: str = ""
+    driver: str
+    pool: str
+    device: str
+    share_id: str = ""
+
+    @property
+    def where(self) -> DeviceId:
+        return DeviceId(self.driver, self.pool, self.device)
 
 
-class NodeReservation(msgspec.Struct, frozen=True):
+class NodeReservation(msgspec.Struct, frozen=True, rename="camel"):
     """Devices of this node that an allocator is writing into a claim's status. In doubt while that write has no answer."""
 
     namespace: str
     claim: str
     uid: str
     in_doubt: bool
-    devices: tuple[NodeReservedDevice, ...] = ()
+    devices: tuple[NodeReservedDevice, ...]
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from node.audit import DeviceId, FindingKind, InvalidAnswer, NodeReservation, examine, in_both, read_reservations
+from node.audit import FindingKind, InvalidAnswer, NodeReservation, examine, in_both, read_reservations
 from node.audit.reservations import LONGEST, MOST
 from node.audit.snapshot import NodeReservedDevice
 from tests.node.audit.snapshots import (
@@ -22,7 +22,7 @@ from tests.node.machines import DRIVER, NODE
 
 
 def promised(claim, *names, in_doubt=False, share="", driver=DRIVER, uid=""):
-    devices = tuple(NodeReservedDevice(device(name, driver), share) for name in names)
+    devices = tuple(NodeReservedDevice(*device(name, driver), share) for name in names)
     return NodeReservation("ns", claim, uid or f"uid-{claim}", in_doubt, devices)
 
 
@@ -132,7 +132,7 @@ def answer(**changes):
 
 def test_an_answer_is_read():
     [one] = read_reservations(json.dumps(answer()).encode(), NODE)
-    assert one == NodeReservation("ns", "c", "u", True, (NodeReservedDevice(DeviceId(DRIVER, NODE, "gpu-0"), "s"),))
+    assert one == NodeReservation("ns", "c", "u", True, (NodeReservedDevice(DRIVER, NODE, "gpu-0", "s"),))
 
 
 @pytest.mark.parametrize(
