@@ -1,5 +1,7 @@
 """The manifests of the reference driver and of the adapter: arguments exist, they run where a label says so, and may write no more than they have to."""
 
+from functools import partial
+
 import pytest
 
 from cli.installation import BASE
@@ -14,12 +16,15 @@ def component(request):
     return request.param
 
 
+def stored_of(component, kind):
+    """What the folder of a component has of a kind."""
+    files = [path for path in sorted((BASE.parent / component).glob("*.yaml")) if path.name != "kustomization.yaml"]
+    return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
+
+
 @pytest.fixture
 def stored(component):
-    """What the component has of a kind."""
-    files = [path for path in sorted((BASE.parent / component).glob("*.yaml")) if path.name != "kustomization.yaml"]
-    documents = manifests.read(files)
-    return lambda kind: [document.object for document in documents if document.object["kind"] == kind]
+    return partial(stored_of, component)
 
 
 def test_it_has_the_folders_of_the_kubelet(stored):
@@ -81,7 +86,9 @@ def test_its_probes_and_metrics_are_on_the_port_that_it_is_told(stored):
     assert [one["port"] for one in network["spec"]["ingress"][0]["ports"]] == [port["containerPort"]]
 
 
-def test_its_namespace_lets_it_run_as_what_it_is(stored):
+@pytest.mark.parametrize("component", [*LABELS, "node-agent"])
+def test_its_namespace_lets_it_run_as_what_it_is(component):
+    stored = partial(stored_of, component)
     [namespace] = stored("Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     [daemon_set], [account], [binding] = stored("DaemonSet"), stored("ServiceAccount"), stored("ClusterRoleBinding")

@@ -1,17 +1,15 @@
 """The manifests of the audit agent: off unless named, read-only on the node, and what it may write is events and marks of its own node."""
 
+from functools import partial
+
 from cli.installation import BASE
 from cluster import manifests
 from node.audit import COMPONENT, CONDITION
 from node.audit.marks import HELD_BY_PLUGIN
 from tests.cli.running import run
+from tests.test_installation_driver import stored_of
 
-AGENT = BASE.parent / "node-agent"
-
-
-def stored(kind):
-    files = [path for path in sorted(AGENT.glob("*.yaml")) if path.name != "kustomization.yaml"]
-    return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
+stored = partial(stored_of, "node-agent")
 
 
 def test_on_the_node_it_only_reads_and_is_where_a_label_says_so():
@@ -47,7 +45,7 @@ def test_all_it_may_write_is_events_and_marks():
 
 
 def test_the_right_to_all_pods_is_for_old_servers_and_comes_apart():
-    objects = [document.object for document in manifests.read([AGENT.parent / "node-agent-pods" / "role.yaml"])]
+    objects = [document.object for document in manifests.read([BASE.parent / "node-agent-pods" / "role.yaml"])]
     role, binding = objects
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     [account] = stored("ServiceAccount")
@@ -81,18 +79,9 @@ def test_it_is_printed_where_it_is_asked_for_with_the_account_of_a_namespace_bes
     assert "drawbridge.invalid" not in asked
 
 
-def test_its_namespace_lets_it_run_as_what_it_is():
-    [namespace] = stored("Namespace")
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
-    [daemon_set], [account], [binding] = stored("DaemonSet"), stored("ServiceAccount"), stored("ClusterRoleBinding")
-    [subject] = binding["subjects"]
-    places = {one["metadata"]["namespace"] for one in (daemon_set, account)} | {subject["namespace"]}
-    assert places == {namespace["metadata"]["name"]}
-
-
 def test_the_right_to_a_nodes_status_comes_apart_and_with_its_policy():
     """By itself, and never without what holds it."""
-    objects = [document.object for document in manifests.read([AGENT.parent / "node-condition" / "role.yaml"])]
+    objects = [document.object for document in manifests.read([BASE.parent / "node-condition" / "role.yaml"])]
     by_kind = {one["kind"]: one for one in objects}
     assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
     policy = by_kind["ValidatingAdmissionPolicy"]

@@ -1,16 +1,12 @@
 """The manifests of the read-only allocator: its arguments exist, it is off unless it is named, and all it may write is events."""
 
+from functools import partial
+
 from allocator.service.read_only.allocator import COMPONENT
-from cli.installation import BASE
-from cluster import manifests
 from tests.cli.running import run
+from tests.test_installation_driver import stored_of
 
-ONLOOKER = BASE.parent / "onlooker"
-
-
-def stored(kind):
-    files = [path for path in sorted(ONLOOKER.glob("*.yaml")) if path.name != "kustomization.yaml"]
-    return [document.object for document in manifests.read(files) if document.object["kind"] == kind]
+stored = partial(stored_of, "onlooker")
 
 
 def test_all_it_may_write_is_events():
