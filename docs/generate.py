@@ -6,6 +6,7 @@ configurations. It wraps lines of other pages, too.
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections import Counter
 from pathlib import Path
@@ -35,6 +36,9 @@ COMPARED = {
     "yaml": "YAML documents",
 }
 VOCABULARIES = "docs/vocabularies.md"
+# A row of the page of limits: what, at most how much of it, and where the code says so.
+LIMIT = re.compile(r"^(\|[^|]+\| )[^|]*?( [KM]iB)?( \| `([\w.]+)` \|)$", re.MULTILINE)
+UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
 # Pages whose commands are typed, with the answers below them.
 TYPED = (
     "explain.md",
@@ -65,6 +69,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
         "docs/json.md": answers,
         "docs/kinds.md": lambda: laid_out(kinds.page()),
+        "docs/limits.md": limits,
         "docs/messages.md": messages.page,
         "docs/operating.md": alerts,
         "docs/parameters.md": parameters,
@@ -131,6 +136,16 @@ def rules() -> str:
     """List what a row of a table says in the page about tables."""
     page = between(text_at("rules.md"), "<!-- row -->", "<!-- end of row -->", settings.of_rows())
     return laid_out(sessions.played(page))
+
+
+def limits() -> str:
+    """Write the figures of the code into the page of limits."""
+
+    def row(found: re.Match[str]) -> str:
+        what, unit, where, name = found.groups(default="")
+        return f"{what}{int(pkgutil.resolve_name(name)) // UNITS[unit]:,}{unit}{where}"
+
+    return laid_out(LIMIT.sub(row, text_at("limits.md")))
 
 
 def allocator_api() -> str:
