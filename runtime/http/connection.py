@@ -152,7 +152,7 @@ class PeerConnection(BaseProtocol):
         self.certified = False
         self.has_posted = False
         self.waits: asyncio.Task[None] | None = None  # the task that waits to begin the handshake
-        self.cost = UNKNOWN_COST
+        self.cost = UNKNOWN_COST  # CPU seconds that its requests have cost recently
         self._name = ""
         self._head: Head | None = None
         # The body so far of an incomplete request, and whether the peer may still be sending.

@@ -19,9 +19,10 @@ import logging
 from bisect import bisect_left, insort
 from collections import deque
 from time import thread_time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from runtime.http.connection import PeerConnection
     from runtime.http.messages import Head
 
 logger = logging.getLogger("drawbridge.listener")
@@ -36,24 +37,10 @@ ACCOUNTS = 1024  # remembered
 OVERDUE = 0.1  # seconds after which a waiting request precedes cheaper ones
 
 
-class Client(Protocol):
-    """The connection of a request."""
-
-    cost: float  # CPU seconds that its requests have cost recently
-
-    def answer(self, head: Head, body: bytes) -> None:
-        """Answer a request."""
-        ...
-
-    def cut(self) -> None:
-        """Abort the connection."""
-        ...
-
-
 class Queued(NamedTuple):
     """A request in the queue, with its expected `cost`, and the cost by its connection alone (`own`)."""
 
-    client: Client
+    client: PeerConnection
     account: str
     head: Head
     body: bytes
@@ -90,7 +77,7 @@ class FairQueue:
     def __len__(self) -> int:
         return len(self._quick) + len(self._expensive) + len(self._left) + (self._unknown is not None)
 
-    def join(self, client: Client, account: str, head: Head, body: bytes) -> None:
+    def join(self, client: PeerConnection, account: str, head: Head, body: bytes) -> None:
         """Queue a request."""
         self._number += 1
         cost = min(client.cost, self._accounts.get(account, UNKNOWN_COST))
