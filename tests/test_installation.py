@@ -87,7 +87,7 @@ def test_the_webhook_may_only_look():
 
 
 def selectors(o):
-    """The selectors of an object that choose pods of ours."""
+    """Return the selectors of an object that match pods of an installation."""
     spec = o["spec"]
     match o["kind"]:
         case "Deployment":

@@ -203,7 +203,7 @@ def test_no_test_patches_a_time():
 
 
 def calls(path, *names):
-    """The calls of members with these names; a file that says none of them is not looked through."""
+    """Find calls of methods with these names; files without any of the names are skipped."""
     text = path.read_text(encoding="utf-8")
     if any(name in text for name in names):
         for node in ast.walk(ast.parse(text)):

@@ -53,7 +53,7 @@ POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"c
 
 
 def command(*args, name="file.yaml"):
-    """A reader that is a command of ours; its answer may be no, in words."""
+    """A reader that runs one of the commands; a refusal is a valid answer."""
 
     def read(text, folder):
         file = folder / name

@@ -72,7 +72,7 @@ def victims(wanted, stock, pods, budgets=()):
 
 
 def crowd(*holders, nodes=1, each=4, want=1):
-    """A fleet whose devices are held: (pod, devices) each; and an important pod that wants some."""
+    """Make a fleet whose devices are allocated to pods, as (pod, devices), and a pending pod of higher priority."""
     stock = stock_of(sidecar.claim("want", want), nodes=nodes, each=each)
     for one, count in holders:
         stock = running(stock, f"c-{one.metadata.name}", count, one.metadata.name, node=one.spec.node_name)
@@ -241,7 +241,7 @@ def incompatible_devices(rng):
 
 
 def crowded(devices, rng):
-    """A node, pods that hold what they could get of it, some two of them one claim, and an important pod that wants some."""
+    """Make a full node, whose pods sometimes share a claim, and a pending pod of higher priority."""
     stock, requests = devices(rng)
     [node] = stock.nodes
     pods = []

@@ -73,7 +73,7 @@ class World:
 
     @property
     def settings(self):
-        """The same, as an allocator is told of them."""
+        """Return the settings of an allocator for these files."""
         return dict(zip(("tls_cert", "tls_key", "client_ca"), self.files, strict=True))
 
     def context(self, *, shows=True):

@@ -23,7 +23,7 @@ def started(script, **pipes):
 
 @pytest.mark.parametrize("name", ["click", "cli.main"])
 def test_sigterm_during_imports_ends_the_process_at_once(name):
-    """The import stands still until there is an answer on standard input, and none comes."""
+    """The import blocks on standard input, which never answers."""
     stuck = (
         "import sys\n"
         "class Stuck:\n"

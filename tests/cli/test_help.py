@@ -17,7 +17,7 @@ SERVERS = ("dashboard", "standalone", "webhook", "allocator", "driver", "node-ag
 
 
 def words_of(example):
-    """What a shell would make of an example, up to where its output goes."""
+    """Split an example as a shell does, without its redirection."""
     own = example.rpartition("| ")[2] if example.startswith("kubectl") else example.partition(" |")[0]
     program, *words = shlex.split(own.partition(" >")[0])
     assert program == "drawbridge"

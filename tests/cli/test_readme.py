@@ -16,7 +16,7 @@ PROGRAM = ".venv/bin/drawbridge "
 
 
 def printed(page, chapter):
-    """The lines of a chapter's blocks; one that stays until it is stopped has addresses that are told when it runs."""
+    """Return the lines of a chapter's code blocks; a server's block has addresses that are known once it runs."""
     text = (ROOT / page).read_text().partition(f"\n## {chapter}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]

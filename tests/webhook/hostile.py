@@ -32,7 +32,7 @@ def pod(
 
 
 def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = None, kind: str = "pods") -> bytes:
-    """The review of an object; a str is JSON as it stands."""
+    """Make the review of an object; a str is used as JSON unchanged."""
     group, resource = ("resource.k8s.io", kind.rpartition("/")[2]) if kind.startswith("resource") else ("", kind)
     request = {
         "uid": "hostile",
@@ -84,7 +84,7 @@ def _deep(levels: int) -> str:
 
 
 def _twice() -> str:
-    """A pod each of whose members stands there twice: readers differ in which one they take."""
+    """Make a pod with every field twice: JSON readers differ in which one they take."""
     limits = '{"nvidia.com/gpu":"1","nvidia.com/gpu":"8","nvidia.com/gpu":[[]]}'
     container = f'{{"name":"a","name":"b","resources":{{"limits":{{}},"limits":{limits}}}}}'
     metadata = '{"name":"p","name":"q","annotations":{"drawbridge.dev/original":"{}","drawbridge.dev/original":"[]"}}'

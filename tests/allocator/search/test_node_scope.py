@@ -71,7 +71,7 @@ def placed(answer):
 
 
 def ask(seed):
-    """The brute force's answer for a random case, which ours is compared with; and what it was about."""
+    """Solve a random case by brute force; return the answer and the case."""
     rng = random.Random(seed)
     stock, claims = some_fleet(rng), question(rng)
     expected = Brute(stock, "n0", claims).first()

@@ -107,7 +107,7 @@ async def test_a_pod_whose_claim_loses_its_allocation_while_devices_are_awaited_
 
 
 async def test_a_new_leader_shortens_but_keeps_a_reservation_on_failed_devices():
-    """The last leader may have said that the pod may be bound: that is given its time, and the pod looked at."""
+    """The last leader may have let the pod be bound, so the new one waits a while and reads the pod again."""
     cluster = attachable(claim("a"), pod("p", "a"))
     async with running(cluster, identity="one") as one:
         commit = await reserved(one, "p")

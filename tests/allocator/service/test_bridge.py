@@ -312,7 +312,7 @@ async def free(cluster, name):
 
 
 async def test_only_waiting_pods_that_fit_now_are_notified_of_freed_devices():
-    """A pod of another class and one that needs two devices are let sleep; those that ask for the one that is free are told, all of them."""
+    """One device is free: every pod that requests one of its class is requeued; a pod of another class or with two devices is not."""
     held = [claim("a"), claim("b"), claim("c", class_name="nic")]
     asked = [claim("p"), claim("q"), claim("r", class_name="nic"), claim("s", 2)]
     nic = gpus("n0", 1)
@@ -863,7 +863,7 @@ async def test_a_member_of_a_group_is_refused_by_the_extender_with_the_reason_un
 
 
 async def test_of_pods_that_were_all_sent_to_one_node_as_many_are_bound_as_it_has_devices_and_each_other_one_is_a_conflict():
-    """The worst that can happen between questions and bindings: every pod is asked about before any is bound, and all go to the first node."""
+    """The worst order of calls: every pod is filtered before any is bound, and all choose the first node."""
     nodes, each = 5, 2
     names = [f"p{at}" for at in range(nodes * each)]
     cluster = loaded(*fleet(nodes, each), *map(claim, names), *(pod(name, name) for name in names))

@@ -52,7 +52,7 @@ async def test_a_status_that_is_right_is_not_written_and_a_number_waits():
 
 
 async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
-    """A status of ours must not have every node looked at again."""
+    """A status that the allocator writes itself must not make it evaluate every node again."""
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as one:
         await until(lambda: told(one) == (2, []))

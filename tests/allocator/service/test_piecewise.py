@@ -31,7 +31,7 @@ def pod_of(claims):
 
 
 def asked(family, seed):
-    """A stock with open claims, and the pod that wants them."""
+    """Make a stock with unallocated claims, and the pod that uses them."""
     stock, claims = assembled(family, 70_000 + seed, random.Random(seed))
     for one in claims:
         stock = stock.with_(one)
@@ -56,7 +56,7 @@ def test_a_decision_in_pieces_equals_the_decision_in_one_go():
 
 
 async def decided_side_by_side(questions):
-    """The answers, and in how many turns of the loop; in each of them one more question is asked in between."""
+    """Return the answers and the number of turns of the event loop; each turn also answers one other question."""
     loop = asyncio.get_running_loop()
     decider = PiecewiseDecider(NamespaceTurns(RequeueEvents(), loop.time), turn=0.0)
     running = [

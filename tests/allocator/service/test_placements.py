@@ -53,7 +53,7 @@ async def test_an_unknown_placement_strategy_keeps_a_pod_waiting_until_it_is_fix
 
 
 async def asked(one, name, *nodes):
-    """The scores that a stock scheduler is told of some nodes after it asked which fit."""
+    """Return the scores of nodes that the extender answers after a filter call."""
     await one.ask("/extender/filter", {"Pod": await one.pod(name), "NodeNames": ["n0", "n1", "n2"]})
     return (await one.ask("/extender/prioritize", {"Pod": await one.pod(name), "NodeNames": nodes}))[1]
 

@@ -226,7 +226,7 @@ async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_an
 
 
 def test_whole_devices_are_counted_by_the_resource_that_their_class_stands_for():
-    """A claim of ours counts; a share, another class and a claim of the scheduler's do not."""
+    """A claim of the pod counts; a share, a claim of another class and one that the scheduler made do not."""
     served = sidecar.device_class()
     served["spec"]["extendedResourceName"] = "nvidia.com/gpu-x"
     made = sidecar.claim("of-scheduler")

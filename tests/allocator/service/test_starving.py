@@ -166,7 +166,7 @@ async def test_a_pod_of_another_scheduler_that_comes_between_is_waited_for_as_we
 
 
 async def test_a_node_kept_for_a_pod_is_released_once_it_is_of_no_use():
-    """A more important pod took what was kept, and may run forever."""
+    """A pod of higher priority took the devices that were reserved, and may run forever."""
     cluster, names = crowded(1, 2, 2)
     async with stood(cluster, names) as one:
         await end(one, "s0")

@@ -71,7 +71,7 @@ def lease(age):
 
 
 def unused():
-    """A template of ours, which pods used once."""
+    """A ResourceClaimTemplate of the webhook that no pod uses any more."""
     spec = {"spec": claim("any")["spec"]}
     one = template.object_of(template.name_of(spec), spec, "default")
     one["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
@@ -79,7 +79,7 @@ def unused():
 
 
 def once_only(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
-    """A pod that stands on its node without a sandbox, and the claim that it has."""
+    """A pod that is bound to a node without a sandbox, and its allocated claim."""
     since = (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
     waiting, one = pod("p", "a"), held("a", "p")
     waiting["spec"]["nodeName"] = "n0"
@@ -91,7 +91,7 @@ def once_only(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
 
 
 def told(reason, message, age=60, kind="Node"):
-    """What an audit agent said of its node some seconds ago."""
+    """An Event that an audit agent wrote some seconds ago."""
     stamp = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = {"name": f"{reason}-{age}-{kind}".lower(), "namespace": "default"}
     said = {"reason": reason, "message": message, "lastTimestamp": stamp, "reportingComponent": "drawbridge-node-agent"}
@@ -130,7 +130,7 @@ def mark(age):
 
 
 def wearing(age, name="n0", **condition):
-    """A node with what an agent said of it some seconds ago."""
+    """A node with a condition that an audit agent wrote some seconds ago."""
     stood = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
     said = {"type": "DrawbridgeDevicesConsistent", "status": "False", "lastHeartbeatTime": stood} | condition
     return node(name, conditions=[{"type": "Ready", "status": "True"}, said])
@@ -784,7 +784,7 @@ def test_a_pod_whose_template_was_not_made_within_a_minute_is_told_of(age, made,
 
 
 def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
-    """A snapshot of a healthy cluster is healthy a year later, and of one whose holder was gone it says so."""
+    """A snapshot of a healthy cluster has no findings a year later, and one with an idle Lease still has that."""
     beat, ours = lease(500), lease(505)
     beat["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
     assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), beat, ours))[0] == 0

@@ -47,7 +47,7 @@ def test_every_member_of_every_drivers_parameters_may_have_any_shape(shape):
 
 
 def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
-    """The strategy is malformed, and that is all; beside a well-formed one the rest is told."""
+    """Only the malformed strategy is reported; beside a valid one, the rule's other findings are."""
 
     def told(sharing):
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}

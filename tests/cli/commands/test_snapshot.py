@@ -320,7 +320,7 @@ MARK = "m4rk3d"
 
 
 def marked(value, draw):
-    """A copy with an unknown member in one of its mappings, and how deep it stands."""
+    """Return a copy with an unknown field in one of its mappings, and the depth of that field."""
     value = json.loads(json.dumps(value))
     places = [value]
     for one in places:

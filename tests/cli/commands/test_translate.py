@@ -144,7 +144,7 @@ def test_a_report_counts_what_became_of_everything():
 
 
 def test_the_report_calls_no_key_of_a_refused_object_translated():
-    """The API server refuses the whole pod for want of a name, and the GPU's key stays as it is."""
+    """The API server refuses a pod with an unnamed container, so the key for GPUs stays."""
     asked = complete(pod({"nvidia.com/gpumem": 1000}))
     del asked["metadata"]["name"]
     told = run("translate", "-f", "-", "-o", "report", stdin=text(asked)).stdout

@@ -20,7 +20,7 @@ def held(name, *pods, on="n0/gpu-0", since=SINCE, share=None, **devices):
 
 
 def prepared(one, **condition):
-    """The same claim, and its driver has said that its device is ready, or what a condition says."""
+    """The same claim with a device status: ready, or the given condition."""
     [result] = one["status"]["allocation"]["devices"]["results"]
     said = {"type": "Ready", "status": "True", **condition}
     entry = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [said]}

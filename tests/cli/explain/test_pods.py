@@ -28,7 +28,7 @@ CREATING = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}
 
 
 def entry(template):
-    """A pod that wants a claim of a template."""
+    """The entry of a pod for a claim made from a template."""
     return pod("p", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
 
 

@@ -31,7 +31,7 @@ def big(*objects, **spec):
 
 
 def asking(cpu="1", message="", **spec):
-    """A pod that waits for a device, and what its scheduler said of it."""
+    """A pending pod with a claim, and the message of its scheduler."""
     container = {"name": "main", "image": "train", "resources": {"requests": {"cpu": cpu}}}
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     return phased(pod("p", "c", containers=[container], **spec), "Pending", conditions=[said] if message else [])

@@ -112,7 +112,7 @@ def full(value):
 
 
 async def answers(cluster, home, steps):
-    """What a cluster answers to each step, and what its watchers were told of it."""
+    """Return a cluster's answer to each step, and the events of its watches."""
     await cluster.create(NAMESPACES, {"metadata": {"name": home}})
     starts = [
         (kind, (await cluster.list(kind, home)).resource_version) for kind in (CONFIG_MAPS.raw, RESOURCE_CLAIMS.raw)
@@ -129,7 +129,7 @@ async def answers(cluster, home, steps):
 
 
 async def events(cluster, kind, home, version):
-    """What a watcher from a version on is told, up to an object made to mark the end."""
+    """Return the events of a watch from a resourceVersion on, up to an object that marks the end."""
     await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), home)
     seen = []
     async with cluster.watch(kind, home, resource_version=version) as changes:

@@ -130,7 +130,7 @@ def test_a_pod_that_is_pending_terminating_or_needs_no_preparing_has_no_finding(
 
 
 def test_a_claim_that_no_container_names_is_prepared_unseen():
-    """The kubelet tells of containers, and none of this pod's has it."""
+    """The kubelet's answer lists claims by container, and no container uses this one."""
     one = pod("p", "c")
     one = replace(one, spec=replace(one.spec, containers=()))
     assert found(snapshot(pods=[one], claims=[allocated("c", "gpu-0")])) == ()

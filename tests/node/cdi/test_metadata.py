@@ -104,7 +104,7 @@ def test_a_claim_made_from_a_template_has_the_name_that_the_pod_has_for_it():
 
 @pytest.mark.parametrize("entry", ["../../../../etc", "a/b", "..", "A", "a" * 64, "a\n"])
 def test_an_annotation_that_would_lead_elsewhere_is_not_a_name(entry):
-    """A user who may create a claim may annotate it."""
+    """Any user who may create claims can set the annotation, so it must not lead out of the folder."""
     record = prepared(result("gpu-0"), entry=entry)
     assert mounts(record)[0][0]["containerPath"] == f"{CLAIMS}/c/r/{DRIVER}-metadata.json"
     assert "podClaimName" not in told(record)["uid-c_0.json"][0]

@@ -194,7 +194,7 @@ async def test_health_follows_the_plugin(cluster, tmp_path):
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    """A disk that stands still before what plugins have is written, until it is let go; and what was written."""
+    """A disk that blocks before the plugins' devices are written, until it is released; and what was written."""
     go, wrote = threading.Event(), []
     carry_out = Disk.carry_out
 

@@ -291,7 +291,7 @@ async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(clu
 
 
 async def test_a_device_returned_before_its_reservation_causes_no_finding(cluster, kubelet, paths):
-    """The kubelet told of it before the allocator was asked."""
+    """The kubelet reported the device before the allocator was queried."""
     kubelet.have(plugged("old", "GPU-0"))
 
     def reserve_what_came_back(_):
@@ -341,7 +341,7 @@ def status(device):
 
 
 def shown(agent, **labels):
-    """The series of who has what, as they are scraped."""
+    """Return the scraped series of devices and their containers."""
     body = agent.metrics.answer(head("/metrics"), b"").body.decode()
     families = {family.name: family for family in text_string_to_metric_families(body)}
     samples = families["drawbridge_node_container_device"].samples

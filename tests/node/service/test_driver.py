@@ -694,7 +694,7 @@ async def given(cluster, name, *results):
 async def test_a_claim_that_is_given_devices_again_while_we_look_for_what_is_gone_stays_prepared(
     cluster, kubelet, seed
 ):
-    """A claim stays when its pod goes, and the next pod comes just when the first was gone for long enough."""
+    """A claim outlives its pod, and the next pod starts when the first one has been gone for long enough."""
     chance = random.Random(seed)
 
     class Crowded:

@@ -7,7 +7,7 @@ DRIVER = "devices.example.com"
 
 
 def tree(folder, files, links=()):
-    """A sysfs: devices stand below their root, and are linked from the bus."""
+    """Make a sysfs tree: devices below their root, with links from the bus."""
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -198,7 +198,7 @@ async def test_a_second_request_on_a_connection_is_read_like_a_first_one(case):
 
 
 async def test_an_idle_connection_without_a_certificate_is_not_closed_under_its_client_when_ours_is_renewed():
-    """A POST that meets the close is lost; the next answer closes it, and says so."""
+    """A POST that crosses the close would be lost; the next answer announces the close instead."""
     listener = Listener(Friend(), Limits(), [].append)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
     writer.write(REQUEST)

@@ -37,7 +37,7 @@ async def running(informer):
 
 
 def record(informer):
-    """What a listener hears: for each batch its deltas as (name, had, has), and the copy at that moment."""
+    """Record each batch of a listener: its deltas as (name, old, new), and the copy at that moment."""
     heard = []
 
     def listener(batch):
@@ -249,7 +249,7 @@ async def test_trouble_shows_in_the_health_and_goes_away(caplog):
 
 
 async def test_the_same_trouble_is_told_once_and_again_when_it_comes_back(caplog):
-    """An older server lacks a kind for good: one line says so."""
+    """An older server never has the kind: it is logged once."""
     caplog.set_level(logging.WARNING)
     trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)

@@ -109,7 +109,7 @@ def container(rng, name):
 
 
 def template(rng):
-    """What is in a pod: sometimes nothing, mostly what every pod has, now and then something of ours."""
+    """Draw a pod's content: sometimes nothing, mostly ordinary fields, now and then a key or label that the webhook reads."""
     metadata, spec = {}, {}
     for field, choices in (("annotations", ANNOTATIONS), ("labels", LABELS)):
         if rng.random() < 0.3:

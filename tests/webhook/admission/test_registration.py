@@ -152,7 +152,7 @@ def test_the_webhook_configuration_names_what_maintains_the_ca_bundle(options, a
 
 
 def test_a_plain_pod_is_walked_through_by_one_webhook_only():
-    """Of the conditions that a pod of a cluster could meet, all but one stand behind a label that only the webhook gives."""
+    """All match conditions but one require a label that only the webhook sets."""
     walking = [webhook for webhook in webhooks(Registration()) if webhook["name"].startswith("pods.")]
     labels = [webhook["objectSelector"].get("matchLabels") for webhook in walking]
     assert labels == [None, {"drawbridge.dev/translated": "true"}]

@@ -39,7 +39,7 @@ WAYS = {"more than any node has": "5", "many": "16"}
 
 
 def given(obj, world=ENFORCE, **kwargs):
-    """What a pod's author gets to hear in the end."""
+    """Return the answer that a pod's author gets in the end."""
     return admission.judge_claims(admission.mutate(review(obj), world), world, **kwargs)
 
 
@@ -174,7 +174,7 @@ def test_where_refusals_are_only_told_so_are_those_of_own_claims():
 
 
 def test_observe_mode_judges_only_the_claims_that_the_pod_came_with():
-    """Of a pod that stays as it is, only what it came with is asked for."""
+    """A pod that is not translated has only the claims that its author wrote."""
     item = bringing(BY_TEMPLATE, limits={"nvidia.com/gpu": "3"})
     outcome = given(item, with_template(3, mode="observe"))
     assert outcome.record.outcome == "would translate"

@@ -20,7 +20,7 @@ def test_whole_cards_name_no_amounts_for_then_the_driver_gives_all_of_one():
 
 @pytest.mark.parametrize("limits", [{HCU: 0, DCU: 1}, {DCU: 0, HCU: 1}, {DCU: 1, HCU: 0}])
 def test_of_two_names_for_the_number_of_cards_one_that_says_none_takes_nothing_away(limits):
-    """The first name counted, whatever the second said: both went from the pod, and no claim came."""
+    """Only the first name used to count, so both keys were removed without a claim."""
     (request,) = exactly(became(pod(limits)))
     assert (request["class"], request["count"]) == ("dra.hygon.com", 1)
 

@@ -193,7 +193,7 @@ def test_a_share_of_a_network_device_is_left_unless_declared():
 
 
 def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
-    """A node with a network card of each bandwidth, and some that do not say theirs."""
+    """Make a node with a network card of each bandwidth, and cards that publish none."""
     policy = {"requestPolicy": {"default": "1G", "validRange": {"min": "1G", "step": "1G"}}}
     root = {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:10"}}
     cards = [{"capacity": {"bandwidth": {"value": one, **policy}}} for one in bandwidths] + [{} for _ in range(missing)]

@@ -497,7 +497,7 @@ UNITS = {"memory": "MiB", "cores": "percent", "memoryPercent": "percent", "count
 
 @st.composite
 def sound_tables(draw) -> dict:
-    """A table that makes sense, with something to read wherever a key can stand."""
+    """Draw a valid table with a row for every place of a key."""
     asks = [{"name": "our.org/a", "role": draw(st.sampled_from(["count", "memory"]))}]
     if draw(st.booleans()):
         asks.append({"name": "our.org/c<x>", "role": draw(st.sampled_from(["count", "memory", "cores", "nic"]))})

@@ -716,7 +716,7 @@ async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(r
 @pytest.mark.parametrize("look", ["the first, and nothing has come", "the second"])
 @pytest.mark.parametrize("outcome", ["undecided", "refused"])
 async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch, outcome, look):
-    """A refused pod is neither admitted nor told anything else because a look was short."""
+    """A check that ran out of time decides nothing: a worker answers the review."""
     late = Outcome(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
     monkeypatch.setattr(running.decider, "decide", lambda *_: late)
     running.app._limits = running.app._limits._replace(second_look=0.0)

@@ -184,7 +184,7 @@ async def test_a_pod_that_found_its_template_is_not_followed_and_gets_another_wh
 
 
 async def test_a_pod_that_comes_after_the_template_has_gone_and_does_not_say_that_it_waits_is_found():
-    """A webhook had not heard yet that the template is gone."""
+    """A webhook admitted the pod before it saw that the template was deleted."""
 
     class Late(Recorder):
         gone = 0

@@ -23,7 +23,7 @@ from webhook.service.deciding.cpu_timer import CpuTimer, Overtime, _guard
 
 
 def answer(path, body):
-    """A decision that depends on what is asked, as a webhook's does."""
+    """Make a decision that depends on the review, as the webhook's does."""
     match body:
         case b"spin":
             while True:

@@ -138,7 +138,7 @@ def undone(pod: dict) -> dict:
 
 
 def plain(pod: dict) -> dict:
-    """A pod as its meaning goes: empty maps and lists are as good as none, requests equal to limits are implied."""
+    """Normalize a pod: drop empty maps and lists, and requests that equal the limits."""
     value = copy.deepcopy(pod)
     for one in (*value["spec"]["containers"], *value["spec"].get("initContainers", [])):
         one.get("resources", {}).pop("requests", None)
