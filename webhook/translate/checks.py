@@ -1,9 +1,8 @@
-"""Which cases go through: what belongs together is paired, the claims are found, and what would go wrong with them is checked.
+"""Checks the cases of a pod: pairs keys that belong together, finds the claims, and closes cases that claims would not serve.
 
-The checks are steps, `(Case, Context) -> Case`, each of which can only leave or refuse an open case. They are taken in an order in
-which the plainest reason is given: what core serves by itself, what the fleet can't serve, what the administrator does
-not want, what a quota or a scheduler would make of it. A container goes through with all its keys, or stays with all
-(`_together`). A case that goes through carries what serves it.
+A check is a step, `(Case, Context) -> Case`, that can only leave or refuse an open case. The order of the steps gives the plainest
+reason: what Kubernetes serves itself, what the fleet cannot serve, what the administrator rules out, what a quota or a scheduler
+would do. All cases of a container stay open, or none (`_keep_containers_whole`). An open case carries what serves it.
 """
 
 from __future__ import annotations
@@ -208,7 +207,7 @@ def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -
 
 
 def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
-    """All or nothing for each container: where one case stays, all of its containers' cases stay."""
+    """Close the other cases of a container that has a closed one."""
     stuck: dict[int, Untranslated] = {}
     for case in cases:
         if case.left and not case.independent:
@@ -237,7 +236,7 @@ def _keep_containers_whole(cases: list[Case]) -> tuple[Case, ...]:
 
 
 def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
-    """Pair two keys in each container that has both: the primary's case asks, the secondary's goes with it."""
+    """Pair two keys in each container that has both: the pair becomes a demand of the primary's case."""
     if len(cases) == 1 and len(cases[0].demands) < 2:
         return list(cases)
     found: dict[tuple[str, str], tuple[int, Demand]] = {}
@@ -277,7 +276,7 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
 
 
 def leave_latecomers(case: Case, context: Context) -> Case:
-    """Leave keys that came after their dialect's others had been translated: alone they would mean something else."""
+    """Leave keys that were added after others of their dialect had been translated: alone they mean something else."""
     containers = (case.container,) if case.container else tuple(context.recorded)
     for name in containers:
         for key in context.recorded.get(name, ()):
@@ -288,7 +287,7 @@ def leave_latecomers(case: Case, context: Context) -> Case:
 
 
 def leave_read_on_pods(case: Case, context: Context) -> Case:
-    """A key that its controller reads on the pod, after our webhook, stays."""
+    """Leave keys that the pod's controller reads on the pod after our webhook."""
     for key in case.keys:
         if what_for := context.read_on_pods.get(key) or context.read_on_pods.get(ANY_KEY):
             return case.leave(key, what_for)
@@ -296,7 +295,7 @@ def leave_read_on_pods(case: Case, context: Context) -> Case:
 
 
 def leave_misspelt(case: Case, context: Context) -> Case:
-    """Leave a container that asks for something unknown, and nearly for something that is understood."""
+    """Leave a container with a misspelt key."""
     for slot, _ in case.slot_keys:
         left = context.misspelt.get(slot.order)
         if left:
@@ -305,7 +304,7 @@ def leave_misspelt(case: Case, context: Context) -> Case:
 
 
 def leave_served_by_core(case: Case, context: Context) -> Case:
-    """Leave what core serves by itself: bare counts of names that DeviceClasses carry, and nothing else asked."""
+    """Leave what Kubernetes serves itself: plain counts of the extended resources of DeviceClasses, and nothing else."""
     fenced = ""
     for key, demand, _ in case.demands:
         name = context.fleet.extended.get(key)
@@ -336,7 +335,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
 
 
 def leave_to_core(case: Case, context: Context) -> Case:
-    """Say of a name whose unit is unclear that core serves it, where it would be left whatever a unit is."""
+    """Say that Kubernetes serves a key whose unit is unclear, if it does so whatever a unit means."""
     if case.left is None or case.left is not case.unit.left or case.quiet:
         return case
     name = context.fleet.extended.get(case.bare, "") if context.features.on(server.EXTENDED) else ""
@@ -353,7 +352,7 @@ def leave_to_core(case: Case, context: Context) -> Case:
 
 
 def _core_choice(name: str, otherwise: str, context: Context) -> tuple[str, str]:
-    """Say which driver is behind a class, and whether pods are left to core that ask for the class by its name."""
+    """Find the driver behind an extended resource, and whether Kubernetes or a claim is to serve it."""
     served = context.fleet.classes.get(name)
     driver = (served.driver if served is not None else "") or otherwise
     bridge = context.configuration.file.bridge
@@ -368,7 +367,7 @@ def _core_choice(name: str, otherwise: str, context: Context) -> tuple[str, str]
 
 
 def make_claims(case: Case, context: Context) -> Case:
-    """Find the claims of every demand."""
+    """Make the claims for every demand."""
     demands: list[KeyedDemand] = []
     served: list[ServedDemand] = []
     notes = list(case.notes)
@@ -384,7 +383,7 @@ def make_claims(case: Case, context: Context) -> Case:
             demand = replace(demand, same="")
             made = context.claim_maker.make(demand)
         if isinstance(made, Impossible):
-            # The pod is refused for what no claim can say only where the administrator wants it, and it is certain.
+            # Refuse what no claim can express only if the administrator wants that and the inventory is complete.
             file = context.configuration.file
             if context.confirmed and made.unresolved and file.unresolved == "refuse":
                 remedy = "an administrator can declare the sizes under `models`"
@@ -397,7 +396,7 @@ def make_claims(case: Case, context: Context) -> Case:
         demands.append(keyed_demand if demand is keyed_demand.demand else keyed_demand._replace(demand=demand))
         served.append(made)
         for i, note in enumerate(notes):
-            if note.key == key:  # the one that asks also says where its devices come from
+            if note.key == key:  # add the DeviceClass to the key's note
                 notes[i] = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})".lstrip())
                 break
         for remark in made.claims.remarks:
@@ -407,7 +406,7 @@ def make_claims(case: Case, context: Context) -> Case:
 
 
 def leave_approximations(case: Case, context: Context) -> Case:
-    """Leave what the administrator does not want approximated."""
+    """Leave keys that could only be approximated, if the administrator rules that out."""
     if context.configuration.file.approximations == "leave":
         for note in case.notes:
             if note.action is Action.APPROXIMATED:
@@ -416,7 +415,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 
 def respect_quotas(case: Case, context: Context) -> Case:
-    """Leave what a ResourceQuota on the old key would lose its hold on."""
+    """Leave keys that a ResourceQuota limits, and that it would not count as claims."""
     for key in () if case.keeps else case.keys:
         if f"requests.{key}" not in context.quota or key in context.configuration.file.quotas:
             continue
@@ -431,7 +430,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
 
 
 def respect_limit_ranges(case: Case, context: Context) -> Case:
-    """Leave what a LimitRange would refuse without the old key, or would fill in again beside the claim."""
+    """Leave keys of a LimitRange: it refuses a pod without the key, or adds the key again beside the claim."""
     for key in () if case.keeps else case.keys:
         if key in context.limit_range:
             return case.leave(key, "a LimitRange bounds it or fills it in, and would refuse a pod without it")
@@ -439,7 +438,7 @@ def respect_limit_ranges(case: Case, context: Context) -> Case:
 
 
 def respect_queue(case: Case, context: Context) -> Case:
-    """Leave what the pod's Kueue could not account for: to it, such a workload is inadmissible."""
+    """Leave what Kueue cannot count as claims: it would not admit the workload."""
     key = case.keys[0]
     mapped = context.configuration.file.kueue.device_classes
     classes = [name for made in case.made for name in made.classes]
@@ -457,7 +456,7 @@ def respect_queue(case: Case, context: Context) -> Case:
 
 
 def check_scheduler(case: Case, context: Context) -> Case:
-    """Leave what the pod's scheduler would misread."""
+    """Leave or refuse claims that the pod's scheduler misreads."""
     needs: tuple[Need, ...] = (CLAIMS,)
     for made in case.made:
         needs = (*needs, *[need for need in made.claims.needs if need not in needs])
@@ -472,13 +471,13 @@ def check_scheduler(case: Case, context: Context) -> Case:
 
 
 def _choose_scheduler(cases: tuple[Case, ...], context: Context) -> tuple[tuple[Case, ...], str]:
-    """Judge the cases by the scheduler that the pod is going to have, and name it if it is another one."""
+    """Check the cases against the scheduler that the pod gets, and return it if it is a new one."""
     target = _target_scheduler(cases, context)
     if target:
         judged = _run_steps(cases, (check_scheduler,), context._replace(scheduler=target))
         if all(case.open for case in judged if case.demands):
             return judged, target
-    # Part of the pod stays with its old scheduler, so all of it does.
+    # If a key needs the old scheduler, the pod keeps it.
     checked = _run_steps(cases, (check_scheduler,), context)
     name = context.scheduler
     holding = [case for case in cases if (case.demands or case.left) and not case.open and _needs_scheduler(case, name)]
@@ -494,7 +493,7 @@ def _choose_scheduler(cases: tuple[Case, ...], context: Context) -> tuple[tuple[
 
 
 def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
-    """The scheduler that a fully translated pod is handed to, "" if it keeps its own."""
+    """Return the scheduler for a pod with all of its keys translated; "" if it keeps its own."""
     name = context.scheduler
     file = context.configuration.file
     own = any_open = False
@@ -517,9 +516,9 @@ def _target_scheduler(cases: tuple[Case, ...], context: Context) -> str:
 
 
 def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], str]:
-    """Have the bridge place devices near each other where that is preferred and not required: a claim cannot express it, a strategy can.
+    """Let the bridge place devices near each other where a pod prefers that: a claim cannot express it, a strategy can.
 
-    A strategy of the pod's `own` stands.
+    A strategy that the pod names itself (`own`) is not replaced.
     """
     placed: list[Case] = []
     strategy = ""
@@ -539,7 +538,7 @@ def _place_close(cases: tuple[Case, ...], own: Json) -> tuple[tuple[Case, ...], 
 def _pack_nodes(
     cases: tuple[Case, ...], annotations: Mapping[str, Json], own: Json
 ) -> tuple[tuple[Case, ...], str, dict[str, tuple[str, str]]]:
-    """Have the bridge pack and spread as the pod's annotations ask another scheduler to, by its nearest strategy; the pod's `own` one stands."""
+    """Find the bridge's strategy nearest to what annotations request of another scheduler, unless the pod names its `own`."""
     packing = packing_of(annotations)
     if packing is None or not any(case.open and case.dialect.name == packing.dialect for case in cases):
         return cases, "", {}
@@ -549,22 +548,22 @@ def _pack_nodes(
         text = f"the pod's own {STRATEGY} says how it is placed"
     placed: list[Case] = []
     for case in cases:
-        # That they are ignored is not so here.
+        # Drop the notes that say these annotations are ignored.
         notes = [note for note in case.notes if note.key not in packing.keys or note.action is not Action.IGNORED]
         placed.append(replace(case, notes=tuple(notes)))
     return tuple(placed), strategy, dict.fromkeys(packing.keys, (packing.dialect, text))
 
 
 def _needs_scheduler(case: Case, scheduler: str) -> bool:
-    """Say whether what stays needs the pod's scheduler; what any scheduler counts does not."""
+    """Say whether keys that stay need the pod's scheduler: keys that any scheduler counts do not."""
     return not case.independent or scheduler in case.dialect.schedulers
 
 
-# Which container sees which claim
+# Claims of containers
 
 
 def _share_claims(cases: tuple[Case, ...], context: Context) -> SharedClaims:
-    """Give claims to containers: pod-wide ones to all, the others to those that asked."""
+    """Give each container its claims: those for the whole pod, and those for its own keys."""
     common: list[Grant] = []
     requests: list[ContainerDemand] = []
     for case in cases:

@@ -1,9 +1,7 @@
-"""JSON Patch (RFC 6902) against a raw object: only what changes, and what stays of a map where that is less to write.
+"""JSON Patch (RFC 6902) operations for a raw object.
 
-A parent that is missing, or null, is created once, with everything that goes into it. Operations are in an order in
-which each finds what the ones before it left, and indices never shift under them: lists are only appended to. What is
-about to be touched is pinned down by `test` operations first, so a patch that meets another object fails instead of
-hitting the wrong container.
+A missing or null parent is created once, with everything that goes into it. Lists are only appended to, so indices stay valid. A
+`test` operation on a container's name comes first, so that a patch of another object fails and changes no wrong container.
 """
 
 from __future__ import annotations
@@ -21,10 +19,9 @@ if TYPE_CHECKING:
 def remove_keys(
     path: str, mapping: Mapping[str, Json], keys: Sequence[str], *, coarse: bool = False
 ) -> list[dict[str, Json]]:
-    """Take keys out of a map, and the map itself if nothing remains.
+    """Remove keys of a map, and the map itself if nothing remains.
 
-    Applying a patch opens what each operation goes into, and writes it anew: for a few amounts that costs more than they do. So
-    a `coarse` removal writes what remains in one operation, where that is no more than what goes.
+    A `coarse` removal replaces the map by what remains, if that is no more than what goes: one operation is applied faster than several.
     """
     removed = [key for key in keys if key in mapping]
     if not removed:

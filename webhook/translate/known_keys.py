@@ -1,4 +1,4 @@
-"""Which known name a misspelt one most likely stands for."""
+"""Finds the known key that a misspelt one most likely means."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _nearest(end: str, ends: tuple[str, ...], domain: str) -> str:
 
 @lru_cache(maxsize=4)
 def _ends(configuration: Configuration) -> Mapping[str, tuple[str, ...]]:
-    """List what stands behind the slash of resource names, by what stands before it."""
+    """List the names of resources after the slash, by their domains."""
     found: dict[str, list[str]] = {}
     for row in rows_at(configuration, Position.RESOURCE):
         domain, slash, end = row.name.partition("/")

@@ -1,8 +1,7 @@
-"""How much a pod may ask for: a pod beyond these limits is left as it is before any work is done for it.
+"""Limits on the work for one pod: a pod beyond one of them stays as it is, with the reason, before any work is done.
 
-The API server lets a pod through that asks for far more work than it is worth: thousands of containers, of keys in one of
-them, a quarter of a MiB of product names. A pod that can be served is far from all of these (docs/translation.md lists
-them), so what reaches a limit is not read, not refused, and named with the reason.
+The API server accepts pods with thousands of containers or keys and 256 KiB of product names. A pod that can be served is far below
+these limits (docs/translation.md lists them).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BYTES = 16 * 1024  # of an annotation that is read: a CEL expression, where most
 
 
 def exceeded_limit(pod: PodView, configuration: Configuration) -> Untranslated | None:
-    """Say what is beyond a limit; None if nothing is."""
+    """Return the limit that a pod exceeds; None if it exceeds none."""
     first = ""
     asking = key_count = 0
     for slot in pod.slots:

@@ -1,6 +1,6 @@
-"""Whose keys are these? Decides which dialect each key on a pod belongs to, and what a bare `nvidia.com/gpu` means.
+"""Decides which dialect reads each key on a pod, and what a unit of a common key such as `nvidia.com/gpu` means.
 
-The system that a pod was written for is that of the first row which the pod has:
+The first row that applies to a pod gives the system that it was written for:
 
 | on the pod | its system |
 |---|---|
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """Which dialects have keys on a pod, and their hints outside of containers."""
+    """The dialects with keys on a pod, and their keys outside of containers (hints)."""
 
     hints: Mapping[str, Mapping[Role, Hint]]  # by dialect
     ignored: tuple[tuple[str, Hint], ...]  # known keys without a role, by dialect
@@ -55,10 +55,10 @@ class Owners(msgspec.Struct, frozen=True):
     # The system whose own keys are in a container, by the container's order.
     container_systems: Mapping[int, Dialect] = {}
     mixed: Untranslated | None = None  # keys of two systems: neither is served
-    privileged: str = ""  # a container that is
-    selected: Selected = Selected()  # what the pod demands of its node
-    scheduled: Hint | None = None  # what only the pod's own scheduler keeps
-    # Systems that place the pod by what stands outside of containers, and that.
+    privileged: str = ""  # the first privileged container
+    selected: Selected = Selected()  # the pod's requirements on node labels
+    scheduled: Hint | None = None  # a group, queue or quota that only the pod's scheduler knows
+    # Systems that place the pod by a key outside of containers, each with that key.
     placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
     pod: PodView | None = None
 
@@ -156,7 +156,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
 def _hints(
     pod: PodView, selected: Selected, configuration: Configuration
 ) -> tuple[dict[str, dict[Role, Hint]], tuple[tuple[str, Hint], ...], Dialect | None]:
-    """Read the keys of every dialect outside of containers, and find the system that this is evidence for."""
+    """Read the keys of every dialect outside of containers, and find the system that they are evidence for."""
     places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels}
     if selected.always or selected.terms:
         places[Position.NODE_SELECTOR] = _labels(selected)
@@ -175,7 +175,7 @@ def _hints(
                     continue
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
-                # Where a pod may run does not say which system its numbers are for.
+                # A node selector is no evidence for a system.
                 if evidence is None and known.dialect.system and place is not Position.NODE_SELECTOR:
                     named = [one for one in rows if pod.scheduler in one.dialect.schedulers]
                     evidence = known.dialect if known is (named or rows)[0] else None
@@ -188,7 +188,7 @@ _EXCLUSIONS = {"NotIn": "not", "Gt": "above", "Lt": "below"}
 
 
 def _labels(selected: Selected) -> dict[str, Json]:
-    """Write what a pod demands of each label in a line, over all its alternatives."""
+    """Write a pod's requirements on each label as one line, over all node selector terms."""
     found: dict[str, dict[str, None]] = {}
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:
@@ -218,9 +218,9 @@ def text_of(value: Json) -> str:
 
 
 def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet: Inventory, owners: Owners) -> Meaning:
-    """Decide what one unit of a bare name is that no system claims, and on what that rests.
+    """Decide what a unit of a common key means, and what shows that.
 
-    The pod's own selectors come first (they say which nodes it is for), then what the administrator declares, then the cluster.
+    The pod's node selectors decide first, then the administrator's declaration (`meanings`), then the nodes of the cluster.
     """
     bare = configuration.vocabularies[dialect.name].bare
     if bare is None:
@@ -250,7 +250,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
 
 
 def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
-    """Say that a unit is a replica: where there are words for it, what becomes of replicas is declared."""
+    """Say that a unit is a replica of a shared device; it is left unless the administrator can declare what becomes of replicas."""
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
             left=Untranslated(key, f"{shared}: a replica has no counterpart; translate it once that is switched off")
@@ -259,7 +259,7 @@ def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
 
 
 def shared_by_plugin(key: str, fleet: Inventory, owners: Owners) -> Replicated | None:
-    """Find what says that a unit of a name is a replica: of the nodes that hand it out to the pod, most; in files the default."""
+    """Find the device plugin's configuration by which a unit is a replica, on most nodes that the pod can use; in files the default one."""
     if not fleet.nodes:
         chosen = fleet.installed.chosen_by(owners.selected)
         return chosen.find(key) if chosen else fleet.installed.usually(key)
@@ -278,7 +278,7 @@ def _with_key(meaning: Meaning, key: str) -> Meaning:
 def _leave_part_pools(
     key: str, labelled: Mapping[str, str], target: Target, fleet: Inventory, owners: Owners
 ) -> Meaning | None:
-    """Leave a pod that can reach only such of the nodes that serve a name as are labelled to hand out parts."""
+    """Leave the key if every node that serves it to the pod is labelled as handing out parts of devices."""
     handing = fleet.handed_out.get(key, frozenset())
     served = fleet.find(target)
     of_parts = handing & labelled.keys()
@@ -299,9 +299,9 @@ def _leave_part_pools(
 def _judge_by_nodes(
     key: str, dialect: Dialect, bare: BareKey, configuration: Configuration, fleet: Inventory, *, owners: Owners
 ) -> Meaning:
-    """Take it for a whole device if more nodes publish such devices than still hand the name out or share them.
+    """Take a unit for a whole device if more nodes publish such devices than still serve the key by a device plugin or share devices.
 
-    Of the nodes that the pod can run on, if any of them shows something: the others are not for it.
+    Only nodes that the pod can run on count, if any of them shows something.
     """
     target = configuration.targets[bare.targets.get(key, bare.target)]
     shared = shared_by_plugin(key, fleet, owners) if fleet.installed.plugins else None
@@ -372,7 +372,7 @@ def _reachable_nodes(
 ) -> _NodeSets | None:
     """Find which of these nodes the pod can reach, now or once they are ready; None if it reaches none."""
     found = node_index(fleet).reach(place_of(owners.pod.spec if owners.pod else {}))
-    # Devices of no node, and nodes that are not known, may be for it as well.
+    # Devices without a node and unknown nodes may serve the pod as well.
     unknown = (some | others) - fleet.nodes.keys()
     for names in (found.nodes | unknown, found.nodes | found.closed | unknown):
         if not names.isdisjoint(some | others):
@@ -381,7 +381,7 @@ def _reachable_nodes(
 
 
 def _reachable_templates(key: str, driver: str, configuration: Configuration, owners: Owners) -> _NodeSets | None:
-    """Find the nodes that an autoscaler can make for the pod: that publish to the driver, and that hand the name out."""
+    """Find the node templates of an autoscaler that fit the pod: those with devices of the driver, and those with the key."""
     reached = reach_templates(place_of(owners.pod.spec if owners.pod else {}), configuration)
     new = frozenset([one.name for one in reached if any(entry.driver == driver for entry in one.devices)])
     old = frozenset([one.name for one in reached if key in one.allocatable])
@@ -397,12 +397,12 @@ def _leave_unclear(key: str, reason: str) -> Meaning:
     )
 
 
-# Keys of a pod that are compared with the known ones; a pod with more of them does not mean them.
+# Unknown keys of a pod that are compared with known ones.
 MOST = 64
 
 
 def find_misspelt(pod: PodView, configuration: Configuration, fleet: Inventory) -> Mapping[int, Untranslated]:
-    """Find the containers that misspell a key, by their order: nearly one that is known, while no node offers what stands there."""
+    """Find containers with a misspelt key, by their order: a key that is nearly a known one and that no node offers."""
     found: dict[int, Untranslated] = {}
     budget = MOST
     for slot in pod.slots:

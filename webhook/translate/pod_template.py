@@ -1,4 +1,4 @@
-"""Where the pod templates of an object are."""
+"""Finds the pod templates of an object."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from dra.wire import Json
 
-# The members of an object that say what it is, and how it is.
+# Fields of an object without pod templates.
 _ABOUT = frozenset(("apiVersion", "kind", "metadata", "status"))
-# What stands between a workload and its pods, and is what they name as their controller.
+# The controller between a workload and its pods.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
 
 def controller_kind(kind: str) -> str:
-    """The kind that the pods of a workload of some kind name as their controller."""
+    """Return the kind of the controller in the ownerReferences of a workload's pods."""
     return _BETWEEN.get(kind, kind)
 
 
@@ -33,7 +33,7 @@ def name_of(obj: Mapping[str, Json]) -> str:
 
 
 def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
-    """Find the pod templates of an object; in kinds that are not known only if `unknown`, in misspelt ones none."""
+    """Return the pointers to the pod templates of an object. Unknown kinds are searched only if `unknown`, misspelt ones never."""
     site = template_site(obj)
     if site is not None:
         return [site.path] if _is_pod(at(obj, site.path)) else []
@@ -43,12 +43,12 @@ def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
 
 
 def pods_in(obj: Mapping[str, Json], *, unknown: bool = False) -> list[dict[str, Json]]:
-    """Give the pod templates of an object; a pod is its own."""
+    """Return the pod templates of an object; for a pod, the pod."""
     return [mapping(at(obj, path)) for path in paths(obj, unknown=unknown)]
 
 
 def bodies(obj: Mapping[str, Json]) -> list[str]:
-    """Name the members of an object that say what it wants: mostly its spec; KAITO's have others beside it, or none."""
+    """List the fields of an object that may have pod templates: mostly `spec`; objects of KAITO have others."""
     return [name for name in obj if name not in _ABOUT]
 
 
@@ -82,7 +82,7 @@ def _is_pod(value: Json) -> bool:
 
 
 def _search(value: Json, path: str) -> list[str]:
-    """Anything with `spec.containers` is taken for a pod template (RayCluster, Volcano Job, JobSet, ...)."""
+    """Find every value with `spec.containers`: the pod templates of RayCluster, Volcano Job, JobSet and others."""
     found: list[str] = []
     waiting = [(path, value)]
     while waiting:
@@ -104,5 +104,5 @@ def _has_members(value: Json) -> bool:
 
 
 def namespace_of(obj: Mapping[str, Json]) -> str:
-    """The namespace that an object is in, or would be put into."""
+    """Return the namespace of an object, `default` if it names none."""
     return str(inside(obj, "metadata").get("namespace") or "default")

@@ -1,8 +1,7 @@
-"""A raw pod seen with every part guarded once: a value without the expected shape is empty here, and stays on the pod.
+"""A typed view of a raw pod: a field with an unexpected type is empty here, and is not changed on the pod.
 
-The pod itself remains a plain JSON value: it may hold fields newer than we are, and in a file it may be malformed anywhere.
-Its mistakes are left to the API server's own answer. Containers come in starting order, each with the keys that
-some dialect knows.
+The pod stays JSON, because it may have newer fields, and in a file any of them may be malformed; the API server reports its mistakes.
+Containers come in starting order, each with the keys that a dialect knows.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _PLACEHOLDER = re.compile(
 PLACEHOLDER = "this looks like a placeholder: fill it in first (envsubst, helm template, kustomize build)"
 _WHOLE = "ask for whole ones"
 _PARTS = (Role.MEMORY, Role.CORES)
-# Demands on labels of the node: more than any node has labels. Nothing is read beyond the one that is too many.
+# Requirements on node labels, more than a node has labels; one more is read, to notice that there are too many.
 SELECTIONS = 1_024
 
 
@@ -54,7 +53,7 @@ class LegacyKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A container, where it stands, and its keys."""
+    """A container, its place in the pod, and its keys."""
 
     list: str
     index: int
@@ -63,8 +62,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     raw: dict[str, Json]
     limits: dict[str, Json]
     requests: dict[str, Json]
-    claims: tuple[str, ...]  # the names of the claims it sees
-    init: bool  # it ends before the containers after it begin
+    claims: tuple[str, ...]  # names of the entries that it uses
+    init: bool  # an init container that ends before the next container starts
     sidecar: bool
     privileged: bool
     legacy_keys: tuple[LegacyKey, ...]
@@ -77,36 +76,36 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: dict[str, Json]
     annotations: dict[str, Json]
     labels: dict[str, Json]
-    name: str  # with an asterisk where it is still to be generated
+    name: str  # or generateName with an asterisk
     generate_name: str
-    scheduler: str  # as written, "" where nothing is
-    claims: tuple[str, ...]  # the names of its claim entries
+    scheduler: str  # as written, "" if it is not
+    claims: tuple[str, ...]  # names of its entries in resourceClaims
     slots: tuple[Slot, ...]
-    asks_for_devices: bool  # whether any container, or an annotation or label by itself, may ask for something
-    marked: bool  # whether it bears an annotation with a name of ours
-    selected: Selected  # what it demands of its node's labels
+    asks_for_devices: bool  # whether a container, an annotation or a label may request devices
+    marked: bool  # whether it has an annotation with a name of ours
+    selected: Selected  # its requirements on node labels
     # CPUs that claims are made for, by the container's order (`cpus`).
     cpus: Mapping[int, int] = {}
 
     @property
     def passed_by(self) -> bool:
-        """Whether it asks not to be looked at."""
+        """Whether a label tells drawbridge to skip the pod."""
         return self.labels.get(names.SKIP_LABEL) == "true"
 
     @property
     def bound(self) -> bool:
-        """Whether it has its node already, as mirror pods have."""
+        """Whether it has a node already, as a mirror pod has."""
         return bool(self.spec.get("nodeName")) or MIRROR in self.annotations
 
 
 def is_passed_by(pod: dict[str, Json]) -> bool:
-    """Say whether a pod asks not to be looked at."""
+    """Say whether a label tells drawbridge to skip a pod."""
     return inside(pod, "metadata", "labels").get(names.SKIP_LABEL) == "true"
 
 
 def view_pod(pod: Json, configuration: Configuration) -> PodView:
-    """Look at a pod: the one place where its shape is doubted."""
-    # Each review of a pod runs this: shapes are judged in place, without a call for each.
+    """Make the view of a pod; no other code has to check the types of its fields."""
+    # Every review of a pod runs this, so types are checked in place.
     raw = pod if isinstance(pod, dict) else {}
     metadata, spec = raw.get("metadata"), raw.get("spec")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -154,7 +153,7 @@ def _selected(spec: dict[str, Json]) -> Selected:
         term = mapping(alternative)
         expressions = members(term.get("matchExpressions"))
         if not expressions and not term.get("matchFields"):
-            continue  # one that says nothing at all matches no node
+            continue  # an empty term matches no node
         found: list[Selection] = []
         for one in expressions[:room]:
             expression = mapping(one)
@@ -176,7 +175,7 @@ def _slot(list_: str, index: int, order: int, raw: dict[str, Json], configuratio
     for key in sorted(amounts):  # as the API server has them
         known = configuration.resource(key)
         if known:
-            # A null is a zero to the API server; to us, None is what is not there.
+            # The API server reads null as 0; here None means that there is no entry.
             limit, request = limits.get(key), requests.get(key)
             if limit is None and key in limits:
                 limit = 0
@@ -250,7 +249,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
 
 
 def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tuple[str, str]]) -> set[str]:
-    """Find the names that are served and stay in a container."""
+    """Find the `served` names in containers, except those `taken`, by container and name."""
     names: set[str] = set()
     spec = inside(pod, "spec")
     for container in (*members(spec.get("initContainers")), *members(spec.get("containers"))):
@@ -263,9 +262,9 @@ def find_names(pod: dict[str, Json], served: Container[str], taken: Container[tu
 
 
 def requests(pod: PodView, names_: Iterable[str]) -> dict[str, int]:
-    """Add up what a pod requests of some resources, as its scheduler does: in billionths; a value that is not a number counts as 0.
+    """Sum a pod's requests of some resources in billionths, as schedulers do; a value that is not a quantity counts as 0.
 
-    The larger of what lasts together, and what each init container takes beside the sidecars before it.
+    The sum is that of containers and sidecars, or that of an init container and the sidecars before it, if it is larger.
     """
     whole = inside(pod.spec, "resources", "requests")
     requested: dict[str, int] = {}
@@ -289,7 +288,7 @@ def _nano(value: Json) -> int:
 
 
 def find_placeholder(value: Json) -> str:
-    """Find what a template engine or a person has yet to fill in; "" if there is nothing."""
+    """Find a placeholder that a template engine or a person has not filled in yet; "" if there is none."""
     found = _PLACEHOLDER.search(value) if isinstance(value, str) else None
     return found.group() if found else ""
 
@@ -301,7 +300,7 @@ def _remedy_for_a_text(value: Json) -> str:
 def _remedy_for_a_part(entry: LegacyKey, configuration: Configuration) -> str:
     if entry.known[0].row.role is not Role.COUNT:
         return _WHOLE
-    # The keys by which a part of what this one counts is asked for in its own domain, and what they count.
+    # Keys of the same domain that request a part of such a device, with their units.
     domain = entry.key.partition("/")[0]
     parts: dict[str, None] = {}
     for known in configuration.resource(entry.key):

@@ -1,7 +1,7 @@
-"""Kinds of other projects that bring pods: which program reads the old keys in their templates, and which scheduler and queue their pods get.
+"""Workload kinds of other projects: who reads the keys in their pod templates, and which scheduler and queue their pods get.
 
-Where a controller reads a key (Ray is told how many GPUs a worker has), the template has to keep it, and the pods are translated when
-they come to the webhook. Where none does, the template is rewritten like any other. Data about those projects, as they are published.
+If a controller reads a key (KubeRay passes the number of GPUs to Ray), the template keeps it, and the webhook translates the pods. All
+other templates are translated. The table states what the projects have published.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 class Keeps(StrEnum):
-    """What a published definition does with `resourceClaims` of a pod template, and with `claims` of a container."""
+    """What a published CRD does with `resourceClaims` of a pod template, and with `claims` of a container."""
 
     YES = "keeps claims"
     NO = "drops claims"
@@ -31,7 +31,7 @@ class Keeps(StrEnum):
 
 
 class Published(NamedTuple):
-    """Where a kind was looked up: the project with its version, the definition or source, and since when claims are kept."""
+    """The project and version in which a kind was read, the files, and the first version that keeps claims."""
 
     version: str
     source: str
@@ -40,7 +40,7 @@ class Published(NamedTuple):
 
 
 class WorkloadKind(NamedTuple):
-    """What is known of a kind that brings pods."""
+    """What is known of a workload kind."""
 
     published: Published
     reads: str = ""  # the controller that reads the keys in its templates, and what for
@@ -53,7 +53,7 @@ class WorkloadKind(NamedTuple):
 
 
 class Provenance(NamedTuple):
-    """What a pod template has from the object that it stands in."""
+    """What the pods of a template get from the workload around it."""
 
     queue: str = ""
     scheduler: str = ""
@@ -66,7 +66,7 @@ STANDALONE = Provenance()
 LWS_LABEL = "leaderworkerset.sigs.k8s.io/name"
 VM_LABEL = "kubevirt.io/created-by"
 ANY_KEY = ""
-# A label of pods: the key that their controller reads on the pods themselves, after our webhook, and what for.
+# By a label of pods: the key that their controller reads on each pod after our webhook, and what for.
 READ_ON_PODS: Mapping[str, tuple[str, str]] = {
     LWS_LABEL: ("google.com/tpu", "LeaderWorkerSet reads it on each pod to set TPU_WORKER_ID and TPU_WORKER_HOSTNAMES"),
     VM_LABEL: (
@@ -246,7 +246,7 @@ RENDERED: Mapping[tuple[str, str], WorkloadKind] = {
 }  # fmt: skip
 
 
-# Kinds whose pods Kueue counts one by one, by the label on each; of all others it counts the templates.
+# Kinds whose pods Kueue counts one by one, by the label on each pod; for other kinds it counts the templates.
 _BY_POD = frozenset(
     (
         ("", "Pod"),
@@ -259,19 +259,19 @@ _BY_POD = frozenset(
 
 
 def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
-    """Find what is known of an object's kind, if it is one of another project that brings pods."""
+    """Look up an object's kind among the workloads of other projects."""
     return KINDS.get(group_kind(obj))
 
 
 def right_kind(obj: Mapping[str, Json]) -> str:
-    """Name the kind that is meant where one of a project is misspelt in small and capital letters; "" where none is."""
+    """Return the kind with the right capital letters if an object misspells one of KINDS; "" otherwise."""
     group, kind = group_kind(obj)
     folded = kind.casefold()
     return next((one for of, one in KINDS if of == group and one != kind and one.casefold() == folded), "")
 
 
 def scheduler_of(obj: Mapping[str, Json]) -> str:
-    """Say which scheduler the operator of an object writes into its pods; "" where that is left to their template."""
+    """Return the scheduler that an operator sets on the pods of an object; "" if their template decides."""
     kind = kind_of(obj)
     if kind is None or not kind.scheduler:
         return ""
@@ -280,14 +280,14 @@ def scheduler_of(obj: Mapping[str, Json]) -> str:
 
 
 def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
-    """Give the labels of READ_ON_PODS that a controller gives the pods of a template."""
+    """Return the labels of READ_ON_PODS that a controller sets on the pods of a template."""
     return frozenset((LWS_LABEL,)) if group_kind(obj)[1] in ("LeaderWorkerSet", "DisaggregatedSet") else frozenset()
 
 
 def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defined: bool = False) -> Provenance:
-    """Say what pods have from the object whose templates they are made of; `is_defined` says that the definition of its kind is known.
+    """Say what the pods of an object's templates get from it; `is_defined` says that the CRD of its kind is known.
 
-    What Kueue counts by the template it keeps counting while the template stays; its pods may well get claims.
+    If Kueue counts the keys in the templates, these stay, and the webhook translates the pods.
     """
     kind = kind_of(obj)
     scheduler = scheduler_of(obj)
@@ -308,6 +308,6 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
 
 
 def group_kind(obj: Mapping[str, Json]) -> tuple[str, str]:
-    """The group and the kind of an object: what is known of a kind is known of all its versions."""
+    """Return the group and kind of an object, without its version."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     return group, str(obj.get("kind", ""))
