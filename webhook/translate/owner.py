@@ -175,7 +175,7 @@ def _hints(
                     continue
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
-                # A node selector is no evidence for a system.
+                # A node selector is not evidence for a system.
                 if evidence is None and known.dialect.system and place is not Position.NODE_SELECTOR:
                     named = [one for one in rows if pod.scheduler in one.dialect.schedulers]
                     evidence = known.dialect if known is (named or rows)[0] else None

@@ -1,4 +1,4 @@
-"""Workload kinds of other projects: who reads the keys in their pod templates, and which scheduler and queue their pods get.
+"""Workload kinds of other projects: which controller reads the keys in their pod templates, and which scheduler and queue their pods get.
 
 If a controller reads a key (KubeRay passes the number of GPUs to Ray), the template keeps it, and the webhook translates the pods. All
 other templates are translated. The table states what the projects have published.

@@ -43,7 +43,7 @@ def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
     assert [one.claim for one in used.parts] == ["default/c0", "default/c1"]
     assert len({one.part for one in used.parts}) == 1
     assert sum(one.part for one in used.parts) + used.free == pytest.approx(1, abs=0.001)
-    assert (idle.held, idle.free) == ((), 1.0)
+    assert (idle.parts, idle.free) == ((), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
 )
 def test_shares_have_their_part_of_the_capacities(claims, parts, free):
     first, second = hardware_of(scene(*shared(claims)).stock, "n0")
-    assert ([one.part for one in first.held], first.free) == (parts, free)
-    assert all(one.shared for one in first.held)
-    assert (second.held, second.free) == ((), 1.0)
+    assert ([one.part for one in first.parts], first.free) == (parts, free)
+    assert all(one.shared for one in first.parts)
+    assert (second.parts, second.free) == ((), 1.0)
 
 
 def test_one_that_is_held_whole_has_nothing_left_and_an_administrators_look_holds_nothing():
     looking = held("look", on="n0/gpu-1")
     looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
     first, second = hardware_of(scene(*fleet(1, 2), held("c"), looking).stock, "n0")
-    assert ([one.part for one in first.held], first.free) == ([1.0], 0.0)
-    assert (second.held, second.free) == ((), 1.0)
+    assert ([one.part for one in first.parts], first.free) == ([1.0], 0.0)
+    assert (second.parts, second.free) == ((), 1.0)
 
 
 async def test_devices_of_one_pcie_root_are_shown_in_one_row():
