@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
 
 MOST_SHOWN = 50
+_LONGEST = 1024  # characters of a message, as events.k8s.io allows; one in v1 may have a megabyte
 _PAGES = 4  # of 500 events, that one object is looked up in
 
 
@@ -78,6 +79,7 @@ def shown(events: Iterable[Event], uid: str) -> Events:
         at = last or one.event_time or one.first_timestamp or one.metadata.creation_timestamp
         times = one.series.count if one.series else one.count
         source = one.source.component or one.reporting_component
-        happenings.append(Happening(at=at, times=max(times, 1), type=one.type, reason=one.reason, message=one.message, source=source))  # fmt: skip
+        message = f"{one.message[:_LONGEST]}…" if len(one.message) > _LONGEST else one.message
+        happenings.append(Happening(at=at, times=max(times, 1), type=one.type, reason=one.reason[:_LONGEST], message=message, source=source[:_LONGEST]))  # fmt: skip
     happenings.sort(key=lambda one: (time.timestamp() if (time := moment(one.at)) else 0.0, one.reason), reverse=True)
     return Events(shown=tuple(happenings[:MOST_SHOWN]))

@@ -37,6 +37,15 @@ def standing_with(*events):
     return [*fleet(1, 1), claim("wants", 2), one, *events]
 
 
+async def test_events_with_very_long_texts_are_cut():
+    long = "long " * 200_000
+    many = [event(f"R{at}" + "r" * 100_000, at, long, source={"component": long}) for at in range(3)]
+    async with served(standing(*standing_with(*many))) as session:
+        page = await text_of(session, "/pods/default/wants")
+    assert "long long" in page
+    assert len(page) < 60_000
+
+
 async def test_the_page_of_a_pod_has_its_events_the_last_first_and_no_others():
     series = {"lastTimestamp": None, "eventTime": "2026-11-20T08:02:00.000001Z", "series": {"count": 7, "lastObservedTime": "2026-11-20T08:09:00.000000Z"}}  # fmt: skip
     events = [
