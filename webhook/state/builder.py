@@ -172,7 +172,7 @@ class StateBuilder:
             self._fleet_is_old = True
 
     def _update(self, obj: Unstocked, *, deleted: bool) -> None:
-        name, namespace = obj.metadata.name, obj.metadata.namespace
+        name, namespace = obj.metadata.name, obj.metadata.namespace or "default"
         match obj:
             case Namespace():
                 _put_or_drop(self._namespaces, name, None if deleted else obj.metadata.labels)

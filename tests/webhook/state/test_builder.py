@@ -129,6 +129,17 @@ def test_a_state_that_was_handed_out_never_changes():
     assert (later.namespaces, later.templates, later.quotas) == ({"a": {"x": "2"}, "b": {}}, {}, {})
 
 
+def test_an_object_of_a_file_that_names_no_namespace_is_in_default():
+    template = wire.convert({"metadata": {"name": "t"}, "spec": {"spec": {}}}, ResourceClaimTemplate)
+    ranges = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}}
+    state = settled(quota("q", "cpu", namespace=""), template, wire.convert(ranges, LimitRange)).state(fresh=True)
+    assert (set(state.quotas), set(state.limit_ranges), set(state.templates)) == (
+        {"default"},
+        {"default"},
+        {("default", "t")},
+    )
+
+
 def test_quotas_of_a_namespace_add_up():
     made = settled(quota("a", "requests.nvidia.com/gpu"), quota("b", "cpu"), quota("c", "pods", namespace="other"))
     assert made.state(fresh=True).quotas["ns"] == {"requests.nvidia.com/gpu", "cpu"}
