@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # In bytes of memory. A claim of 32 devices with a status for each takes 100 KiB.
 LARGEST_OBJECT = 256 << 10
 # Objects up to this size count as a third, because honest ones are many and small.
-SMALL_OBJECT = 16 << 10
+SMALL_OBJECT = 64 << 10
 # For the objects of one kind in one namespace.
 LEAST_ROOM = 32 << 20
 _NAMED = 3

@@ -73,13 +73,22 @@ def test_a_claim_that_is_too_large_keeps_its_devices(kind):
 
 def test_a_namespace_that_is_full_leaves_the_others_their_room():
     portion = Portion(resources.RESOURCE_QUOTAS)
-    hard = {f"requests.e.x/a{number}": "1" for number in range(200)}
+    hard = {f"requests.e.x/a{number}": "1" for number in range(1_000)}
     quota = {"metadata": {"name": "q", "namespace": "full"}, "spec": {"hard": hard}}
     number = LEAST_ROOM // footprint(quota) + 10
     kept = [one for _ in range(number) if (one := portion.keep(quota))]
     assert sum(map(footprint, kept)) <= LEAST_ROOM
     assert portion.keep({"metadata": {"name": "q", "namespace": "honest"}, "spec": {"hard": hard}})
     assert [one.kind for one in portion.cut()] == [f"{number - len(kept)} resourcequotas in full"]
+
+
+def test_as_many_pods_as_kubernetes_supports_in_a_namespace_are_kept_whole():
+    variables = [{"name": f"SETTING_{number}", "value": "x" * 40} for number in range(100)]
+    pod = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"containers": [{"name": "c", "env": variables}]}}
+    assert len(msgspec.json.encode(pod)) > 7_000
+    portion = Portion(resources.PODS)
+    assert all(portion.keep(pod) == pod for _ in range(5_000))
+    assert not portion.cut()
 
 
 @pytest.mark.parametrize("plural", ["resourceclaims", "resourceclaimtemplates", "pods", "deployments"])
