@@ -3,7 +3,7 @@
     spec.predictor.model.resources    KServe makes a container of it: it is decided about as on a pod
     spec.driver.gpu.name              Spark's own field, from which its pods get the key
     rayStartParams.num-gpus           an argument of Ray, and no request
-    podSpecPatch, values, manifest    a text in which a key has an amount: named, and not parsed
+    podSpecPatch, values, manifest    a text in which a key has an amount: named, and not parsed; so is one in a container's args
     spec.anything of an unknown kind  named, and not parsed
 
 Nothing here changes an object: its pods are translated when they are created.
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from dra.objects import template_site
 from dra.pointer import escape
-from dra.raw import Object, mapping
+from dra.raw import Object, mapping, members, strings
 from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
@@ -173,6 +173,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     if both in _OF_TEXTS:
         yield from islice(_in_texts(obj, state), MOST)
         return
+    yield from islice(_in_arguments(obj, state, inside), MOST)
     is_own = _OWN.fullmatch(both[0]) and both not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # only the pod templates of such kinds ask for anything
@@ -253,6 +254,19 @@ def _in_texts(obj: Object, state: State) -> Iterator[Mention]:
             found = (key for key, _ in amounts_in(text) if state.configuration.resource(key))
             if key := next(found, ""):
                 yield Mention(f"/{field}", key, text=name)
+
+
+def _in_arguments(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
+    """Find the manifests in commands and arguments of containers, as those that a script applies, each with its first key."""
+    for path in sorted(templates):
+        spec = mapping(mapping(at(obj, path)).get("spec"))
+        for field in ("initContainers", "containers"):
+            for number, container in enumerate(members(spec.get(field))):
+                for name in ("command", "args"):
+                    texts = [text for text in strings(mapping(container), name) if _OF_POD.search(text)]
+                    found = (key for text in texts for key, _ in amounts_in(text) if state.configuration.resource(key))
+                    if key := next(found, ""):
+                        yield Mention(f"{path}/spec/{field}/{number}", key, text=name)
 
 
 def _resource(name: str, state: State) -> str:

@@ -390,6 +390,21 @@ def test_a_device_that_a_virtual_machine_names_is_named():
     assert told(machine) == {("devices/gpus/0", GPU): "left"}
 
 
+@pytest.mark.parametrize("field", ["command", "args"])
+@pytest.mark.parametrize("version", ["batch/v1", "x.io/v1"])
+def test_a_manifest_in_the_arguments_of_a_container_is_named(field, version):
+    def maker(text):
+        container = {"name": "c", "image": "kubectl", field: ["sh", text]}
+        return obj(version, "Job", {"template": {"spec": {"containers": [container]}}})
+
+    asked = maker(f"cat <<EOF | kubectl apply -f -\n{POD_TEXT}EOF\n")
+    [one] = decide_object(asked, STATE, unknown=True).decisions
+    assert (one.container, one.key, one.code) == ("template/spec/containers/0", GPU, "D211")
+    assert f"it is part of the text in {field}" in one.detail
+    assert one.remedy
+    assert told(maker(f"echo {GPU}: 1"), unknown=True) == {}
+
+
 POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"
 
 
