@@ -8,6 +8,7 @@ minutes and gigabytes to store what is asked about here (`e2e/webhook/test_memor
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -154,6 +155,29 @@ def run(directory: Path, name: str) -> Fared:
         finally:
             process.kill()
             process.wait()
+
+
+def peak_of_command(directory: Path, *command: str) -> float:
+    """Run a command to its end, and return its highest resident memory in MiB."""
+    log = directory / f"{command[0]}.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from cli import begin\nbegin()",
+                *command,
+                f"--kubeconfig={directory / 'kubeconfig'}",
+            ],
+            stdout=said,
+            stderr=said,
+            env=stub.compiled(directory),
+        )
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if b"Traceback" in log.read_bytes() or process.returncode < 0:
+        raise RuntimeError(f"{command[0]} has failed: {log.read_text()[-2000:]}")
+    return used.ru_maxrss / 1024
 
 
 def settled_peak(pid: int) -> float:
