@@ -8,7 +8,6 @@ minutes and gigabytes to store what is asked about here (`e2e/webhook/test_memor
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -158,26 +157,33 @@ def run(directory: Path, name: str) -> Fared:
 
 
 def peak_of_command(directory: Path, *command: str) -> float:
-    """Run a command to its end, and return its highest resident memory in MiB."""
-    log = directory / f"{command[0]}.log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "from cli import begin\nbegin()",
-                *command,
-                f"--kubeconfig={directory / 'kubeconfig'}",
-            ],
-            stdout=said,
-            stderr=said,
-            env=stub.compiled(directory),
-        )
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if b"Traceback" in log.read_bytes() or process.returncode < 0:
-        raise RuntimeError(f"{command[0]} has failed: {log.read_text()[-2000:]}")
-    return used.ru_maxrss / 1024
+    """Run a command to its end, and return its highest resident memory in MiB.
+
+    The command reports it, because the kernel counts the memory of this process for a child that is not it yet.
+    """
+    report = "import atexit, sys; atexit.register(lambda: print(open('/proc/self/status').read(), file=sys.stderr))"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{report}\nfrom cli import begin\nbegin()",
+            *command,
+            f"--kubeconfig={directory / 'kubeconfig'}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env=stub.compiled(directory),
+    )
+    if "Traceback" in done.stderr or "VmHWM:" not in done.stderr:
+        raise RuntimeError(f"{command[0]} has failed: {done.stderr[-2000:]}")
+    return peak_in(done.stderr)
+
+
+def peak_in(status: str) -> float:
+    """Return the highest resident memory in MiB that a process's status says."""
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 
 
 def settled_peak(pid: int) -> float:
@@ -186,5 +192,4 @@ def settled_peak(pid: int) -> float:
     while (now := cpu_of(pid)) - before > 0.2:
         before = now
         time.sleep(2.0)
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+    return peak_in(Path(f"/proc/{pid}/status").read_text())

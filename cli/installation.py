@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cli.contract import Broken
 from cluster import resources
 from cluster.resources import Raw, Resource
+from dra.raw import inside, items, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,14 +99,18 @@ def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
     """Return the namespaces of installations, as cluster-scoped objects of ours say: a tenant may write our label in their own namespace."""
     found: set[str] = set()
     for one in objects:
-        if one["kind"] == "Namespace" and (one["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == "drawbridge":  # fmt: skip
+        if (
+            one["kind"] == "Namespace"
+            and inside(one, "metadata", "labels").get("app.kubernetes.io/name") == "drawbridge"
+        ):
             found.add(one["metadata"]["name"])
         if one["kind"] == "ClusterRoleBinding":
-            found.update(subject["namespace"] for subject in one.get("subjects") or () if subject.get("namespace"))
+            found.update(text(subject.get("namespace")) for subject in items(one, "subjects"))
         if one["kind"].endswith("WebhookConfiguration"):
-            services = [(hook.get("clientConfig") or {}).get("service") for hook in one.get("webhooks") or ()]
-            found.update(service["namespace"] for service in services if service)
-    return found
+            found.update(
+                text(inside(hook, "clientConfig", "service").get("namespace")) for hook in items(one, "webhooks")
+            )
+    return found - {""}
 
 
 def render(folder: Path, namespace: str, image: str = "") -> Objects:

@@ -55,18 +55,18 @@ class Portion:
 
     def keep(self, obj: Any) -> Any:
         """Return what is kept of an object: all, or its outline, or None."""
-        kept = without_bookkeeping(obj) if isinstance(obj, dict) else obj
+        reduced = without_bookkeeping(obj) if isinstance(obj, dict) else obj
         namespace, _ = key(obj)
         if not namespace:
-            return kept  # an administrator's
-        size = footprint(kept)
+            return reduced  # an administrator's
+        size = footprint(reduced)
         if size > LARGEST_OBJECT and not self._whole:
-            kept = _without_unread(kept)
-            size = footprint(kept)
+            reduced = _without_unread(reduced)
+            size = footprint(reduced)
         if size <= LARGEST_OBJECT and self._has_room(namespace, size, self._room):
-            return kept
+            return reduced
         self._cut[namespace] += 1
-        outline = None if self._whole else self._outline(kept)
+        outline = None if self._whole else self._outline(reduced)
         if outline is None:
             return None
         # The holders of devices count, and there are no more of them than devices.

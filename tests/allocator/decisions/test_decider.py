@@ -304,7 +304,7 @@ def test_all_who_ask_weigh_hardware_by_the_largest_of_the_fleet():
         }
     )
     wanted = fleets.claim("one", fleets.exactly("gpu", memory="8Gi"))
-    ask = partial(choose_devices, strategy="CompactFirst", kept=StrategyCache())
+    ask = partial(choose_devices, strategy="CompactFirst", cache=StrategyCache())
     simulated = {node: round(ask(here, node, [wanted]).score) for node in here.nodes}
     alone = {node: round(choose_devices(here, node, [wanted], strategy="CompactFirst").score) for node in here.nodes}
     decider = Decider()

@@ -50,7 +50,7 @@ def test_a_pod_that_its_scheduler_does_not_ask_about_is_requeued_again_and_again
         assert told_since(events, refused, seq) == ()
 
 
-@pytest.mark.parametrize("what", ["asked", "pop"])
+@pytest.mark.parametrize("what", ["confirm", "pop"])
 def test_a_pod_that_was_asked_about_or_is_gone_is_not_requeued_again(events, times, refused, what):
     seq = events.seq
     getattr(refused, what)("u")

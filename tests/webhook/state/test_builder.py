@@ -72,7 +72,7 @@ def test_changes_afterwards_move_the_stock_as_a_whole_reading_would():
     made.drop(claim("a"))
     moved = made.state(fresh=True).stock
     whole = Stock.of(classes=[CLASS], slices=[SLICE], nodes=[NODE], claims=[claim("b", "gpu-1")])
-    for field in ("classes", "slices", "nodes", "claims", "held", "uses"):
+    for field in ("classes", "slices", "nodes", "claims", "results", "uses"):
         assert getattr(moved, field) == getattr(whole, field), field
 
 
