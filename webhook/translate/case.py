@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from dra.raw import items
+from dra.raw import items, mapping, members
 from webhook.claims import ServedDemand
 from webhook.dialects import (
     UNREADABLE,
@@ -21,6 +21,7 @@ from webhook.dialects import (
     Amount,
     AskingPod,
     ContainerAmounts,
+    Demand,
     Dialect,
     DialectAnswer,
     DialectRequest,
@@ -39,16 +40,19 @@ from webhook.dialects import (
     pattern,
 )
 from webhook.refusals import INVALID, Code
+from webhook.translate.cpus import CPU, CPU_DIALECT, TARGET, claim_for_cpus, leave_cpus
 from webhook.translate.limits import BYTES
 from webhook.translate.owner import shared_by_plugin, text_of, unit_meaning
 from webhook.translate.pod_view import LegacyKey, Slot, number, requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dra.wire import Json
-    from webhook.state import Configuration, Inventory
+    from webhook.state import Configuration, Inventory, State
     from webhook.translate.owner import Owners
+    from webhook.translate.pod_view import PodView
+    from webhook.translate.record import WrittenRecord
 
 _SlotKeys = tuple[Slot, tuple[LegacyKey, ...]]  # the keys of one container
 
@@ -141,6 +145,48 @@ def make_cases(
     for dialect, hint in owners.placing_systems:
         cases.append(_read_pod(dialect, hint, owners, configuration))
     return cases
+
+
+def make_cpu_cases(
+    pod: PodView,
+    state: State,
+    others: Sequence[Case],
+    *,
+    namespace: str,
+    written: WrittenRecord,
+    without_cpus: str,
+) -> list[Case]:
+    """Make a case for each container that gets CPUs of its own, unless an earlier round made one; `others` are the pod's other cases."""
+    served = {
+        name for name, devices in written.devices.items() for one in members(devices) if mapping(one).get("key") == CPU
+    }
+    slots = [slot for slot in pod.slots if slot.order in pod.cpus and not slot.init and slot.name not in served]
+    if not slots:
+        return []
+    obstacle = claim_for_cpus(pod, state, namespace, written)
+    for case in others:
+        for requested in case.demands:
+            if CPU in (requested.key, *requested.other_keys):
+                obstacle = f"{case.dialect.title} requests the pod's CPUs through a claim"
+    if mapping(pod.spec.get("os")).get("name") == "windows":
+        obstacle = "the driver gives CPUs to containers of Linux only"
+    init_notes: list[Note] = []
+    init_names = [slot.name for slot in pod.slots if slot.order in pod.cpus and slot.init]
+    if init_names:
+        text = f"init container {init_names[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
+        init_notes.append(Note(CPU, Action.APPROXIMATED, text))
+    cases: list[Case] = []
+    for slot in slots:
+        case = Case(dialect=CPU_DIALECT, slot_keys=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
+        if obstacle:
+            cases.append(case.leave(CPU, obstacle))
+            continue
+        number = pod.cpus[slot.order]
+        text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
+        demand = KeyedDemand(CPU, Demand(target=TARGET, cpus=number))
+        notes = (Note(CPU, Action.TRANSLATED, text), *init_notes)
+        cases.append(replace(case, demands=(demand,), notes=notes, open=True))
+    return leave_cpus(cases, without_cpus) if without_cpus else cases
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:

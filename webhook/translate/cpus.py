@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
-from dra.raw import items, mapping, members
-from webhook.dialects import Action, Demand, Dialect, KeyedDemand, Note
+from dra.raw import items, mapping
+from webhook.dialects import Dialect
 from webhook.mixed_fleet import node_index, place_of
-from webhook.translate.case import Case
 from webhook.translate.pod_view import requests
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
     from dra.wire import Json
     from webhook.state import Configuration, State
+    from webhook.translate.case import Case
     from webhook.translate.checks import Context
     from webhook.translate.pod_view import PodView
     from webhook.translate.record import WrittenRecord
@@ -101,49 +101,7 @@ def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> Pod
     return pod
 
 
-def make_cpu_cases(
-    pod: PodView,
-    state: State,
-    others: Sequence[Case],
-    *,
-    namespace: str,
-    written: WrittenRecord,
-    without_cpus: str,
-) -> list[Case]:
-    """Make a case for each container that gets CPUs of its own, unless an earlier round made one; `others` are the pod's other cases."""
-    served = {
-        name for name, devices in written.devices.items() for one in members(devices) if mapping(one).get("key") == CPU
-    }
-    slots = [slot for slot in pod.slots if slot.order in pod.cpus and not slot.init and slot.name not in served]
-    if not slots:
-        return []
-    obstacle = _claim_for_cpus(pod, state, namespace, written)
-    for case in others:
-        for requested in case.demands:
-            if CPU in (requested.key, *requested.other_keys):
-                obstacle = f"{case.dialect.title} requests the pod's CPUs through a claim"
-    if mapping(pod.spec.get("os")).get("name") == "windows":
-        obstacle = "the driver gives CPUs to containers of Linux only"
-    init_notes: list[Note] = []
-    init_names = [slot.name for slot in pod.slots if slot.order in pod.cpus and slot.init]
-    if init_names:
-        text = f"init container {init_names[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
-        init_notes.append(Note(CPU, Action.APPROXIMATED, text))
-    cases: list[Case] = []
-    for slot in slots:
-        case = Case(dialect=CPU_DIALECT, slot_keys=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
-        if obstacle:
-            cases.append(case.leave(CPU, obstacle))
-            continue
-        number = pod.cpus[slot.order]
-        text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
-        demand = KeyedDemand(CPU, Demand(target=TARGET, cpus=number))
-        notes = (Note(CPU, Action.TRANSLATED, text), *init_notes)
-        cases.append(replace(case, demands=(demand,), notes=notes, open=True))
-    return leave_cpus(cases, without_cpus) if without_cpus else cases
-
-
-def _claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
+def claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
     """Find a claim in the author's pod that is for CPUs, or may be; "" if there is none."""
     unknown = ""
     # Entries that an earlier round wrote: in files no seal says which templates are ours.

@@ -24,9 +24,9 @@ from dra.wire import Json
 from webhook import names
 from webhook.dialects import Action
 from webhook.refusals import Denial
-from webhook.translate.case import make_cases
+from webhook.translate.case import make_cases, make_cpu_cases
 from webhook.translate.checks import CheckedPod, judge, make_context
-from webhook.translate.cpus import make_cpu_cases, with_cpus
+from webhook.translate.cpus import with_cpus
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
