@@ -43,7 +43,7 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 class Portion:
     """Limits what is kept of the objects of one collection, typed or plain, and counts those that are cut.
 
-    With `whole`, an object is kept unchanged or left out.
+    With `whole`, an object of any size is kept unchanged, and left out where its namespace has no room.
     """
 
     def __init__(self, resource: Resource[Any], *, whole: bool = False) -> None:
@@ -63,7 +63,7 @@ class Portion:
         if size > LARGEST_OBJECT and not self._whole:
             reduced = _without_unread(reduced)
             size = footprint(reduced)
-        if size <= LARGEST_OBJECT and self._has_room(namespace, size, self._room):
+        if (self._whole or size <= LARGEST_OBJECT) and self._has_room(namespace, size, self._room):
             return reduced
         self._cut[namespace] += 1
         outline = None if self._whole else self._outline(reduced)

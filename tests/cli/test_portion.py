@@ -82,6 +82,13 @@ def test_a_namespace_that_is_full_leaves_the_others_their_room():
     assert [one.kind for one in portion.cut()] == [f"{number - len(kept)} resourcequotas in full"]
 
 
+def test_a_large_configuration_is_kept_unchanged():
+    whole = {"metadata": {"name": "drawbridge", "namespace": "a"}, "data": {"configuration.yaml": "x" * 1_000_000}}
+    portion = Portion(resources.CONFIG_MAPS, whole=True)
+    assert portion.keep(whole) == whole
+    assert not portion.cut()
+
+
 def test_as_many_pods_as_kubernetes_supports_in_a_namespace_are_kept_whole():
     variables = [{"name": f"SETTING_{number}", "value": "x" * 40} for number in range(100)]
     pod = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"containers": [{"name": "c", "env": variables}]}}
