@@ -1,5 +1,6 @@
 """The corpus: expressions of our own, by topic, in `tests/corpus/cel.txt`."""
 
+from functools import cache
 from pathlib import Path
 
 from tests.dra.cel.devices import DEVICES
@@ -13,8 +14,9 @@ def expressions():
     return [line for line in FILE.read_text().splitlines() if line and not line.startswith("# ")]
 
 
+@cache
 def answered(oracle, name):
-    """What Go says about each in an environment."""
+    """What Go says about each in an environment; asked once, because some take it seconds."""
     texts = expressions()
     replies = oracle.ask_all(question(text, name, DEVICES) for text in texts)
     return dict(zip(texts, map(theirs, replies), strict=True))
