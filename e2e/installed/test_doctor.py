@@ -14,7 +14,6 @@ import pytest
 from certs import authority
 from cli.doctor import diagnose, survey
 from cluster.kubernetes import Kubernetes
-from e2e.actors import fleet
 from e2e.actors.webhook import SYSTEM, untouched
 from e2e.actors.workloads import claim, container, limits, pod, request
 from e2e.ground import product
@@ -44,7 +43,6 @@ QUOTAS = named(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
 SECRET = named("v1", "Secret", "drawbridge", SYSTEM)
 SEAL = named("v1", "Secret", "drawbridge-seal", SYSTEM)
 INVENTORY = named("v1", "ConfigMap", "drawbridge-inventory", "drawbridge-driver")
-CLASS = named("resource.k8s.io/v1", "DeviceClass", fleet.NVIDIA)
 
 
 def role(name, kind="ClusterRole"):
@@ -151,7 +149,6 @@ OBJECTS = [
     Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "configuration", "no profile in it is called drawbridge"),
     Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "configuration", "neither the plugin Drawbridge nor an extender"),
     Breakage(INVENTORY, None, "missing", "pods of its namespace that mount it do not start"),
-    Breakage(CLASS, None, "without class", "claims of the webhook for devices of driver gpu.nvidia.com"),
     Breakage(deployment("authority"), another_image, "several versions", "of-another-day"),
     Breakage(deployment("controller"), at("spec", "replicas", value=0), "not running", "no templates are created"),
     Breakage(deployment("webhook"), at("spec", "replicas", value=0), "not running", "pods are admitted as written"),
