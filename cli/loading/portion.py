@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # In bytes of memory. A claim of 32 devices with a status for each takes 100 KiB.
 LARGEST_OBJECT = 256 << 10
+# Of an object that is kept unchanged: a ConfigMap may have a MiB of text.
+LARGEST_TEXT = 2 << 20
 # Objects up to this size count as a third, because honest ones are many and small.
 SMALL_OBJECT = 64 << 10
 # For the objects of one kind in one namespace.
@@ -43,12 +45,13 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 class Portion:
     """Limits what is kept of the objects of one collection, typed or plain, and counts those that are cut.
 
-    With `whole`, an object of any size is kept unchanged, and left out where its namespace has no room.
+    With `whole`, an object is kept unchanged or left out.
     """
 
     def __init__(self, resource: Resource[Any], *, whole: bool = False) -> None:
         self._resource = resource
         self._whole = whole
+        self._largest = LARGEST_TEXT if whole else LARGEST_OBJECT
         self._room = max(LEAST_ROOM, resource.room)
         self._used: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
@@ -63,7 +66,7 @@ class Portion:
         if size > LARGEST_OBJECT and not self._whole:
             reduced = _without_unread(reduced)
             size = footprint(reduced)
-        if (self._whole or size <= LARGEST_OBJECT) and self._has_room(namespace, size, self._room):
+        if size <= self._largest and self._has_room(namespace, size, self._room):
             return reduced
         self._cut[namespace] += 1
         outline = None if self._whole else self._outline(reduced)
@@ -79,7 +82,7 @@ class Portion:
             return ()
         number = self._cut.total()
         kinds = self._resource.plural if number > 1 else self._resource.kind
-        limits = f"over {LARGEST_OBJECT >> 10} KiB of memory each, or {self._room >> 20} MiB together"
+        limits = f"over {self._largest >> 10} KiB of memory each, or {self._room >> 20} MiB together"
         where = list_first(sorted(self._cut), _NAMED)
         return (Unread(f"{number} {kinds} in {where}", f"too large to be kept whole: {limits}"),)
 
