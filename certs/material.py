@@ -199,7 +199,7 @@ class Data(NamedTuple):
     """The entries of the four Secrets; None for a missing one."""
 
     serving: Mapping[str, bytes] | None = None
-    authoritys: Mapping[str, bytes] | None = None
+    authority: Mapping[str, bytes] | None = None
     sealing: Mapping[str, bytes] | None = None
     allocator: Mapping[str, bytes] | None = None
 
@@ -207,7 +207,7 @@ class Data(NamedTuple):
 def decode(data: Data) -> Material:
     """Return the material in the Secrets' data. An unusable pair counts as missing."""
     serving = data.serving or {}
-    authority_data = serving if data.authoritys is None else data.authoritys
+    authority_data = serving if data.authority is None else data.authority
     # All seal keys come from the first Secret that has a current one.
     places = authority_data, data.sealing or {}, serving
     sealing = next((one for one in places if _seal(one, "seal.key")), {})
@@ -240,14 +240,14 @@ def encode(material: Material) -> Data:
     since = b""
     if material.since:
         since = material.since.isoformat().encode()
-    authoritys = {
+    authority_data = {
         **seals,
         **_entries("authority", material.authority),
         **_entries("next", material.next),
         "previous.crt": material.previous or b"",
         "since": since,
     }
-    secrets = (serving, authoritys, seals, allocator)
+    secrets = (serving, authority_data, seals, allocator)
     return Data(*[{name: value for name, value in data.items() if value} for data in secrets])
 
 

@@ -59,15 +59,15 @@ class SecretStore:
     async def sync(self) -> Material:
         """Bring Secrets and webhook configurations up to date; return the content of the Secrets."""
         name = self._name
-        authoritys_secret = authoritys_name(name)
+        authority_secret = authority_name(name)
         seals_secret = seals_name(name)
         for _ in range(ATTEMPTS):
             configurations = await inject.read_webhooks(self._cluster, self._webhooks)
             allocator = await self._read(allocators_name(name)) if self._names.allocator else None
             serving = await self._read(name)
             sealing = await self._read(seals_secret)
-            authoritys = await self._read(authoritys_secret)
-            data = material.Data(_decode(serving), _decode(authoritys), _decode(sealing), _decode(allocator))
+            authority_data = await self._read(authority_secret)
+            data = material.Data(_decode(serving), _decode(authority_data), _decode(sealing), _decode(allocator))
             stored = material.decode(data)
             everywhere = False
             if stored.bundle:
@@ -81,7 +81,7 @@ class SecretStore:
                     sealed, next_step, names, now=now, policy=policy, new_seal=self._new_seal
                 )
             wanted_data = material.encode(wanted_material)
-            if not await self._write(authoritys, authoritys_secret, wanted_data.authoritys or {}):
+            if not await self._write(authority_data, authority_secret, wanted_data.authority or {}):
                 continue
             # Seal keys are written where they are verified before any replica seals with them, and before their old location is cleared.
             if not await self._write(sealing, seals_secret, wanted_data.sealing or {}):
@@ -93,7 +93,7 @@ class SecretStore:
             ):
                 continue
             read = {
-                authoritys_secret: authoritys,
+                authority_secret: authority_data,
                 seals_secret: sealing,
                 name: serving,
                 allocators_name(name): allocator,
@@ -163,7 +163,7 @@ class SecretStore:
         return True
 
 
-def authoritys_name(name: str) -> str:
+def authority_name(name: str) -> str:
     """Return the name of the Secret with the CA, which only the controller reads."""
     return f"{name}-authority"
 

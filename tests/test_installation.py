@@ -9,7 +9,7 @@ from msgspec import inspect
 
 from allocator.service.node_reservations import AUDIENCE
 from certs import authority
-from certs.store import allocators_name, authoritys_name, seals_name
+from certs.store import allocators_name, authority_name, seals_name
 from cli.commands.manifests import command
 from cli.commands.webhook import names_of
 from cli.installation import BASE, CLUSTER_WIDE, base
@@ -203,7 +203,7 @@ def test_beside_objects_the_metrics_are_read_by_accounts_that_need_the_feature_g
     assert beside == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
 
 
-SERVING, AUTHORITYS, SEALING = "drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge")
+SERVING, AUTHORITYS, SEALING = "drawbridge", authority_name("drawbridge"), seals_name("drawbridge")
 DOOR = allocators_name("drawbridge")
 READS = {
     "drawbridge-webhook": [SERVING, SEALING],
@@ -439,7 +439,7 @@ def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
         for rule in of("Role", role)[0]["rules"]
         if "patch" in rule["verbs"]
     }
-    ours = ["drawbridge", authoritys_name("drawbridge"), seals_name("drawbridge"), allocators_name("drawbridge")]
+    ours = ["drawbridge", authority_name("drawbridge"), seals_name("drawbridge"), allocators_name("drawbridge")]
     assert sorted(named["secrets"]) == sorted(ours)
     [secrets] = of("ValidatingAdmissionPolicy", "drawbridge-secrets")
     first, *_ = secrets["spec"]["validations"]

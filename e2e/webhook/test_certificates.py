@@ -79,7 +79,7 @@ def take(cluster, step):
     )
     due = material.encode(after)
     for path, wanted in (
-        (AUTHORITYS, due.authoritys),
+        (AUTHORITYS, due.authority),
         (SEALING, due.sealing),
         (SERVING, due.serving),
         (DOOR, due.allocator),

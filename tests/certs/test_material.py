@@ -110,8 +110,8 @@ def test_a_seal_key_survives_the_loss_of_any_secret_and_a_new_authority():
 def test_serving_files_of_a_replica_do_not_contain_the_authority_key():
     held, _ = advance(Material(), NOW)
     introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
-    serving, authoritys, sealing, allocator = material.encode(introduced)
-    assert {"authority.key", "next.key"} <= authoritys.keys()
+    serving, authority_data, sealing, allocator = material.encode(introduced)
+    assert {"authority.key", "next.key"} <= authority_data.keys()
     keys = (introduced.authority.key, introduced.next.key)
     assert not any(
         key in value for value in (*serving.values(), *sealing.values(), *allocator.values()) for key in keys
@@ -122,9 +122,9 @@ def test_serving_files_of_a_replica_do_not_contain_the_authority_key():
 
 def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
     held, _ = advance(Material(), NOW)
-    serving, authoritys, sealing, allocator = material.encode(held)
-    assert material.decode(material.Data({**serving, **authoritys, **sealing}, allocator=allocator)) == held
-    assert material.decode(material.Data({**serving, **sealing}, authoritys, allocator=allocator)) == held
+    serving, authority_data, sealing, allocator = material.encode(held)
+    assert material.decode(material.Data({**serving, **authority_data, **sealing}, allocator=allocator)) == held
+    assert material.decode(material.Data({**serving, **sealing}, authority_data, allocator=allocator)) == held
     webhook = material.decode(material.Data({**serving, **sealing}, {}))
     assert webhook.seals == held.seals, "a new webhook beside an old controller"
 
@@ -214,10 +214,10 @@ def test_the_door_has_its_own_leaf_and_key_under_the_same_authority():
     assert authority.names(held.allocator.certificate) == set(NAMES.allocator)
     assert not set(NAMES.allocator) & authority.names(held.leaf.certificate)
     assert trusts(held.bundle, held.allocator.certificate)
-    serving, authoritys, sealing, allocator = material.encode(held)
+    serving, authority_data, sealing, allocator = material.encode(held)
     for key, others in (
-        (held.allocator.key, (serving, authoritys, sealing)),
-        (held.leaf.key, (authoritys, sealing, allocator)),
+        (held.allocator.key, (serving, authority_data, sealing)),
+        (held.leaf.key, (authority_data, sealing, allocator)),
     ):
         assert not any(key in value for data in others for value in data.values())
 

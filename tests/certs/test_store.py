@@ -183,8 +183,8 @@ class Watched(Embedded):
         return result
 
     async def _look(self):
-        authoritys = decoded(await data_of(self, "drawbridge-authority"))
-        trusted = [authoritys[name] for name in ("authority.crt", "previous.crt") if name in authoritys]
+        authority_data = decoded(await data_of(self, "drawbridge-authority"))
+        trusted = [authority_data[name] for name in ("authority.crt", "previous.crt") if name in authority_data]
         everywhere = await bundles(self)
         for name in ("drawbridge", "drawbridge-quota"):
             serving = decoded(await data_of(self, name))
@@ -356,10 +356,10 @@ async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_
     await store(expected, Clock()).sync()
     names = Names((*NAMES.webhook, *NAMES.allocator))  # one leaf was for both
     before = await store(cluster, Clock(), names=names).sync()
-    serving, authoritys, sealing = [await data_of(cluster, name) for name in list(NAMED)[:3]]
-    older = [secret("drawbridge", serving | sealing | authoritys)]
+    serving, authority_data, sealing = [await data_of(cluster, name) for name in list(NAMED)[:3]]
+    older = [secret("drawbridge", serving | sealing | authority_data)]
     if count == 2:
-        older = [secret("drawbridge", serving | sealing), secret("drawbridge-authority", authoritys)]
+        older = [secret("drawbridge", serving | sealing), secret("drawbridge-authority", authority_data)]
     other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     after = await store(other, Clock()).sync()
     assert after._replace(leaf=before.leaf, allocator=before.allocator) == before

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from certs.change_watch import ChangeWatch
 from certs.material import SEAL_BYTES, Names
-from certs.store import SecretStore, allocators_name, authoritys_name, seals_name
+from certs.store import SecretStore, allocators_name, authority_name, seals_name
 from runtime.authentication import Callers
 from runtime.controllers import Election, Recorder
 from runtime.informers import Quarantine
@@ -177,7 +177,7 @@ class Service:
         if settings.is_authority or (settings.reviews and not settings.files):
             secrets.append(settings.secret)
         if settings.is_authority:
-            secrets.append(authoritys_name(settings.secret))
+            secrets.append(authority_name(settings.secret))
             secrets.append(allocators_name(settings.secret))
         webhooks = CONFIGURATIONS if settings.is_authority else ()
         return ChangeWatch(self._cluster, namespace=settings.namespace, secrets=secrets, webhooks=webhooks)
