@@ -46,6 +46,7 @@ CLUSTER_WIDE = frozenset(
 )
 _ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
 # The kinds that installations are of, but for the webhook configurations, in the order in which they are taken away.
+LABELLED = "app.kubernetes.io/name=drawbridge"  # as a selector
 KINDS: tuple[Resource[Raw], ...] = (
     *(
         Resource(
@@ -95,14 +96,16 @@ IMAGES = re.compile(
 )
 
 
+def is_labelled(obj: Raw) -> bool:
+    """Say whether an object has the label of an installation."""
+    return inside(obj, "metadata", "labels").get("app.kubernetes.io/name") == "drawbridge"
+
+
 def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
     """Return the namespaces of installations, as cluster-scoped objects of ours say: a tenant may write our label in their own namespace."""
     found: set[str] = set()
     for one in objects:
-        if (
-            one["kind"] == "Namespace"
-            and inside(one, "metadata", "labels").get("app.kubernetes.io/name") == "drawbridge"
-        ):
+        if one["kind"] == "Namespace" and is_labelled(one):
             found.add(one["metadata"]["name"])
         if one["kind"] == "ClusterRoleBinding":
             found.update(text(subject.get("namespace")) for subject in items(one, "subjects"))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.installation import KINDS, LEASES, namespaces_of
+from cli.installation import KINDS, LABELLED, LEASES, is_labelled, namespaces_of
 from cluster import resources
 from cluster.errors import NotFound
 from cluster.patch import Merge, Operations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from cluster.resources import Raw, Resource
 
-_LABELLED = "app.kubernetes.io/name=drawbridge"
 _WEBHOOKS = (resources.MUTATING_WEBHOOKS.raw, resources.VALIDATING_WEBHOOKS.raw)
 # Kinds whose objects, if not ours, keep a namespace of ours from being removed.
 _KEEPING = (
@@ -68,7 +67,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
                 found += map(kind.plain, page.items)
         return found
 
-    labelled = await asyncio.gather(*(all_of(kind, _LABELLED) for kind in KINDS))
+    labelled = await asyncio.gather(*(all_of(kind, LABELLED) for kind in KINDS))
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
     registered = {kind: [one for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
     # A namespace that an administrator names is one, too.
@@ -150,7 +149,7 @@ def _is_ours(obj: Raw) -> bool:
     """Return whether an object goes with the installation or its owner: our label, Helm's release record, an owner."""
     meta = obj["metadata"]
     return (
-        (meta.get("labels") or {}).get("app.kubernetes.io/name") == names.NAME
+        is_labelled(obj)
         or meta["name"] in _OF_KUBERNETES
         or meta["name"].startswith("sh.helm.release.v1.drawbridge.")
         or bool(meta.get("ownerReferences"))

@@ -170,6 +170,11 @@ def interface_address(text: str) -> str:
     return "" if text == canonical else f"must be written in canonical form: {canonical}"
 
 
+def shortened(name: str, length: int) -> str:
+    """Return the beginning of an object's name, so that a dot or a hyphen may follow it."""
+    return name[:length].rstrip("-.")
+
+
 def suggestion(text: str) -> str:
     """Propose a DNS label that resembles the text."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_LABEL].rstrip("-")

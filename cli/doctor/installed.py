@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.raw import Object
 
-LABELLED = "app.kubernetes.io/name=drawbridge"
 _SECONDS = 3.0  # for what a replica answers
 _FILE = "drawbridge.yaml"
 

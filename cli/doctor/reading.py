@@ -17,10 +17,10 @@ from cli import contract as inputs
 from cli.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import Seen
-from cli.doctor.installed import LABELLED, parts_of, read_parts, with_configuration
+from cli.doctor.installed import parts_of, read_parts, with_configuration
 from cli.doctor.shape import SHAPES, Shape
 from cli.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
-from cli.installation import KINDS, LEASES
+from cli.installation import KINDS, LABELLED, LEASES, is_labelled
 from cli.loading import Portion
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
@@ -291,8 +291,7 @@ def read_dump(files: Sequence[str], now: datetime, configuration: Configuration 
 def _is_of_installation(obj: Raw) -> bool:
     """Whether an object is of an installation; any namespace may have a mode."""
     metadata = inside(obj, "metadata")
-    labelled = inside(metadata, "labels").get("app.kubernetes.io/name") == names.NAME
-    return labelled or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED
+    return is_labelled(obj) or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED
 
 
 def _seen(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cluster import ApiError, Merge
 from cluster.errors import NotFound
 from cluster.resources import NODES, RESOURCE_SLICES
+from dra.names import shortened
 from dra.objects import ObjectMeta, OwnerReference, ResourceSlice
 from node.service.metrics import DriverMetrics
 from node.slices import dropped, pages_of, plan
@@ -128,7 +129,7 @@ class Publisher:
             # The node owns its slices, so that they are deleted with it.
             node = (await self._cluster.get(NODES, self._node)).metadata
             owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid, controller=True)
-            prefix = f"{self._node[:LONGEST_PREFIX].rstrip('-.')}-{self._driver}-"
+            prefix = f"{shortened(self._node, LONGEST_PREFIX)}-{self._driver}-"
             metadata = ObjectMeta(generate_name=prefix, owner_references=(owner,))
             for spec in decided.new:
                 stored = await self._cluster.create(RESOURCE_SLICES, ResourceSlice(metadata=metadata, spec=spec))

@@ -23,6 +23,7 @@ from cluster.errors import AlreadyExists, ApiError, NotFound
 from cluster.patch import Merge
 from cluster.resources import EVENTS, metadata
 from cluster.resources import of as resource_of
+from dra.names import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,7 @@ class Recorder:
         event = _key(about, reason, message, warning=warning)
         namespace = event.namespace or "default"
         identity = f"{self._component}/{event.kind}/{event.uid}/{event.reason}"
-        name = f"{_beginning(event.name)}.{sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]}"
+        name = f"{shortened(event.name, _LONGEST_NAME)}.{sha256(identity.encode()).hexdigest()[:_HASH_DIGITS]}"
         patch = Merge({"message": event.message, "lastTimestamp": self._now()})
         try:
             try:
@@ -132,7 +133,7 @@ class Recorder:
 
     async def _create(self, event: EventKey) -> None:
         namespace = event.namespace or "default"
-        name = f"{_beginning(event.name)}.{self._suffix()}"
+        name = f"{shortened(event.name, _LONGEST_NAME)}.{self._suffix()}"
         known = _Known(name, namespace, 1, self._clock())
         # Remembered before it is written, for repetitions meanwhile.
         self._known[event] = known
@@ -169,11 +170,6 @@ class Recorder:
             "count": 1,
         }
         await self._cluster.create(EVENTS, body, namespace)
-
-
-def _beginning(name: str) -> str:
-    """Shorten a name so that a dot may follow it."""
-    return name[:_LONGEST_NAME].rstrip("-.")
 
 
 def _key(about: object, reason: str, message: str, *, warning: bool) -> EventKey:
