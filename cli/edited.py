@@ -25,7 +25,7 @@ from cluster.patch import apply_json_patch
 from dra.pointer import split
 from dra.raw import Object
 from webhook.names import ANNOTATIONS
-from webhook.translate import Translation
+from webhook.translate import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class Result(msgspec.Struct, frozen=True):
 
     name: str
     document: Document
-    translation: Translation
+    translation: Verdict
     object: Object
     templates: tuple[Object, ...] = ()
     foretold: tuple[Any, ...] = ()  # answers of quotas (`cli.quota.Foretold`)

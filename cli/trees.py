@@ -27,7 +27,7 @@ from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError
 from cluster.patch import apply_json_patch
 from dra.raw import Object, inside, mapping, members
 from webhook.names import ANNOTATIONS
-from webhook.translate import Translation, at, group_kind, name_of, namespace_of
+from webhook.translate import Verdict, at, group_kind, name_of, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -363,7 +363,7 @@ class Trees:
         for folder, doing in operations.items():
             document = self._known[folder].document
             if doing:
-                changed = Translation(operations=tuple(doing))
+                changed = Verdict(operations=tuple(doing))
                 result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
                 after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
         for file in after:

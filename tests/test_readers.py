@@ -169,10 +169,10 @@ def allocator():
 
 
 def reviews(text, _):
-    for decide in (admission.decide.mutate, admission.decide.validate):
+    for decide in (admission.review.mutate, admission.review.validate):
         for mode in WORLDS.values():
             with suppress(admission.ReviewError):
-                admission.decide.judge_claims(decide(text, mode), mode)
+                decide(text, mode)
 
 
 def config_map(text, folder):

@@ -132,7 +132,7 @@ def costs(loads: dict[str, Load], note: str) -> Iterator[Row]:
 
 def in_process() -> Row:
     """Translate and check one pod on a large fleet whose claims change all the time; no server, no network."""
-    from webhook.admission import decide as admission
+    from webhook.admission import review as admission
 
     world, template = large_world(5_000)
     body = review(pod(LIMITS))
@@ -504,7 +504,7 @@ def profile() -> None:
     import cProfile
     import pstats
 
-    from webhook.admission import decide as admission
+    from webhook.admission import review as admission
 
     world, _ = large_world(3)
     state = world.state(fresh=True)

@@ -129,9 +129,9 @@ def findings_of_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]
     for number, (document, decisions) in enumerate(decided):
         for decision in decisions:
             code = decision.code
-            if not code and Action.APPROXIMATED in (decision.action, decision.pods):
+            if not code and decision.action is Action.APPROXIMATED:
                 code = APPROXIMATED
-            if not code and decision.action is Action.AT_WEBHOOK:
+            if not code and decision.stays:
                 code = AT_WEBHOOK
             # A key of no dialect stays whatever becomes of the request beside it.
             if not code and decision.action is Action.LEFT and decision.dialect:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from dra.objects import blocks
 from webhook import names
+from webhook.dialects import Action
 
 if TYPE_CHECKING:
     from dra.stock import Stock
@@ -26,7 +27,7 @@ class Stranding(NamedTuple):
 
 def with_taint_finding(decision: Decision, state: State) -> Decision:
     """Return the decision; as a finding (D318) if core serves its key, by devices that are all tainted."""
-    stranding = why_stranded(decision.key, state) if decision.served else None
+    stranding = why_stranded(decision.key, state) if decision.action is Action.SERVED else None
     if stranding is None or not stranding.taint:
         return decision
     return replace(decision, code="D318", detail=f"{decision.detail}, {stranding.reason}", remedy=stranding.remedy)

@@ -172,9 +172,9 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
     """Make a function that translates legacy objects by the current configuration and a stock."""
     from cluster.patch import apply_json_patch
     from dra.server import known_gates
+    from webhook.admission import decide_object
     from webhook.claims import template
     from webhook.state import Features, Inventory, State
-    from webhook.translate import translate_object
 
     def translate(objects: list[Object], stock: Stock) -> _Translated:
         classes = stock.classes.values()
@@ -189,7 +189,7 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
         translated: list[Object] = []
         notes: list[str] = []
         for obj in objects:
-            done = translate_object(obj, state)
+            done = decide_object(obj, state)
             metadata = obj.get("metadata") or {}
             namespace = str(metadata.get("namespace") or "default")
             for name, spec in done.templates.items():
@@ -198,7 +198,7 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
             after = apply_json_patch(obj, done.operations) if done.changed else obj
             translated.append(after)
             notes += map(str, done.refusals)
-            notes += done.warnings
+            notes += map(str, done.warnings)
         return translated, notes
 
     return translate

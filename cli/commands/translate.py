@@ -195,7 +195,7 @@ def _translate_all(
     from dra.raw import inside, text
     from webhook.admission import decide_object, leave_refused_keys
     from webhook.claims import template
-    from webhook.translate import Translation, name_of
+    from webhook.translate import Verdict, name_of
 
     # A template is written once in a namespace, and not if the input has it.
     written: set[tuple[str, str]] = set()
@@ -206,7 +206,7 @@ def _translate_all(
     for number, document in enumerate(documents):
         namespace = text(inside(document.object, "metadata").get("namespace"))
         done = (
-            Translation()
+            Verdict()
             if number in elsewhere
             else leave_refused_keys(decide_object(placed[number].object, state, unknown=unknown, about_devices=True))
         )
@@ -358,7 +358,6 @@ def _requests(result: Result) -> bool:
 
 def _print_report(results: list[Result]) -> None:
     """Print the decision about each key, for people."""
-    from webhook.dialects import Action
     from webhook.refusals import Denial
 
     touched = [result.translation for result in results if _requests(result)]
@@ -368,7 +367,7 @@ def _print_report(results: list[Result]) -> None:
         keyed = [decision for decision in done.decisions if decision.detail]
         warnings = [
             text
-            for text in done.warnings
+            for text in map(str, done.warnings)
             if not any(one.detail in text or text.rpartition(f"{one.key}: ")[2] in one.detail for one in keyed)
         ]
         if not (done.decisions or result.foretold or warnings):
@@ -379,6 +378,7 @@ def _print_report(results: list[Result]) -> None:
             where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
             basis = f" [{decision.basis}]" if decision.basis else ""
             detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
+            detail = "; ".join(filter(None, (detail, decision.stays and f"at the webhook: {decision.stays}")))
             lines.append(f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}")
         values = [one["value"] for one in done.operations if "/spec/tolerations" in one["path"]]
         added = [one for value in values for one in (value if isinstance(value, list) else [value])]
@@ -392,10 +392,10 @@ def _print_report(results: list[Result]) -> None:
     refused = sum(bool(done.refusals) for done in touched)
     changed = sum(done.changed for done in touched)
     stays = [done for done in touched if not done.refusals and not done.changed]
-    to_webhook = sum(any(one.action is Action.AT_WEBHOOK for one in done.decisions) for done in stays)
+    to_webhook = sum(any(one.stays for one in done.decisions) for done in stays)
     left, others = len(touched) - changed - refused - to_webhook, len(results) - len(touched)
     objects = inputs.count_of(len(results), "object")
-    pods = f"{to_webhook:,} left to the webhook, " if to_webhook else ""
+    pods = f"{to_webhook:,} translated at the webhook, " if to_webhook else ""
     inputs.print_lines(
         [
             f"{objects}: {changed:,} rewritten, {pods}{refused:,} refused, {left:,} left, {others:,} without a legacy request"

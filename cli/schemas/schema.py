@@ -56,7 +56,7 @@ def schema_of(name: str) -> Schema:
         _choose(members["role"], _values(read))
         # What only code can decide.
         actions = set(Action)
-        actions -= {Action.REFUSED, Action.NOT_UNDERSTOOD, Action.AT_WEBHOOK}
+        actions -= {Action.REFUSED, Action.UNKNOWN, Action.SERVED}
         _choose(members["action"], sorted(actions))
         for narrowed in ("Role", "Action"):
             del definitions[narrowed]

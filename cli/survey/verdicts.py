@@ -27,7 +27,7 @@ from webhook import names
 from webhook.admission import STRANDED, UNREQUESTED, decide_object, find_unrequested_access
 from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, with_mode
-from webhook.translate import Translation, pods_in, view_pod
+from webhook.translate import Verdict, pods_in, view_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,9 +95,9 @@ _OF_ACTION = {
     Action.APPROXIMATED: MoveOutlook.DIFFERS,
     Action.IGNORED: MoveOutlook.MOVES,
     Action.LEFT: MoveOutlook.STAYS,
-    Action.NOT_UNDERSTOOD: MoveOutlook.UNCLEAR,
+    Action.UNKNOWN: MoveOutlook.UNCLEAR,
     Action.REFUSED: MoveOutlook.REFUSED,
-    Action.AT_WEBHOOK: MoveOutlook.WEBHOOK,
+    Action.SERVED: MoveOutlook.SERVED,
 }
 
 
@@ -213,7 +213,9 @@ class MoveJudge:
         claimed = later
         if self.switched_on is not None and any(_fate(one) in STAYING for one in later.decisions):
             claimed = decide_object(shape, self.switched_on, unknown=True, about_devices=True)
-        needed = {server.EXTENDED for one in claimed.decisions if one.served and one.key.startswith(IMPLICIT)}
+        needed = {
+            server.EXTENDED for one in claimed.decisions if one.action is Action.SERVED and one.key.startswith(IMPLICIT)
+        }
         classes: set[str] = set()
         for spec in claimed.templates.values():
             needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
@@ -223,13 +225,11 @@ class MoveJudge:
         keys = self._keys(shape, done, later, claimed, needed)
         # Warnings that say what stands with a key already are left out.
         details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
-        warnings = [text for text in done.warnings if not any(detail in text for detail in details)]
+        warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
         found = self._judged[sign] = _ShapeOutlook(tuple(keys), frozenset(classes), tuple(warnings), frozenset(needed))
         return found
 
-    def _keys(
-        self, shape: Object, done: Translation, later: Translation, claimed: Translation, needed: set[str]
-    ) -> list[Key]:
+    def _keys(self, shape: Object, done: Verdict, later: Verdict, claimed: Verdict, needed: set[str]) -> list[Key]:
         amounts: dict[_Word, str] = {}
         for _, container in _containers(shape):
             name = text(container.get("name"))
@@ -261,7 +261,7 @@ class MoveJudge:
             container_key = one.container, one.key
             if container_key in refused and one.action is not Action.REFUSED:
                 continue  # a refused pod is not translated
-            if one.action is Action.NOT_UNDERSTOOD and container_key in undeclared:
+            if one.action is Action.UNKNOWN and container_key in undeclared:
                 continue  # said below, with a remedy
             fate = _fate(one)
             later_decision = afterwards.get(container_key, one)
@@ -284,11 +284,11 @@ class MoveJudge:
                 dialect=shown.dialect,
                 amount=amounts.get(container_key, ""),
                 fate=fate,
-                detail=shown.detail,
+                detail="; ".join(filter(None, (shown.stays, shown.detail))),
                 code=shown.code,
                 remedy=shown.remedy,
                 assumed=shown.assumed,
-                pods=shown.pods,
+                pods=shown.action.value if shown.stays else "",
             )
             keys.append(key)
         for key in keys:
@@ -336,7 +336,7 @@ def is_moved(pod: Object) -> bool:
 
 
 def _fate(decision: Decision) -> MoveOutlook:
-    return MoveOutlook.SERVED if decision.served else _OF_ACTION[decision.action]
+    return MoveOutlook.WEBHOOK if decision.stays else _OF_ACTION[decision.action]
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:

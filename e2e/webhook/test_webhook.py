@@ -195,7 +195,7 @@ def test_a_workload_is_warned_when_it_is_applied(control_plane, fleet_node, gate
     }
     done = control_plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
     assert "deployment.apps/d created" in done.stdout
-    assert "such a pod will be refused" in done.stderr
+    assert "its pods will be refused" in done.stderr
 
 
 def test_pods_of_a_deployment_share_one_template(control_plane, fleet_node, gated):

@@ -22,7 +22,8 @@ from dra.objects.extended_resources import IMPLICIT
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
 from tests.webhook.pods import configured
-from webhook.admission import decide, decide_object
+from webhook.admission import decide_object
+from webhook.admission import review as reviewing
 from webhook.names import EXTENDED_RESOURCES, MODE_LABEL, WAY_OUT
 from webhook.state import Features, StateBuilder
 
@@ -177,9 +178,9 @@ def at_the_webhook(one, state):
     """Take an object through the reviews of its creation: why it is refused, what it became, and what its author is told."""
     if one["kind"] != "Pod":
         resource = f"{one['kind'].lower()}s"
-        said = answer(decide.validate(review(one, resource=resource, group="resource.k8s.io", namespace="n"), state))
+        said = answer(reviewing.validate(review(one, resource=resource, group="resource.k8s.io", namespace="n"), state))
         return said, one
-    first = decide.judge_claims(decide.mutate(review(one, namespace="n"), state), state)
+    first = reviewing.mutate(review(one, namespace="n"), state)
     return answer(first), applied(one, first)
 
 
@@ -297,5 +298,5 @@ def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_
         assert said["allowed"], name
         waits = [one for one in said.get("warnings", ()) if "for such nodes wait" in one]
         assert bool(waits) is (name in short)
-    told = answer(decide.validate(review(each, resource="daemonsets", group="apps", namespace="n"), server))
-    assert any("such a pod will be refused" in one for one in told.get("warnings", ())) is refused
+    told = answer(reviewing.validate(review(each, resource="daemonsets", group="apps", namespace="n"), server))
+    assert any("its pods will be refused" in one for one in told.get("warnings", ())) is refused

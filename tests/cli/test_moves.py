@@ -39,12 +39,12 @@ def test_no_case_stands_twice():
 
 
 WORDS = {
-    Action.TRANSLATED: ("moves",),
+    Action.TRANSLATED: ("moves", "webhook"),
     Action.IGNORED: ("moves",),
-    Action.APPROXIMATED: ("differs",),
-    Action.AT_WEBHOOK: ("webhook",),
-    Action.LEFT: ("stays", "waits", "served"),  # the survey says what it waits for
-    Action.NOT_UNDERSTOOD: ("unclear",),
+    Action.APPROXIMATED: ("differs", "webhook"),
+    Action.SERVED: ("served", "waits"),
+    Action.LEFT: ("stays", "waits"),  # the survey says what it waits for
+    Action.UNKNOWN: ("unclear",),
     Action.REFUSED: ("refused",),
 }
 

@@ -17,7 +17,8 @@ from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, at_admission, pod, state
 from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import EXAMPLES
-from webhook.admission import decide, decide_object
+from webhook.admission import decide_object
+from webhook.admission import review as reviewing
 
 INVENTORY = ["--inventory", str(EXAMPLES / "fleet")]
 ODD = pod({GPU: 1})
@@ -63,7 +64,7 @@ NONE_SUCH = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].product
 def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
     for one in asked:
         plural = f"{one['kind'].lower()}s"
-        said = answer(decide.validate(review(one, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
+        said = answer(reviewing.validate(review(one, resource=plural, group="resource.k8s.io", namespace="n"), STATE))
         assert (code in said["status"]["message"]) if code else said["allowed"]
         for command in ("translate", "check"):
             done = run(command, *INVENTORY, "-o", "json", of=one)
@@ -194,7 +195,7 @@ def test_the_webhook_does_in_each_mode_what_files_say(told):
         done = decide_object(asked, world)
         by_server = any(one.action == "refused" and one.code.startswith("D") for one in done.decisions)
         assert bool(at_admission(asked, world)) == (bool(done.refusals) and not by_server), (name, done.refusals)
-        first = decide.judge_claims(decide.mutate(review(asked, namespace="n"), world), world)
+        first = reviewing.mutate(review(asked, namespace="n"), world)
         written = done.operations and not done.templates  # what only we would write
         changed = applied(asked, first) != asked
         assert enforced or not changed or written, name
@@ -250,7 +251,7 @@ def test_a_canary_covers_in_files_the_workloads_that_it_covers_at_admission():
         made = pod({GPU: 1}, ownerReferences=[owner], labels=labels)
         world = state(canary=50)
         moves = decide_object(deployment, world).changed
-        reviewed = decide.mutate(review(made, namespace="n"), world)
+        reviewed = reviewing.mutate(review(made, namespace="n"), world)
         assert moves == (applied(made, reviewed) != made)
         covered.add(moves)
         cron = {

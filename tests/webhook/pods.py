@@ -14,7 +14,8 @@ from dra.objects.node import Node
 from webhook.state.configuration import Configuration, read
 from webhook.state.inventory import Inventory
 from webhook.state.state import State
-from webhook.translate.translate import Translation, replay, translate
+from webhook.translate.translate import replay, translate
+from webhook.translate.verdict import Verdict
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
@@ -60,7 +61,7 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
 
 def became(
     value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
-) -> Translation:
+) -> Verdict:
     """Translate with a configuration of these fields; NVIDIA's pods get claims unless they say otherwise."""
     more = {} if features is None else {"features": features}
     state = State(
@@ -74,24 +75,24 @@ def became(
     return translate(value, state, namespace="n", seal=True)
 
 
-def replayed(asked: dict, stored: dict) -> Translation:
+def replayed(asked: dict, stored: dict) -> Verdict:
     """Replay an update of a pod of namespace n."""
     return replay(asked, stored, State(configuration=configured(), keys=(KEY,)), namespace="n")
 
 
-def patched(value: dict, done: Translation) -> dict:
+def patched(value: dict, done: Verdict) -> dict:
     """Apply with the referee."""
     return jsonpatch.apply_patch(value, [dict(operation) for operation in done.operations])
 
 
-def devices(done: Translation) -> dict:
+def devices(done: Verdict) -> dict:
     """The `devices` of the only template."""
     assert not done.refusals, done.refusals
     (spec,) = done.templates.values()
     return spec["spec"]["devices"]
 
 
-def exactly(done: Translation) -> list[dict]:
+def exactly(done: Verdict) -> list[dict]:
     """The exact requests of the only template, without their names and constant parts."""
     return [strip(request["exactly"]) for request in devices(done)["requests"]]
 
@@ -107,16 +108,16 @@ def strip(request: dict) -> dict:
     return short
 
 
-def actions(done: Translation) -> dict[str, str]:
+def actions(done: Verdict) -> dict[str, str]:
     """What became of each key, the last word on it."""
     return {decision.key: str(decision.action) for decision in done.decisions}
 
 
-def refused(done: Translation) -> bool:
+def refused(done: Verdict) -> bool:
     return bool(done.refusals) and not done.operations and not done.templates
 
 
-def untouched(done: Translation) -> bool:
+def untouched(done: Verdict) -> bool:
     return not done.refusals and not done.operations and not done.templates
 
 
@@ -126,7 +127,7 @@ def example_fleet() -> Inventory:
     return Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
 
 
-def alternatives(done: Translation) -> list[list[dict]]:
+def alternatives(done: Verdict) -> list[list[dict]]:
     """The capacities of each request's alternatives."""
     return [[one["capacity"]["requests"] for one in request["firstAvailable"]] for request in devices(done)["requests"]]
 
@@ -136,7 +137,7 @@ def share(**capacity) -> dict:
     return {"class": HAMI, "count": 1, "capacity": capacity}
 
 
-def selected(done: Translation, **attributes: str) -> bool:
+def selected(done: Verdict, **attributes: str) -> bool:
     """Whether a device with these attributes of its driver passes the selectors of the only request."""
     (request,) = exactly(done)
     device = wire.convert(

@@ -1,27 +1,33 @@
 """The bytes of a review and a state become the bytes of an answer."""
 
-from webhook.admission import decide, registration, template_lifecycle
+from webhook.admission import registration, review, template_lifecycle
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.behind_fence import STRANDED
-from webhook.admission.decide import REFUSED, UNDECIDED, Outcome, Record
+from webhook.admission.decide import (
+    Candidate,
+    answer_of_api_server,
+    decide_object,
+    decide_pod,
+    given_by_runtime,
+    leave_refused_keys,
+)
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.missed_pods import MissedPod, find_missed, find_unserved
 from webhook.admission.quota import future_claims_of_pod, review_quota
 from webhook.admission.registration import Registration, configurations
+from webhook.admission.review import REFUSED, UNDECIDED, Outcome, Record, answer_timeout
 from webhook.admission.risk import find_broken_rule
 from webhook.admission.template_lifecycle import Due, TemplateKey
-from webhook.admission.timeout_answer import answer_timeout
 from webhook.admission.unanswered_requests import UNREQUESTED, find_unrequested_access
 from webhook.admission.unknown_kinds import amounts_in, asks_in_unknown_kind
-from webhook.admission.validate import preview_claims
-from webhook.admission.verdict import answer_of_api_server, decide_object, given_by_runtime, leave_refused_keys
 
 __all__ = [
     "REFUSED",
     "STRANDED",
     "UNDECIDED",
     "UNREQUESTED",
+    "Candidate",
     "Due",
     "Feasibility",
     "MissedPod",
@@ -35,8 +41,8 @@ __all__ = [
     "answer_timeout",
     "asks_in_unknown_kind",
     "configurations",
-    "decide",
     "decide_object",
+    "decide_pod",
     "find_broken_rule",
     "find_missed",
     "find_unrequested_access",
@@ -46,8 +52,8 @@ __all__ = [
     "judge",
     "leave_refused_keys",
     "out_of_bounds",
-    "preview_claims",
     "registration",
+    "review",
     "review_quota",
     "template_lifecycle",
 ]

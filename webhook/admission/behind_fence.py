@@ -47,10 +47,11 @@ def add_stranded(
         warning = str(Denial(STRANDED, f"container {container}: {key}: {reason}", remedy))
         warnings.append(warning)
         for at, one in enumerate(extended):
-            if (one.container, one.key, one.action) == (container, key, Action.LEFT) and not one.code:
+            stays = one.action in (Action.LEFT, Action.SERVED) and not one.code
+            if stays and (one.container, one.key) == (container, key):
                 # A reason to leave it stays beside this; the words that a class serves it do not.
                 decision = replace(decision, object=one.object, dialect=one.dialect)
-                if one.served:
+                if one.action is Action.SERVED:
                     extended[at] = decision
                 else:
                     extended.insert(at + 1, decision)

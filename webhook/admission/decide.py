@@ -1,581 +1,536 @@
-"""The whole path of a review: its bytes and a state in, the bytes of an answer and a record out. No I/O.
+"""The one decision about a pod: what becomes of its keys, and whether a node can serve it. Pure.
 
-    decode ▶ is it ours, is it on? ▶ decide: what it comes to ▶ answer: what is said and done about it in this mode
-                                                              ▶ judge_claims: can the claims that a pod is given be served?
+    translate ▶ is a template's name taken ▶ nodes of a mixed fleet ▶ claims and plugin requests together ▶ apply the mode
 
-`decide` knows no modes, so observe and warn decide exactly what enforce would; `answer` knows nothing else. An object that cannot be
-read is refused; an object of another kind is allowed unread; a review that exceeds its budget is allowed unchanged, with a warning.
+The webhook decides about the pod of a review (`decide_pod`), and about the pods of a workload's template or of an object in a file
+(`decide_object`), with the same steps. An object in a file is first filled in as the API server fills it in, and last judged by
+the rules of the API server. The mode is applied last:
 
-The claims of a pod are judged here as well, which spares the API server a second call (`webhook.admission.registration`). That is a
-step of its own: which devices are free changes with every pod, and the translation of a pod does not.
+| decided | enforce | warn | observe | off |
+|---|---|---|---|---|
+| translated, refused | done | left: `warn: would be …` | left: `observe: would be …` | left |
+| left, not understood | told | told | told | left |
+
+Only `enforce` changes or refuses an object; the API server refuses in every mode. A canary is chosen by the controller's name. Pods of a
+CronJob, or of an unknown kind, get that name only when they are created, so the canary is taken to cover them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from dra.budget import UNBOUNDED, Budget
+from cluster.patch import apply_json_patch
+from dra import validation
+from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.raw import inside
-from dra.wire import Json, Wire, WireError
-from webhook.admission import admission_review as reviews
+from dra.finding import Severity
+from dra.objects import is_extended, versions
+from dra.pointer import split
+from dra.raw import Object, inside, mapping
+from dra.wire import WireError
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import add_stranded
-from webhook.admission.extended_claims import extended_given
-from webhook.admission.plugin_requests import PluginRequest, plugin_request
-from webhook.admission.validate import (
-    DEFAULT_SCHEDULER,
-    NOWHERE,
-    PLACING,
+from webhook.admission.judge import (
+    NOTHING_FOUND,
     REPLACED,
-    add_choice,
     all_claims,
     choose_nodes,
-    deny_or_warn,
+    claims_of_pod,
     find_plugin_fallback,
-    inspect,
+    inspect_claim,
     judge_requests,
     judge_unchanged,
-    leave_all,
-    leave_unserved_cpus,
-    own_claims,
     place_in,
-    prefer_nodes,
-    preview_warnings,
+    why_cpus_unserved,
 )
-from webhook.mixed_fleet import Preference
-from webhook.names import WAY_OUT
-from webhook.refusals import INVALID, Code, Denial, Warned
-from webhook.state import Mode, doubts, mode_of, workload
-from webhook.translate import Decision, PodClaim, Translation, clean, is_passed_by, replay, translate
+from webhook.admission.limit_ranges import fill_in
+from webhook.admission.plugin_requests import plugin_request
+from webhook.admission.unanswered_requests import unanswered_requests
+from webhook.admission.unknown_kinds import decide_unknown_kind
+from webhook.dialects import Action
+from webhook.mixed_fleet import read_preference
+from webhook.refusals import Code, Denial
+from webhook.state import Mode, PodOwner, mode_of, why_not, workload
+from webhook.translate import (
+    NOTHING,
+    STANDALONE,
+    Decision,
+    Operation,
+    Provenance,
+    Verdict,
+    at,
+    clean,
+    controller_kind,
+    find_placeholder,
+    group_kind,
+    is_passed_by,
+    merge,
+    name_of,
+    namespace_of,
+    paths,
+    translate,
+    translate_each,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterable
 
-    from webhook.admission.admission_review import AdmissionRequest
-    from webhook.admission.validate import Found
-    from webhook.mixed_fleet import Choice
+    from dra.finding import Finding
+    from dra.wire import Json
+    from webhook.admission.judge import Found
+    from webhook.admission.plugin_requests import PluginRequest
+    from webhook.mixed_fleet import Choice, Preference
     from webhook.state import State
+    from webhook.translate import PodClaim, Rewrite
 
-    # Says whether the caller has stopped waiting for the answer.
-    Impatient = Callable[[], bool] | None
+    CpuCheck = Callable[[Rewrite], str]
 
-# What becomes of the object of a review; the metric `drawbridge_reviews_total` has it as its label `outcome`.
-Became: TypeAlias = Literal[
-    "untouched",
-    "left",
-    "cleaned",
-    "translated",
-    "replayed",
-    "warned",
-    "refused",
-    "unreadable",
-    "undecided",
-    "out of scope",
-    "off",
-]
-REFUSED: Final = "refused"  # a request that is turned back
-UNDECIDED: Final = "undecided"  # one that took too long
+
+# About a second of work: for the keys of a pod, and for its claims. The deadline of the webhook is much shorter.
+STEPS: Final = 1_000_000
 # Which of its limits a review meets first (steps, time, a place among others) depends on how busy the machine is.
-TOO_LATE = "it could not be decided in time"
-# About a second of work; the deadline of the service is much shorter.
-STEPS = 1_000_000
-
-UNTOUCHED: Final = "untouched"
-OUT_OF_SCOPE: Final = "out of scope"
-OFF: Final = "off"
-_SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
-_UNSEEN = frozenset((OUT_OF_SCOPE, OFF))
-# Names of outcomes where the mode changes nothing.
-_WOULD = {
-    REFUSED: "would refuse",
-    "cleaned": "would clean",
-    "translated": "would translate",
-    "replayed": "would replay",
-}
+TOO_LATE: Final = "it could not be decided in time"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+# Kinds whose own name is the one that their pods give as their controller's.
+_NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
+# Kinds that the webhook judges although they are no pods and make none.
+_CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
+# Actions that every mode leaves as they are.
+_STAYING = (Action.LEFT, Action.SERVED, Action.UNKNOWN)
+# Phases of a pod that no kubelet has begun.
+_NOT_YET = (None, "", "Pending")
+# Actions that change a pod.
+_CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
 
-class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
-    """What was decided, for the log, the metrics and the audit trail."""
+class Candidate(NamedTuple):
+    """A pod, or the template of pods, as webhooks see it, and where it comes from."""
 
-    path: str
-    uid: str
-    outcome: str
-    mode: str = ""
-    operation: str = ""
-    object: str = ""
-    user: str = ""
-    dry_run: bool = False
-    decisions: tuple[Decision, ...] = ()
-    templates: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    @property
-    def worth_telling(self) -> bool:
-        """Whether the log gets a line: most pods need nothing."""
-        return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
+    pod: dict[str, Json]
+    namespace: str
+    owner: PodOwner
+    name: str  # of the object, for the decisions
+    path: str = ""  # of the template in its object
+    origin: Provenance = STANDALONE
+    # False for a pod of a dump that runs or has run: nothing that it requests of device plugins is missing.
+    waits: bool = True
 
 
-class Outcome(Wire, frozen=True, kw_only=True):
-    """An answer and its record."""
-
-    response: reviews.Response
-    record: Record
-    # All of them; the response has room for a few.
-    warnings: tuple[Warned, ...] = ()
-    # All claims that the pod will have, its namespace and scheduler, and the operations that stay if it gets no claims.
-    given: tuple[PodClaim, ...] = ()
-    namespace: str = ""
-    scheduler: str = ""
-    restoring: tuple[dict[str, Json], ...] = ()
-    # The pod's constraints on its node.
-    place: Mapping[str, Any] = NOWHERE
-    # What device plugins have to serve, if anything is to be judged; and what they would if the pod were left after all.
-    by_plugin: PluginRequest | None = None
-    unchanged: PluginRequest | None = None
-    # Which nodes of a mixed fleet the pod prefers; None if it has no choice.
-    preference: Preference | None = None
-    # Whether the time ended before everything was decided: a later review may find more.
-    is_late: bool = False
-    # The kind of the pod's controller.
-    controller: str = ""
-
-    @property
-    def body(self) -> bytes:
-        """The answer as the API server reads it."""
-        return reviews.encode(self.response)
+# One pod
 
 
-class ObjectReview(NamedTuple):
-    """One review: the path it came by, the request, and the object it is about."""
-
-    path: str
-    request: AdmissionRequest
-    object: dict[str, Json]
-
-
-class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision about a review, before its mode is applied."""
-
-    outcome: Became
-    denials: tuple[Denial, ...] = ()
-    invalid: bool = False  # whether the API server would have refused it as well
-    warnings: tuple[Warned, ...] = ()
-    operations: tuple[dict[str, Json], ...] = ()
-    # Operations that are applied in mode warn as well.
-    restoring: tuple[dict[str, Json], ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    templates: tuple[str, ...] = ()
-    given: tuple[PodClaim, ...] = ()
-    problems: tuple[Warned, ...] = ()
-    preference: Preference | None = None
-    by_plugin: PluginRequest | None = None
-    unchanged: PluginRequest | None = None
-
-
-NOTHING = Ruling(outcome=UNTOUCHED)
-
-
-def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
-    """Answer a mutating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
-    return _review("mutate", body, state, impatient, longest)
-
-
-def validate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
-    """Answer a validating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
-    return _review("validate", body, state, impatient, longest)
-
-
-def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Outcome:
-    obj: dict[str, Json] | None = None
-    if path == "validate" or state.configuration.reads_all:
-        request = reviews.decode(body)
-    else:
-        request, obj = reviews.decode_pod(body)
-    namespace = request.namespace
-    if not concerns_us(path, request):
-        question = ObjectReview(path, request, {})
-        ruling = Ruling(outcome=OUT_OF_SCOPE)
-        return answer(question, ruling, Mode.OFF)
+def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
+    """Decide about the pod of a review, as if its mode were `enforce`; the record on the pod is sealed."""
+    pod, namespace = candidate.pod, candidate.namespace
+    check = _cpu_check(candidate, state, budget) if state.configuration.claims_cpus else None
     try:
-        if obj is None:
-            obj = reviews.read(request.object)
-    except WireError as error:
-        # Not a JSON object: no API server asks about such.
-        question = ObjectReview(path, request, {})
-        message = f"this {_kind(question)} cannot be read: {error}"
-        response = reviews.deny(request.uid, reviews.DenialStatus(code=400, reason="BadRequest", message=message))
-        ruling = Ruling(outcome="unreadable", problems=(message,))
-        return Outcome(response=response, record=_record(question, ruling, ruling.outcome, Mode.OFF))
-    question = ObjectReview(path, request, obj)
-    metadata = obj.get("metadata")
-    owner = workload(namespace, metadata if isinstance(metadata, dict) else {})
-    mode = mode_of(state, owner)
-    if mode is Mode.OFF:
-        ruling = Ruling(outcome=OFF)
-        return answer(question, ruling, mode)
-    preview = mode is not Mode.ENFORCE
-    budget = Budget(STEPS, impatient, longest=longest)
-    try:
-        ruling = decide(question, state, budget, preview=preview)
-        if not ruling.denials:
+        verdict = translate(
+            pod, state, namespace=namespace, seal=True, budget=budget, origin=candidate.origin, cpus_unserved=check
+        )
+        if not verdict.refusals:
             budget.confirm()
     except OutOfBudget:
-        ruling = give_up(question, state)
-    if preview and ruling.outcome not in _SILENT and (reasons := doubts(state, namespace)):
-        text = f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, so its rules are unknown"
-        ruling = replace(ruling, warnings=(*ruling.warnings, text), problems=(*ruling.problems, text))
-    return answer(question, ruling, mode, is_late=budget.is_late, controller=owner.kind)
+        return give_up(f"drawbridge left this pod as it is: {TOO_LATE}", clean(pod, state, namespace=namespace))
+    judging = budget.separate(STEPS)
+    verdict = judge_pod(candidate, verdict, state, judging)
+    return replace(verdict, is_late=True) if budget.is_late or judging.is_late else verdict
 
 
-def concerns_us(path: str, request: AdmissionRequest) -> bool:
-    """Say whether the webhook decides about the object of a review."""
-    if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
-        return False
-    return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
+def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> Verdict:
+    """Allow an object that took too long, without annotations in the name of drawbridge that it did not write."""
+    return Verdict(operations=cleaning, cleaning=cleaning, warnings=(text,), problems=(text,), is_undecided=True)
 
 
-# What it comes to
+def _cpu_check(candidate: Candidate, state: State, budget: Budget) -> CpuCheck:
+    """Make the check whether a node can serve the claims of a pod together with those for its CPUs."""
+
+    def check(change: Rewrite) -> str:
+        after = apply_json_patch(candidate.pod, _on_pod(change.operations, candidate.path))
+        claims = claims_of_pod(after, change.given, state)
+        return why_cpus_unserved(after, claims, candidate.namespace, state, budget)
+
+    return check
 
 
-def decide(question: ObjectReview, state: State, budget: Budget, *, preview: bool = False) -> Ruling:
-    """Decide a review, as if everything that follows were done. `preview` also judges the claims that a pod would ask for."""
-    request = question.request
-    if question.path == "validate":
-        try:
-            found = inspect(request, question.object, state, budget)
-        except WireError as error:
-            # The API server could read it, so it is allowed.
-            text = f"drawbridge cannot read this {_kind(question)}, so it is not checked: {error}"
-            return Ruling(outcome="unreadable", warnings=(text,), problems=(text,))
-        denials, warnings = found.denials, found.warnings
-        if denials:
-            return Ruling(outcome=REFUSED, denials=denials, warnings=warnings, problems=denials)
-        return Ruling(outcome="warned", warnings=warnings, problems=warnings) if warnings else NOTHING
-    if request.operation == "UPDATE":
-        # A pod stays as it was translated once.
-        try:
-            old = reviews.read(request.old_object)
-        except WireError:
-            return NOTHING  # API servers always send the old object with an update
-        again = replay(question.object, old, state, namespace=request.namespace)
-        if not again.changed:
-            return NOTHING
-        return Ruling(outcome="replayed", operations=again.operations, restoring=again.operations)
-    ruling = _create(question, state, budget, preview=preview)
-    if ruling.denials:
-        return ruling
-    if state.fleet.handed_out_anywhere:
-        by_plugin = plugin_request(question.object, state, ruling.decisions)
-        unchanged = plugin_request(question.object, state) if ruling.given else None
-        ruling = replace(ruling, by_plugin=by_plugin, unchanged=unchanged)
-    replaced_keys = {(one.container, one.key) for one in ruling.decisions if one.action in REPLACED}
-    scheduler_claims = extended_given(question.object, state, ruling.operations, replaced_keys)
-    if not scheduler_claims:
-        return ruling
-    ruling = replace(ruling, given=(*ruling.given, *scheduler_claims))
-    decisions, warnings = add_stranded(ruling.decisions, scheduler_claims, state)
-    if not warnings:
-        return ruling
-    outcome = "left" if ruling.outcome == UNTOUCHED else ruling.outcome
-    all_warnings = (*ruling.warnings, *warnings)
-    return replace(ruling, outcome=outcome, decisions=decisions, warnings=all_warnings)
+def _on_pod(operations: Iterable[Operation], path: str) -> tuple[Operation, ...]:
+    """Turn operations on an object into operations on its pod template at `path`."""
+    if not path:
+        return tuple(operations)
+    return tuple([{**one, "path": str(one["path"]).removeprefix(path)} for one in operations])
 
 
-def _create(question: ObjectReview, state: State, budget: Budget, *, preview: bool) -> Ruling:
-    namespace = question.request.namespace
-    again = partial(translate, question.object, state, namespace=namespace, seal=True, budget=budget)
-    done = again()
-    if done.cpus:
-        done = leave_unserved_cpus(question.object, "", done, state, budget, again=again, namespace=namespace)
-    refusals = done.refusals
-    if refusals:
-        ruling = _ruling(REFUSED, done, denials=refusals, problems=refusals)
-        invalid = INVALID.issuperset([one.code for one in refusals])
-        return replace(ruling, invalid=invalid)
-    if state.confirmed:
-        conflicts = template_lifecycle.name_conflicts(done.templates, namespace, state)
-        if conflicts:
-            denials = tuple([Denial(Code.TAKEN, text) for text in conflicts])
-            return _ruling(REFUSED, done, denials=denials, problems=denials)
-    if not done.changed:
-        if done.decisions:
-            return _ruling("left", done)
-        return _ruling("cleaned" if done.cleaning else UNTOUCHED, done)
+def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> Verdict:
+    """Add to the translation of a pod whether a node can serve it, and which nodes of a mixed fleet do.
+
+    A pod that cannot be judged within the budget is translated all the same, with a warning.
+    """
+    pod = candidate.pod
+    if verdict.refusals or is_passed_by(pod):
+        return verdict
+    if verdict.templates and state.confirmed:
+        taken = template_lifecycle.name_conflicts(verdict.templates, candidate.namespace, state)
+        if taken:
+            return verdict.refuse([_refused(candidate.name, "", text, Code.TAKEN) for text in taken])
+    if verdict.stays:  # the scheduler makes claims for pods, which the webhook translates
+        claims = all_claims(pod, verdict.given)
+    else:
+        replaced = {(one.container, one.key) for one in verdict.decisions if one.action in REPLACED}
+        claims = claims_of_pod(pod, verdict.given, state, _on_pod(verdict.operations, candidate.path), replaced)
+    by_plugin = unchanged = None
+    if candidate.waits and state.fleet.handed_out_anywhere:
+        by_plugin = plugin_request(pod, state, verdict.decisions)
+        unchanged = plugin_request(pod, state) if verdict.given else None
+    if not claims and by_plugin is None:
+        return verdict
+    requested = _Requested(claims, by_plugin, unchanged)
+    try:
+        judged = _judge(candidate, verdict, requested, state, budget)
+        if not judged.refusals:
+            budget.confirm()
+    except OutOfBudget:
+        text = f"drawbridge did not check this pod: {TOO_LATE}"
+        warnings, problems = (text, *verdict.warnings), (*verdict.problems, text)
+        return replace(verdict, warnings=warnings, problems=problems, is_undecided=True)
+    return judged
+
+
+class _Requested(NamedTuple):
+    """What a translated pod requests: all its claims, and of device plugins; and what it would request of them unchanged."""
+
+    claims: tuple[PodClaim, ...]
+    by_plugin: PluginRequest | None
+    unchanged: PluginRequest | None
+
+
+def _judge(candidate: Candidate, verdict: Verdict, requested: _Requested, state: State, budget: Budget) -> Verdict:
+    pod, namespace, controller = candidate.pod, candidate.namespace, candidate.owner.kind
+    claims, by_plugin, unchanged = requested
+    choice = choose_nodes(_prefer_nodes(candidate, verdict, state), claims, namespace, state, budget)
+    if choice is not None and not choice.moved:
+        found = judge_unchanged(unchanged, claims, namespace, state, budget, controller=controller)
+        warnings = () if choice.preferred else (f"left as it is: {choice.why}",)
+        left = replace(verdict.leave(choice.why, warnings), side=choice.why)
+        return add_found(left, found, candidate.name)
+    found = judge_requests(
+        claims,
+        namespace,
+        state,
+        budget,
+        _scheduler_of(candidate, verdict),
+        by_plugin=by_plugin,
+        place=place_in(pod),
+        controller=controller,
+    )
+    plugin_reason, found = find_plugin_fallback(found, verdict.decisions, unchanged, state, budget)
+    if plugin_reason:
+        reason = f"{plugin_reason}, and no claim could replace it: {found.denials[0]}"
+        return verdict.leave(reason, (f"left as it is: {reason}",))
+    decisions, stranded = add_stranded(verdict.decisions, claims, state, candidate.name)
+    side = choice.why if choice is not None else ""
+    if choice is not None:
+        decisions = _add_choice(decisions, choice)
+    notes = (side,) if choice is not None and not choice.preferred else ()
+    judged = replace(verdict, decisions=decisions, warnings=(*notes, *verdict.warnings, *stranded), side=side)
+    return add_found(judged, found, candidate.name)
+
+
+def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
+    """Refuse a pod for what was found, or keep in mind what is only warned of."""
+    if found is NOTHING_FOUND:
+        return verdict
+    decisions = [replace(one, object=name) for one in found.decisions]
+    refused = [one for one in decisions if one.action is Action.REFUSED]
+    doubts = tuple([one for one in decisions if one.action is not Action.REFUSED])
+    warned = replace(
+        verdict,
+        warnings=(*found.warnings, *verdict.warnings),
+        problems=(*verdict.problems, *found.warnings),
+        doubts=(*verdict.doubts, *doubts),
+    )
+    return warned.refuse(refused)
+
+
+def _scheduler_of(candidate: Candidate, verdict: Verdict) -> str:
+    """Return the scheduler of a pod after its translation."""
+    for one in verdict.operations:
+        if str(one["path"]).endswith("/spec/schedulerName"):
+            return str(one["value"])
+    return str(inside(candidate.pod, "spec").get("schedulerName") or DEFAULT_SCHEDULER)
+
+
+def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Preference | None:
+    """Read which nodes of a mixed fleet a pod prefers; None if it is not translated now, or no device plugin serves its keys."""
+    if not (verdict.templates or verdict.stays):
+        return None
+    keys = {one.key for one in verdict.decisions if one.action in REPLACED and state.configuration.resource(one.key)}
     # Whether a device plugin hands a name out on a node, or would on one that an autoscaler can make.
     handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere]
     if state.prospects is not None:
         handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
-    by_plugin = any(one.key in names for names in handed_out if names for one in done.decisions)
-    if not (by_plugin or preview):
-        return _ruling("translated", done)
-    owner = workload(namespace, inside(question.object, "metadata"))
-    preference = prefer_nodes(question.object, done, owner, state) if by_plugin else None
-    if not preview:
-        ruling = _ruling("translated", done)
-        return ruling if preference is None else replace(ruling, preference=preference)
-    choice = choose_nodes(preference, done.given, namespace, state, budget)
-    if choice is not None and not choice.moved:
-        decisions = leave_all(done.decisions, choice.why)
-        operations = done.cleaning
-        return Ruling(outcome="left", operations=operations, restoring=operations, decisions=decisions)
-    # No validating review follows for a pod that stays unchanged, so its claims are judged here.
-    claim_warnings = preview_warnings(done, state, budget, question.object, controller=owner.kind)
-    warnings = (*claim_warnings, *done.warnings)
-    return _ruling("translated", done, warnings=warnings, problems=claim_warnings)
+    if not any(key in names for names in handed_out if names for key in keys):
+        return None
+    return read_preference(candidate.pod, candidate.owner, keys, state)
 
 
-def _ruling(outcome: Became, done: Translation, **more: tuple[Warned, ...]) -> Ruling:
-    ruling = Ruling(
-        outcome=outcome,
-        warnings=done.warnings,
-        operations=done.operations,
-        restoring=done.cleaning,
-        decisions=done.decisions,
-        templates=tuple(done.templates),
-        given=done.given,
-    )
-    return replace(ruling, **more) if more else ruling
+def _add_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision, ...]:
+    """Add to each key that claims replace why nodes that have moved serve it."""
+    marked: list[Decision] = []
+    for decision in decisions:
+        known = f"{decision.basis}; " if decision.basis else ""
+        marked.append(replace(decision, basis=known + choice.why) if decision.action in REPLACED else decision)
+    return tuple(marked)
 
 
-def give_up(question: ObjectReview, state: State) -> Ruling:
-    """Allow an object that took too long, in the same words whichever limit ended it, without annotations in the name of drawbridge that it did not write."""
-    effect = "left this pod as it is" if question.path == "mutate" else f"did not check this {_kind(question)}"
-    text = f"drawbridge {effect}: {TOO_LATE}"
-    request = question.request
-    cleaning: tuple[dict[str, Json], ...] = ()
-    if question.path == "mutate" and request.operation == "CREATE":
-        cleaning = clean(question.object, state, namespace=request.namespace)
-    return Ruling(
-        outcome=UNDECIDED,
-        warnings=(text,),
-        operations=cleaning,
-        restoring=cleaning,
-        problems=(text,),
-    )
+# One object
 
 
-# What is said and done about it
+def decide_object(
+    obj: dict[str, Json],
+    state: State,
+    *,
+    unknown: bool = False,
+    about_devices: bool = False,
+    stored: bool = False,
+    budget: Budget | None = None,
+) -> Verdict:
+    """Decide about a pod, the pods of a workload, or a claim; about kinds that are not known only if `unknown`.
 
-
-def answer(
-    question: ObjectReview, ruling: Ruling, mode: Mode, *, is_late: bool = False, controller: str = ""
-) -> Outcome:
-    """Answer a review in a mode.
-
-    | decided | enforce | warn | observe | off |
-    |---|---|---|---|---|
-    | translated | done | told | recorded | not decided |
-    | refused | refused | told | recorded | not decided |
-    | replayed, cleaned | done | done | recorded | not decided |
-    | left, warned, undecided | told | told | recorded | not decided |
+    A refused object has no operations: its fields stay as they are. With `about_devices` nothing is told of what the API server refuses
+    of an object that asks for no device. The API server has accepted an object that is `stored`.
     """
-    request = question.request
-    done = False
-    warnings: tuple[Warned, ...] = ()
-    operations: tuple[dict[str, Json], ...] = ()
-    if mode is Mode.ENFORCE:
-        done = True
-        warnings = ruling.warnings
-        operations = ruling.operations
-    elif mode is Mode.WARN:
-        done = bool(ruling.operations) and ruling.restoring == ruling.operations
-        warnings = ruling.warnings
-        operations = ruling.restoring
-        if ruling.denials:
-            opening = _would_refuse(_kind(question), mode)
-            warnings = (*(one.prefixed(opening) for one in ruling.denials), *warnings)
-        elif ruling.templates:
-            would = f"drawbridge would make this pod request its devices through ResourceClaims ({mode})"
-            warnings = (would, *warnings)
-    outcome: str = ruling.outcome
-    if not done:
-        outcome = _WOULD.get(outcome, outcome)
-    audit: dict[str, str] = {}
-    if ruling.outcome not in _SILENT:
-        audit = {"outcome": outcome, "mode": str(mode)}
-    record = _record(question, ruling, outcome, mode)
-    # The claims that the pod will have.
-    given: tuple[PodClaim, ...] = ()
-    by_plugin = unchanged = None
-    created = question.path == "mutate" and request.operation == "CREATE"
-    pod = question.object
-    spec = pod.get("spec")
-    if created and not ruling.denials and ruling.outcome not in _UNSEEN:
-        by_plugin, unchanged = ruling.by_plugin, ruling.unchanged
-        if mode is Mode.ENFORCE and ruling.given:
-            bare = isinstance(spec, dict) and not spec.get("resourceClaims")
-            given = ruling.given if bare else all_claims(pod, ruling.given)
-        elif not is_passed_by(pod):
-            given = (*own_claims(pod, ruling.given), *[one for one in ruling.given if one.by_name])
-    if mode is Mode.ENFORCE and ruling.denials:
-        texts = [str(one) for one in ruling.denials]
-        texts += [WAY_OUT] if _kind(question) == "Pod" else []
-        status = reviews.DenialStatus(message="; ".join(texts))
-        if ruling.invalid:  # as the API server would have refused it
-            status = replace(status, code=422, reason="Invalid")
-        response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
-    else:
-        response = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
-    scheduler = spec.get("schedulerName") if given and isinstance(spec, dict) else None
-    for operation in operations:
-        if operation["path"] == "/spec/schedulerName":
-            scheduler = operation["value"]
-    return Outcome(
-        response=response,
-        record=record,
-        warnings=warnings,
-        given=given,
-        namespace=request.namespace,
-        scheduler=str(scheduler or DEFAULT_SCHEDULER),
-        by_plugin=by_plugin,
-        unchanged=unchanged,
-        restoring=ruling.restoring if given else (),
-        place=place_in(pod) if given and isinstance(spec, dict) and not PLACING.isdisjoint(spec) else NOWHERE,
-        preference=ruling.preference if given else None,
-        is_late=is_late,
-        controller=controller,
-    )
+    budget = budget or Budget(STEPS)
+    if group_kind(obj) in _CLAIMS:
+        return _decide_claim(obj, state, budget)
+    given, conflict = given_by_runtime(obj, state, unknown=unknown)
+    if conflict:
+        return conflict
+    if given:
+        obj = apply_json_patch(obj, given)
+    mode = mode_of(state, owner_of_pods(obj))
+    if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
+        mode = Mode.ENFORCE
+    filled = fill_in(obj, state, unknown=unknown)
+    verdict = _decide(filled.object, state, mode, budget, unknown=unknown)
+    if not verdict.refusals and not stored:
+        patched = apply_json_patch(filled.object, verdict.operations)
+        if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
+            patched = apply_json_patch(filled.written, filled.undo(verdict.operations))
+        places = paths(obj, unknown=unknown)
+        asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
+        verdict = verdict.refuse(_refused_by_api_server(patched, places, of_devices_alone=about_devices and not asks))
+    operations = filled.undo(verdict.operations)
+    # Where an operation is on what the RuntimeClass gives, that has to be there.
+    if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in operations):
+        operations = (*given, *operations)
+    if stored:
+        return replace(verdict, operations=operations)
+    # A file is edited for annotations alone, too.
+    return replace(verdict, operations=operations, cleaning=(), warnings=tuple(map(str, verdict.warnings)))
 
 
-# Whether it can be served
+def given_by_runtime(
+    obj: Object, state: State, *, unknown: bool = False
+) -> tuple[tuple[Operation, ...], Verdict | None]:
+    """Give what the API server adds to pods of an object by their RuntimeClass, or the refusal where both do not agree."""
+    runtimes = state.fleet.installed.runtimes
+    operations: list[Operation] = []
+    for path in paths(obj, unknown=unknown) if runtimes else ():
+        spec = inside(at(obj, path), "spec")
+        name = spec.get("runtimeClassName")
+        runtime = runtimes.get(name) if isinstance(name, str) else None
+        changed, key = runtime.schedule(spec) if runtime else ({}, "")
+        if key:
+            text = f"the API server refuses it: RuntimeClass {name} sets a different {key} in its nodeSelector"
+            remedy = "remove one of the two"
+            return (), NOTHING.refuse([_refused(name_of(obj), key, text, Code.NEVER, remedy)])
+        operations += [{"op": "add", "path": f"{path}/spec/{one}", "value": value} for one, value in changed.items()]
+    return tuple(operations), None
 
 
-def judge_claims(outcome: Outcome, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
-    """Refuse a pod whose claims can never be served, and say why one has to wait.
+def owner_of_pods(obj: dict[str, Json]) -> PodOwner:
+    """Name the controller of the pods of an object, as the pods will name it."""
+    kind = group_kind(obj)
+    namespace = namespace_of(obj)
+    metadata = mapping(obj.get("metadata"))
+    if kind == ("", "Pod"):
+        return workload(namespace, metadata)
+    return PodOwner(namespace, controller_kind(kind[1]), str(metadata.get("name") or ""))
 
-    A pod whose claims cannot be judged in time is translated all the same.
-    """
-    if not outcome.given and outcome.by_plugin is None:
-        return outcome
-    budget = Budget(STEPS, impatient, longest=longest)
+
+def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
+    """Decide about a claim, or those that a template makes; one that has its devices was let in already."""
+    claim = mapping(versions.upgrade(obj).value)
+    if mapping(claim.get("status")).get("allocation"):
+        return NOTHING
+    namespace = namespace_of(obj)
+    mode = mode_of(state, workload(namespace, mapping(obj.get("metadata"))))
+    if mode is not Mode.OFF:
+        with suppress(WireError, OutOfBudget):
+            found = inspect_claim(claim, namespace, state, budget)
+            verdict = apply_mode(add_found(NOTHING, found, name_of(obj)), mode, namespace, state)
+            return replace(verdict, warnings=tuple(map(str, verdict.warnings)))
+    return NOTHING
+
+
+def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, unknown: bool = False) -> Verdict:
+    name, namespace, owner = name_of(obj), namespace_of(obj), owner_of_pods(obj)
+    is_pod = group_kind(obj) == ("", "Pod")
+    # A pod of a dump that runs, or has run, was let in.
+    waits = not is_pod or mapping(obj.get("status")).get("phase") in _NOT_YET
+
+    def candidate_at(path: str) -> Candidate:
+        return Candidate(mapping(at(obj, path)), namespace, owner, name, path, waits=waits)
+
+    def cpu_check(path: str) -> CpuCheck:
+        return _cpu_check(candidate_at(path), state, budget)
+
     try:
-        judged = _judge_claims(outcome, state, budget)
-        if judged.record.outcome != REFUSED:
-            budget.confirm()
+        translated = translate_each(obj, state, unknown=unknown, budget=budget.separate(STEPS), cpus_unserved=cpu_check)
     except OutOfBudget:
-        text = f"drawbridge did not check this Pod: {TOO_LATE}"
-        judged = _add_warnings(outcome, UNDECIDED, (text,), (text,))
-    return replace(judged, is_late=True) if budget.is_late else judged
-
-
-def _judge_claims(outcome: Outcome, state: State, budget: Budget) -> Outcome:
-    choice = None
-    if outcome.preference is not None:
-        choice = choose_nodes(outcome.preference, outcome.given, outcome.namespace, state, budget)
-    if choice is not None and not choice.moved:
-        plugin_found = judge_unchanged(
-            outcome.unchanged, outcome.given, outcome.namespace, state, budget, controller=outcome.controller
+        return give_up(f"left as it is: {TOO_LATE}")
+    judged: list[Verdict] = []
+    for path, one in translated.items():
+        # The keys that no table has.
+        decisions = list(one.decisions)
+        warnings: dict[str, None] = {}
+        for other in unanswered_requests(at(obj, path), state, one.decisions, is_template=bool(path)):
+            decisions.append(replace(other, object=name))
+            if other.code:
+                warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None
+        verdict = replace(one, decisions=tuple(decisions))
+        if mode is not Mode.OFF:
+            verdict = judge_pod(candidate_at(path), verdict, state, budget.separate(STEPS))
+        # Words on the pod that are not understood are named in every case.
+        verdict = replace(verdict, warnings=tuple(dict.fromkeys((*verdict.warnings, *warnings))))
+        judged.append(_leave_to_webhook(apply_mode(verdict, mode, namespace, state), one.stays))
+    # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
+    outside = decide_unknown_kind(obj, state, unknown=unknown)
+    if outside.verdict.decisions or outside.verdict.warnings:
+        judged.append(apply_mode(outside.verdict, mode, namespace, state))
+    for place, pod in outside.pods.items():
+        of_pod = _decide(pod, state, mode, budget)
+        pod_verdict = Verdict(
+            decisions=_for_object(of_pod.decisions, name, place),
+            refusals=of_pod.refusals,
+            warnings=of_pod.warnings,
+            doubts=_for_object(of_pod.doubts, name, place),
+            problems=of_pod.problems,
         )
-        if plugin_found.denials and outcome.record.mode == Mode.ENFORCE:
-            return _refuse(outcome.record, plugin_found)
-        return _leave(outcome, choice.why, choice=choice, warnings=plugin_found.warnings)
-    found = judge_requests(
-        outcome.given,
-        outcome.namespace,
-        state,
-        budget,
-        outcome.scheduler,
-        by_plugin=outcome.by_plugin,
-        place=outcome.place,
-        controller=outcome.controller,
-    )
-    record = outcome.record
-    if choice is not None:
-        record = replace(record, decisions=add_choice(record.decisions, choice))
-        warnings = outcome.warnings if choice.preferred else (choice.why, *outcome.warnings)
-        audit = {"outcome": record.outcome, "mode": record.mode, "side": choice.why}
-        response = reviews.warn(outcome.response, warnings, audit)
-        outcome = replace(outcome, response=response, record=record, warnings=warnings)
-    if found.denials and record.mode == Mode.ENFORCE:
-        plugin_reason, found = find_plugin_fallback(found, record.decisions, outcome.unchanged, state, budget)
-        if plugin_reason:
-            return _leave(outcome, found.denials[0].prefixed(f"{plugin_reason}, and no claim could replace it: "))
-        if found.denials:
-            return _refuse(record, found)
-    elif found.denials:
-        found = deny_or_warn(found, state)
-    outcome_name = record.outcome
-    if found.denials:
-        outcome_name = _WOULD[REFUSED]
-    elif found.warnings and outcome_name == UNTOUCHED:
-        outcome_name = "warned"
-    would = [one.prefixed(_would_refuse("Pod", record.mode)) for one in found.denials]
-    problems = (*found.denials, *found.warnings)
-    return _add_warnings(outcome, outcome_name, (*would, *found.warnings), problems)
+        judged.append(_leave_to_webhook(pod_verdict, f"it is read by {outside.reader}"))
+    return merge(judged)
 
 
-def _refuse(record: Record, found: Found) -> Outcome:
-    """Turn a pod back that no node could ever serve."""
-    named = [replace(one, object=record.object) for one in found.decisions]
-    refused = replace(
-        record, outcome=REFUSED, decisions=(*record.decisions, *named), problems=tuple(map(str, found.denials))
-    )
-    status = reviews.DenialStatus(message="; ".join((*map(str, found.denials), WAY_OUT)))
-    audit = {"outcome": REFUSED, "mode": record.mode}
-    return Outcome(response=reviews.deny(record.uid, status, warnings=found.warnings, audit=audit), record=refused)
+def _refused(name: str, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
+    return Decision(name, container, "", key, Action.REFUSED, text, code=code, remedy=remedy)
 
 
-def _add_warnings(
-    outcome: Outcome, outcome_name: str, warnings: tuple[Warned, ...], problems: tuple[Warned, ...]
-) -> Outcome:
-    """Add warnings to an answer, in modes that warn, and problems to its record."""
-    if not problems:
-        return outcome
-    record = outcome.record
-    shown = outcome.warnings if record.mode == Mode.OBSERVE else (*warnings, *outcome.warnings)
-    new_record = replace(record, outcome=outcome_name, problems=(*record.problems, *map(str, problems)))
-    response = reviews.warn(outcome.response, shown, {"outcome": outcome_name, "mode": record.mode})
-    return Outcome(response=response, record=new_record, namespace=outcome.namespace, controller=outcome.controller)
+def _refused_by_api_server(obj: Object, places: Iterable[str], *, of_devices_alone: bool) -> list[Decision]:
+    """Say what the API server would refuse of an object with pod templates at these paths, or of their requests for devices alone."""
+    name = name_of(obj)
+    unfilled: list[Decision] = []
+    refused: dict[Decision, None] = {}
+    for place in places:
+        for fault in answer_of_api_server(obj, place):
+            container, key = "", fault.path
+            around, *inner = key.rsplit("/", 3)
+            (resource,) = split(f"/{inner[2]}") if len(inner) == 3 and inner[0] == "resources" else ("",)
+            if of_devices_alone and not is_extended(resource):
+                continue
+            if placeholder := find_placeholder(at(obj, key)):
+                text = f"{placeholder} is a placeholder that is not filled in"
+                unfilled.append(_refused(name, key, text, "D011", validation.CODES["D011"].hint))
+                continue
+            if resource:
+                container, key = str(mapping(at(obj, around)).get("name") or ""), resource
+            text = f"the API server refuses it: {fault.message}"
+            refused[_refused(name, key, text, fault.code, fault.hint, container=container)] = None
+    return [*unfilled[:1], *refused]  # each further placeholder has the same cause
 
 
-def _would_refuse(kind: str, mode: str) -> str:
-    return f"drawbridge would refuse this {kind} ({mode}): "
+def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
+    """Say what was decided of a pod of the object that makes it, which has its request at `place`."""
+    moved: list[Decision] = []
+    for one in decisions:
+        # A pointer into the pod means nothing in the object.
+        key = split(one.key)[-1] if one.key.startswith("/") else one.key
+        moved.append(replace(one, object=name, container=place, key=key))
+    return tuple(moved)
 
 
-def _leave(
-    outcome: Outcome, why: Warned, *, choice: Choice | None = None, warnings: tuple[Warned, ...] = ()
-) -> Outcome:
-    """Leave a pod unchanged after all: a device plugin still serves it, or a node of a mixed fleet does without a claim."""
-    before = outcome.record
-    reason = str(why)
-    opening = "left as it is: "
-    audit = {"outcome": "left", "mode": before.mode}
-    if choice is not None:
-        audit["side"] = reason
-    if choice is None or not choice.preferred:
-        warnings = (why.prefixed(opening) if isinstance(why, Denial) else opening + why, *warnings)
-    decisions = leave_all(before.decisions, reason)
-    record = replace(before, outcome="left", decisions=decisions, templates=(), problems=tuple(map(str, warnings)))
-    response = reviews.allow(before.uid, operations=outcome.restoring, warnings=warnings, audit=audit)
-    return Outcome(response=response, record=record)
+def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
+    """Find why the API server would refuse an object for the pod template at `path`, or an object of a kind that it knows."""
+    judged = obj
+    before = ""
+    if path and path not in paths(obj):  # a kind of another project: its operator makes a pod of the template
+        template = mapping(at(obj, path))
+        metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
+        judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
+        before = path
+    errors: list[Finding] = []
+    for _, finding in validation.review([judged]):
+        if finding.severity is Severity.ERROR:
+            placed = replace(finding, path=before + finding.path)
+            errors.append(placed)
+    return errors
 
 
-def _record(question: ObjectReview, ruling: Ruling, outcome: str, mode: Mode) -> Record:
-    request = question.request
-    metadata = question.object.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
-    where = f"{request.namespace}/" if request.namespace else ""
-    return Record(
-        path=question.path,
-        uid=request.uid,
-        outcome=outcome,
-        mode=str(mode),
-        operation=request.operation,
-        object=f"{request.kind.kind}/{where}{name}",
-        user=request.user_info.username,
-        dry_run=bool(request.dry_run),
-        decisions=ruling.decisions,
-        templates=ruling.templates,
-        problems=tuple([str(one) for one in ruling.problems]) if ruling.problems else (),
+# What is held back
+
+
+def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Verdict:
+    """Apply a mode to the verdict on an object in a file, by the table above."""
+    if mode is Mode.ENFORCE:
+        return verdict
+    reason = why_not(state, namespace) or "the canary does not cover it"
+    left = f"left as it is: {reason}"
+    if mode is Mode.OFF:
+        if not verdict.decisions:
+            return NOTHING
+        decisions = [
+            replace(one, action=Action.LEFT, detail=reason, code="", remedy="", basis="") for one in verdict.decisions
+        ]
+        return Verdict(decisions=tuple(decisions), warnings=(left,))
+    operations = verdict.cleaning if mode is Mode.WARN else ()
+    if not verdict.refusals and all(one.action in _STAYING for one in verdict.decisions):
+        return replace(verdict, operations=operations)
+    would = f"{mode}: would be"
+    refused = [str(one.prefixed(f"{would} refused: ")) for one in verdict.refusals]
+    return Verdict(
+        decisions=_as_left(verdict.decisions, would, (*_CHANGING, Action.REFUSED)),
+        operations=operations,
+        cleaning=verdict.cleaning,
+        warnings=(left, *refused, *verdict.warnings),
+        doubts=verdict.doubts,
+        problems=verdict.problems,
     )
 
 
-def _kind(question: ObjectReview) -> str:
-    return question.request.kind.kind or "object"
+def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
+    """Mark keys that the webhook, not this object, will have translated; `stays` is why the object keeps them."""
+    if not stays:
+        return verdict
+    decisions = [replace(one, stays=stays) if one.action in _CHANGING else one for one in verdict.decisions]
+    return replace(verdict, decisions=tuple(decisions))
+
+
+def leave_refused_keys(verdict: Verdict) -> Verdict:
+    """Say of the keys of a refused object, which all stay as they are, what each would be."""
+    if not verdict.refusals:
+        return verdict
+    stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", _CHANGING)
+    return replace(verdict, decisions=stays)
+
+
+def _as_left(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:
+    """Say of decisions with these actions what the keys, which stay, would be."""
+    left: list[Decision] = []
+    for one in decisions:
+        if one.action not in actions:
+            left.append(one)
+            continue
+        detail = f": {one.detail}" if one.detail else ""
+        left.append(replace(one, action=Action.LEFT, detail=f"{would} {one.action}{detail}", would=one.action.value))
+    return tuple(left)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dra.budget import Budget
     from dra.objects import Pod
     from webhook.state import State
-    from webhook.translate import Translation
+    from webhook.translate import Verdict
 
 _TRANSLATED = (Action.TRANSLATED, Action.APPROXIMATED)
 _SHOWN = 3
@@ -69,7 +69,7 @@ def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[
     return {key: reasons[key] for key in _not_offered(reasons, state)}
 
 
-def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Translation | None:
+def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Verdict | None:
     """Translate a pod that waits as it was written; None of another, and where the fleet is not known for certain."""
     metadata = pod.metadata
     refused = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)

@@ -75,7 +75,7 @@ def unanswered_requests(
         if (one.container, one.key) in reported:
             continue
         if len(found) == MOST:
-            beyond = _decision(Action.NOT_UNDERSTOOD, one.key, BEYOND, one.container, code="D215")
+            beyond = _decision(Action.UNKNOWN, one.key, BEYOND, one.container, code="D215")
             found.append(beyond)
             break
         reported.add((one.container, one.key))
@@ -116,7 +116,7 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
             for key in mapping(amounts) if meant else ():
                 if configuration.resource(key):
                     detail = f"it is under {field}, which is not a field of resources: did you mean {meant}?"
-                    yield _decision(Action.NOT_UNDERSTOOD, key, detail, slot.name, code="D211")
+                    yield _decision(Action.UNKNOWN, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
             known = configuration.resource(key)
             if view.bound and (known or key in state.fleet.extended):
@@ -126,7 +126,7 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
             elif one := judge_resource(key, state, slot.name):
                 yield one
             elif "/" in key and not _is_own(key):
-                yield _decision(Action.NOT_UNDERSTOOD, key, "left as it is: no dialect knows it", slot.name)
+                yield _decision(Action.UNKNOWN, key, "left as it is: no dialect knows it", slot.name)
         access, _ = find_unrequested_access(slot.raw, view.spec, state)
         if access:
             yield _decision(Action.LEFT, access, f"{UNREQUESTED}: request devices instead", slot.name)
@@ -162,12 +162,12 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return _decision(Action.LEFT, key, waits, container, code="D220")
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, like a class with extendedResourceName"
-        return _decision(Action.LEFT, key, served, container, served=True)
+        return _decision(Action.SERVED, key, served, container)
     if _is_own(key):
         return None
     name = state.fleet.extended.get(key)
     if name and not unserved:
-        return _decision(Action.LEFT, key, served_by(name), container, served=True)
+        return _decision(Action.SERVED, key, served_by(name), container)
     givers = state.fleet.handed_out.get(key)
     if givers and "/" in key:
         where = f"{len(givers)} nodes, such as {min(givers)}"
@@ -231,7 +231,7 @@ def _judge_own_key(key: str, place: Position) -> Decision | None:
         detail = f"did you mean {meant}?"
     else:
         return None
-    return _decision(Action.NOT_UNDERSTOOD, key, detail, code="D211")
+    return _decision(Action.UNKNOWN, key, detail, code="D211")
 
 
 def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
@@ -306,13 +306,11 @@ def _not_understood(key: str, suggestion: str, container: str = "") -> Decision:
     meant = (
         f"did you mean {suggestion}?" if suggestion else "left as it is: no dialect knows it, see `drawbridge dialects`"
     )
-    return _decision(Action.NOT_UNDERSTOOD, key, meant, container, code="D211")
+    return _decision(Action.UNKNOWN, key, meant, container, code="D211")
 
 
-def _decision(
-    action: Action, key: str, detail: str, container: str = "", *, code: str = "", served: bool = False
-) -> Decision:
-    return Decision("", container, "", key, action, detail, code=code, served=served)
+def _decision(action: Action, key: str, detail: str, container: str = "", *, code: str = "") -> Decision:
+    return Decision("", container, "", key, action, detail, code=code)
 
 
 def _matching(key: str, place: Position, configuration: Configuration) -> Iterator[Row]:

@@ -26,7 +26,7 @@ from webhook.refusals import Denial
 from webhook.translate import (
     RENDERED,
     Decision,
-    Translation,
+    Verdict,
     at,
     bodies,
     group_kind,
@@ -110,7 +110,7 @@ class Mention(NamedTuple):
 class UnknownKindDecision(NamedTuple):
     """Decisions about the keys outside of pod templates, and pods with the requests of which a controller makes containers."""
 
-    translation: Translation
+    verdict: Verdict
     pods: dict[str, Object]  # by where the requests stand, as people say it
     reader: str = ""  # the program that reads them there
 
@@ -123,27 +123,27 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
     counted = _COUNTING.get(both)
     known = kind_of(obj)
     reader = known.reads if known and known.reads else f"the controller that creates the pods of {both[1]}"
-    translations: list[Translation] = []
+    verdicts: list[Verdict] = []
     pods: dict[str, Object] = {}
     for one in mentions:
         place = _place(one.where)
         if one.beyond:
-            decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, one.beyond, code="D215")
+            decision = Decision(name, place, "", one.key, Action.UNKNOWN, one.beyond, code="D215")
             warning = str(Denial("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
-            translations.append(Translation(decisions=(decision,), warnings=(warning,)))
+            verdicts.append(Verdict(decisions=(decision,), warnings=(warning,)))
             continue
         if counted:
-            translations.append(_left(name, one, counted))
+            verdicts.append(_left(name, one, counted))
             continue
         if one.text:
-            translations.append(_not_checked(name, one, f"it is part of the text in {one.text}", _unknown_use(obj)[1]))
+            verdicts.append(_not_checked(name, one, f"it is part of the text in {one.text}", _unknown_use(obj)[1]))
             continue
         if known is None:
-            translations.append(_not_checked(name, one, *_unknown_use(obj)))
+            verdicts.append(_not_checked(name, one, *_unknown_use(obj)))
             continue
         resources = _resources(obj, one, known.gpu)
         if resources is None:
-            translations.append(_left(name, one, f"it stays, because it is read by {reader}"))
+            verdicts.append(_left(name, one, f"it stays, because it is read by {reader}"))
         elif place not in pods:
             # The pod that the controller would make, as far as it can be known.
             label = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"
@@ -155,8 +155,8 @@ def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> 
                 "spec": {"containers": [container]},
             }
             stays = f"{place} stays: it is read by {reader}; the pods are translated at the webhook"
-            translations.append(Translation(warnings=(stays,)))
-    done = merge(translations)
+            verdicts.append(Verdict(warnings=(stays,)))
+    done = merge(verdicts)
     once = tuple(dict.fromkeys(done.decisions))  # of a key among limits and requests
     return UnknownKindDecision(replace(done, decisions=once), pods, reader)
 
@@ -274,9 +274,9 @@ def _resource(name: str, state: State) -> str:
     return name if state.configuration.resource(name) or judge_resource(name, state) else ""
 
 
-def _left(name: str, one: Mention, reason: str) -> Translation:
+def _left(name: str, one: Mention, reason: str) -> Verdict:
     decision = Decision(name, _place(one.where), "", one.key, Action.LEFT, reason)
-    return Translation(decisions=(decision,))
+    return Verdict(decisions=(decision,))
 
 
 def _unknown_use(obj: Object) -> tuple[str, str]:
@@ -290,12 +290,12 @@ def _unknown_use(obj: Object) -> tuple[str, str]:
     return reason, _BY_HAND if both in _OF_TEXTS else _REMEDY
 
 
-def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Translation:
+def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Verdict:
     reason = f"not checked: {why}"
     place = _place(one.where)
-    decision = Decision(name, place, "", one.key, Action.NOT_UNDERSTOOD, reason, code="D211", remedy=remedy)
+    decision = Decision(name, place, "", one.key, Action.UNKNOWN, reason, code="D211", remedy=remedy)
     warning = str(Denial("D211", f"{place}: {one.key}: {reason}", remedy))
-    return Translation(decisions=(decision,), warnings=(warning,))
+    return Verdict(decisions=(decision,), warnings=(warning,))
 
 
 def _resources(obj: Object, one: Mention, gpu: str) -> Json:

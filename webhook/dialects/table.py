@@ -27,9 +27,9 @@ class Action(StrEnum):
     TRANSLATED = "translated"
     APPROXIMATED = "approximated"
     IGNORED = "ignored"
-    AT_WEBHOOK = "left to the webhook"  # of an object that stays, and whose pods are changed when they are made
+    SERVED = "served"  # by Kubernetes, with devices of a DeviceClass
     LEFT = "left"
-    NOT_UNDERSTOOD = "not understood"  # of a key that no table has
+    UNKNOWN = "unknown"  # no table has the key
     REFUSED = "refused"
 
 

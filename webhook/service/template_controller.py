@@ -28,15 +28,16 @@ from cluster.outlines import without_environment
 from cluster.resources import version_of
 from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaimTemplateSpec
+from dra.raw import mapping
 from runtime.controllers import WorkQueue
 from runtime.informers import Informer, Quarantine
 from webhook import names
-from webhook.admission import Due, preview_claims, template_lifecycle
+from webhook.admission import Candidate, Due, decide_pod, template_lifecycle
 from webhook.claims import template
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
-from webhook.translate import at, controller_kind, origin_of, paths, translate
+from webhook.translate import at, controller_kind, name_of, origin_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -282,16 +283,14 @@ class Templates:
         obj = resource.plain(workload)
         origin = origin_of(obj, state.configuration)
         for path in paths(obj):
-            pod = at(obj, path)
-            budget = Budget(STEPS)
-            done = translate(pod, state, namespace=namespace, budget=budget, origin=origin)
-            denials = done.refusals or (preview_claims(done, state, budget).denials if done.templates else ())
-            if denials:  # its pods would be turned back, and so would the templates
-                for_administrator = [one for one in denials if "administrator" in one.remedy]
+            candidate = Candidate(mapping(at(obj, path)), namespace, owner, name_of(obj), origin=origin)
+            verdict = decide_pod(candidate, state, Budget(STEPS))
+            if verdict.refusals:  # its pods would be turned back, and so would the templates
+                for_administrator = [one for one in verdict.refusals if "administrator" in one.remedy]
                 if for_administrator:
                     self.refused[source] = for_administrator[0]
                 continue
-            for name, spec in done.templates.items():
+            for name, spec in verdict.templates.items():
                 key = namespace, name
                 wanted[key] = spec
         return wanted

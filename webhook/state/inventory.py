@@ -1,7 +1,7 @@
 """The devices of a cluster as translation needs them: a value made from DeviceClasses, ResourceSlices and nodes.
 
 It holds the DeviceClass for each target, the sizes and attributes that its devices publish, and the resources that nodes
-still allocate by device plugins. Whether a claim fits is for `webhook.admission.validate`.
+still allocate by device plugins. Whether a claim fits is for `webhook.admission.judge`.
 
 A compromised node can publish any labels, allocatable resources and slices, so no fact about all tenants' pods may rest
 on one node. A fact is what most nodes publish. Each node has one vote: sizes are ranked by votes, and a node that

@@ -419,7 +419,7 @@ def _is_below(domain: str, other: str) -> bool:
 
 def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
     """Find a role that is not read in its place, or that contradicts the action of the key."""
-    if row.action in (Action.REFUSED, Action.NOT_UNDERSTOOD, Action.AT_WEBHOOK):
+    if row.action in (Action.REFUSED, Action.UNKNOWN, Action.SERVED):
         reason = f"a table cannot declare a key as {row.action}"
         yield Mistake(f"{path}/action", reason, "write translated, approximated, ignored or left")
     if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:

@@ -21,19 +21,19 @@ from webhook.translate.pod_view import (
 )
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, served_by
-from webhook.translate.rewrite import Operation, PodClaim
+from webhook.translate.rewrite import Operation, PodClaim, Rewrite
 from webhook.translate.translate import (
-    Translation,
     clean,
     given_earlier,
-    merge,
     replay,
     translate,
     translate_each,
-    translate_object,
 )
+from webhook.translate.verdict import NOTHING, Verdict, merge
 from webhook.translate.workload_kind import (
     RENDERED,
+    STANDALONE,
+    Provenance,
     group_kind,
     kind_of,
     marks_of,
@@ -44,13 +44,17 @@ from webhook.translate.workload_kind import (
 
 __all__ = [
     "MIRROR",
+    "NOTHING",
     "PLACEHOLDER",
     "RENDERED",
+    "STANDALONE",
     "Decision",
     "Operation",
     "PodClaim",
     "PodView",
-    "Translation",
+    "Provenance",
+    "Rewrite",
+    "Verdict",
     "at",
     "bodies",
     "clean",
@@ -78,6 +82,5 @@ __all__ = [
     "served_by",
     "translate",
     "translate_each",
-    "translate_object",
     "view_pod",
 ]

@@ -40,7 +40,7 @@ from webhook.dialects import (
     pattern,
 )
 from webhook.refusals import INVALID, Code
-from webhook.translate.cpus import CPU, CPU_DIALECT, TARGET, claim_for_cpus, leave_cpus
+from webhook.translate.cpus import CPU, CPU_DIALECT, TARGET, claim_for_cpus
 from webhook.translate.limits import BYTES
 from webhook.translate.owner import shared_by_plugin, text_of, unit_meaning
 from webhook.translate.pod_view import LegacyKey, Slot, number, requests
@@ -154,7 +154,6 @@ def make_cpu_cases(
     *,
     namespace: str,
     written: WrittenRecord,
-    without_cpus: str,
 ) -> list[Case]:
     """Make a case for each container that gets CPUs of its own, unless an earlier round made one; `others` are the pod's other cases."""
     served = {
@@ -186,7 +185,7 @@ def make_cpu_cases(
         demand = KeyedDemand(CPU, Demand(target=TARGET, cpus=number))
         notes = (Note(CPU, Action.TRANSLATED, text), *init_notes)
         cases.append(replace(case, demands=(demand,), notes=notes, open=True))
-    return leave_cpus(cases, without_cpus) if without_cpus else cases
+    return cases
 
 
 def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Configuration) -> Case:

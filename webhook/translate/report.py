@@ -5,7 +5,7 @@ Sentences are whole; `webhook.admission.admission_review` shortens them for the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -28,6 +28,10 @@ def served_by(class_name: str) -> str:
     return f"DeviceClass {class_name} serves it through extendedResourceName"
 
 
+PARTLY: Final = "partly"
+Outcome: TypeAlias = Action | Literal["partly"]
+
+
 class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of one key on one container ("" for the pod as a whole)."""
 
@@ -44,12 +48,30 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     basis: str = ""
     # Whether that is only its usual meaning: no inventory shows it.
     assumed: bool = False
-    # What the webhook does with the key on the pods, where the template stays: translated, approximated or ignored.
-    pods: str = ""
-    # Why the template stays, where it does.
+    # Why the template keeps the key, where the webhook translates the pods and not the template.
     stays: str = ""
-    # Whether the key stays because Kubernetes serves it with devices of a DeviceClass.
-    served: bool = False
+    # What would become of the key if a mode did not hold it back, or the object were not refused.
+    would: str = ""
+
+
+def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
+    """Return what becomes of a pod, or of the pods of an object: what becomes of its keys, or `partly` if they differ; None without keys.
+
+    A selector, a variable or an annotation that stays beside a request does not count.
+    """
+    every = tuple(decisions)
+    requests = [one for one in every if one.container or one.action not in (Action.LEFT, Action.UNKNOWN)]
+    actions = {one.action for one in requests or every}
+    if Action.REFUSED in actions:
+        return Action.REFUSED
+    moving = actions & {Action.TRANSLATED, Action.APPROXIMATED}
+    staying = actions & {Action.SERVED, Action.LEFT, Action.UNKNOWN}
+    if moving and staying:
+        return PARTLY
+    for action in (Action.APPROXIMATED, Action.TRANSLATED, Action.UNKNOWN, Action.LEFT, Action.SERVED):
+        if action in actions:
+            return action
+    return Action.LEFT if actions else None  # keys without effect alone
 
 
 class PodReport:
@@ -128,10 +150,8 @@ class PodReport:
             keys = (cause, *keys)
         for key in keys:
             text, code = (reason, case.left.code) if key == cause else (f"stays with {cause}", "")
-            served = case.left.served and key == cause
-            decision = Decision(
-                self._object, case.container, case.dialect.name, key, Action.LEFT, text, code=code, served=served
-            )
+            action = Action.SERVED if case.left.served and key == cause else Action.LEFT
+            decision = Decision(self._object, case.container, case.dialect.name, key, action, text, code=code)
             self.decisions.append(decision)
         if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
@@ -175,7 +195,7 @@ class PodReport:
         self.refuse(container, "", Refusal(key, reason, "disable that webhook for this pod", Code.TWICE))
 
     def _not_understood(self, container: str, key: str, detail: str, code: str) -> None:
-        decision = Decision(self._object, container, "", key, Action.NOT_UNDERSTOOD, detail, code=code)
+        decision = Decision(self._object, container, "", key, Action.UNKNOWN, detail, code=code)
         if decision not in self.decisions:
             self.decisions.append(decision)
 

@@ -11,22 +11,19 @@ what was removed, so a second translation changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from cluster.patch import apply_json_patch
 from dra.objects import template_site
 from dra.raw import inside
-from dra.wire import Json
 from webhook import names
 from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate.case import make_cases, make_cpu_cases
 from webhook.translate.checks import CheckedPod, judge, make_context
-from webhook.translate.cpus import with_cpus
+from webhook.translate.cpus import leave_cpus, with_cpus
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
 from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
@@ -48,52 +45,26 @@ from webhook.translate.rewrite import (
     remove_recorded,
     rewrite,
 )
+from webhook.translate.verdict import NOTHING, Verdict
 from webhook.translate.workload_kind import STANDALONE, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dra.budget import Budget
+    from dra.wire import Json
     from webhook.state import CustomKind, State
     from webhook.translate.case import Case
     from webhook.translate.owner import Owners
     from webhook.translate.pod_view import LegacyKey, PodView, Slot
     from webhook.translate.record import Original, WrittenRecord
 
+    CpuCheck = Callable[[Rewrite], str]
     _LegacyKeys = tuple[LegacyKey, ...]
 
 # Steps of the budget for each container and each key.
 _PRICE = 100
 TOO_LARGE = f"with its record, the pod's annotations would be larger than {LARGEST // 1024} KiB"
-
-
-class Translation(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of translating one pod, or the templates of one object."""
-
-    decisions: tuple[Decision, ...] = ()
-    operations: tuple[dict[str, Json], ...] = ()
-    # Operations that remove annotations with our names by another writer. They are all of `operations` if no key is translated.
-    cleaning: tuple[dict[str, Json], ...] = ()
-    # Specs of ResourceClaimTemplates, by name.
-    templates: Mapping[str, Json] = {}
-    # Claims that we put on the pod, now or in an earlier round.
-    given: tuple[PodClaim, ...] = ()
-    refusals: tuple[Denial, ...] = ()
-    warnings: tuple[str, ...] = ()
-    # Warnings that become refusals once it is certain that no node can serve the pod.
-    doubts: tuple[Decision, ...] = ()
-    # Whether containers get claims for CPUs: the kubelet serves these requests without claims, too.
-    cpus: bool = False
-    # Why the template stays as it is, although the webhook translates its pods.
-    stays: str = ""
-
-    @property
-    def changed(self) -> bool:
-        """Whether keys of the pod are changed, not only annotations removed."""
-        return bool(self.operations) and self.operations != self.cleaning
-
-
-NOTHING = Translation()
 
 
 def translate(
@@ -105,12 +76,12 @@ def translate(
     seal: bool = False,
     budget: Budget | None = None,
     origin: Provenance = STANDALONE,
-    without_cpus: str = "",
-) -> Translation:
+    cpus_unserved: CpuCheck | None = None,
+) -> Verdict:
     """Translate a pod, or the pod template at `path` of a workload.
 
     `seal` adds the annotation of sealed templates, with the state's first key; a file has none. `origin` is what a template gets from
-    its workload. `without_cpus` is the reason why CPUs get no claims, whatever the configuration says.
+    its workload. `cpus_unserved` returns why no node can serve the pod's claims with those for CPUs; then CPUs stay with the kubelet.
     """
     configuration = state.configuration
     view = view_pod(pod, configuration)
@@ -138,10 +109,10 @@ def translate(
             key=state.keys[0] if seal and state.keys else None,
             budget=budget,
             origin=origin,
-            without_cpus=without_cpus,
+            cpus_unserved=cpus_unserved,
         )
     earlier = claims_on_pod(view, written) if written.templates else ()
-    return Translation(
+    return Verdict(
         decisions=tuple(report.decisions),
         operations=change.operations or (() if report.refusals else cleaning),
         cleaning=cleaning,
@@ -149,7 +120,7 @@ def translate(
         given=(*earlier, *change.given),
         refusals=tuple(report.refusals),
         warnings=tuple(report.warnings),
-        cpus=change.cpus,
+        problems=tuple(report.refusals),
     )
 
 
@@ -173,7 +144,7 @@ def _translate_keys(
     key: bytes | None,
     budget: Budget | None,
     origin: Provenance,
-    without_cpus: str,
+    cpus_unserved: CpuCheck | None,
 ) -> Rewrite:
     """Translate a pod that has keys, and report what becomes of each; UNCHANGED if all stay or the pod is refused."""
     configuration = state.configuration
@@ -199,31 +170,41 @@ def _translate_keys(
     if owners.scheduled and owners.placing_systems:
         owners = _without_removed_group(owners, cases)
     if pod.cpus:
-        cases += make_cpu_cases(pod, state, cases, namespace=namespace, written=written, without_cpus=without_cpus)
+        cases += make_cpu_cases(pod, state, cases, namespace=namespace, written=written)
     context = make_context(pod, state, owners, written, origin=origin, namespace=namespace)
-    verdict = judge(cases, context)
-    if context.neglected and verdict.translated:
-        report.warnings.append(context.neglected)
-    earlier_decisions = len(report.decisions)
-    report.add(verdict, owners)
-    if report.refusals:
-        return UNCHANGED
-    change = rewrite(
-        pod,
-        verdict,
-        report,
-        returned_keys=returned_keys,
-        returned_annotations=returned_annotations,
-        written=written,
-        namespace=namespace,
-        path=path,
-        key=key,
-        existing_templates=state.templates if state.confirmed else (),
-    )
-    if change.too_large:
-        del report.decisions[earlier_decisions:]
-        left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in verdict.cases]
-        report.add(CheckedPod(cases=tuple(left)), owners)
+    reported = len(report.decisions), len(report.warnings)
+
+    def write(cases: Sequence[Case]) -> Rewrite:
+        """Report on the cases, and write the operations for those that pass; a second call replaces the first."""
+        del report.decisions[reported[0] :], report.warnings[reported[1] :]
+        checked = judge(cases, context)
+        if context.neglected and checked.translated:
+            report.warnings.append(context.neglected)
+        earlier_decisions = len(report.decisions)
+        report.add(checked, owners)
+        if report.refusals:
+            return UNCHANGED
+        change = rewrite(
+            pod,
+            checked,
+            report,
+            returned_keys=returned_keys,
+            returned_annotations=returned_annotations,
+            written=written,
+            namespace=namespace,
+            path=path,
+            key=key,
+            existing_templates=state.templates if state.confirmed else (),
+        )
+        if change.too_large:
+            del report.decisions[earlier_decisions:]
+            left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in checked.cases]
+            report.add(CheckedPod(cases=tuple(left)), owners)
+        return change
+
+    change = write(cases)
+    if change.cpus and cpus_unserved is not None and (reason := cpus_unserved(change)):
+        change = write(leave_cpus(cases, reason))
     return change
 
 
@@ -253,7 +234,7 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
     return clean_annotations(view, foreign)
 
 
-def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation:
+def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Verdict:
     """Remove again, in an update of a translated pod, what its record says was removed.
 
     A second apply of a manifest brings the old keys and the old scheduler back, and the API server refuses that: these fields are
@@ -267,7 +248,7 @@ def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Translation
         return NOTHING
     now = view_pod(pod, state.configuration)
     operations = remove_recorded(now, record)
-    return Translation(operations=operations)
+    return Verdict(operations=operations, cleaning=operations)
 
 
 def _split_keys(
@@ -320,22 +301,22 @@ _LOST = "keep the key: the webhook translates the pods; an administrator can ins
 # Whole objects are translated in files only. In a cluster the webhook translates pods: controllers of workloads would undo the rest.
 
 
-def translate_object(obj: dict[str, Json], state: State, *, unknown: bool = False) -> Translation:
-    """Translate a pod, or every pod template of a workload; if one is refused, none is translated."""
-    return merge(translate_each(obj, state, unknown=unknown).values())
-
-
 def translate_each(
-    obj: dict[str, Json], state: State, *, unknown: bool = False, budget: Budget | None = None, without_cpus: str = ""
-) -> dict[str, Translation]:
-    """Translate every pod template of an object, by the pointer to it; `without_cpus` as in `translate`."""
+    obj: dict[str, Json],
+    state: State,
+    *,
+    unknown: bool = False,
+    budget: Budget | None = None,
+    cpus_unserved: Callable[[str], CpuCheck] | None = None,
+) -> dict[str, Verdict]:
+    """Translate every pod template of an object, by the pointer to it; `cpus_unserved` makes the check for the template at a pointer."""
     name = name_of(obj)
     namespace = namespace_of(obj)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
     defined = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
     definitions = [kind for kind in defined if version in kind.served]
     origin = origin_of(obj, state.configuration, is_defined=bool(definitions))
-    done: dict[str, Translation] = {}
+    done: dict[str, Verdict] = {}
     for path in paths(obj, unknown=unknown):
         pod = at(obj, path)
         translation = translate(
@@ -345,7 +326,7 @@ def translate_each(
             path=path,
             budget=budget,
             origin=origin,
-            without_cpus=without_cpus,
+            cpus_unserved=cpus_unserved(path) if cpus_unserved is not None else None,
         )
         stays = origin.stays
         if translation.changed and not stays and definitions:
@@ -359,7 +340,7 @@ def translate_each(
         # Claims that the author wrote into the template.
         spec = inside(pod, "spec")
         if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
-            decision = Decision("", "", "", CLAIMS, Action.NOT_UNDERSTOOD, lost, code="D002", remedy=_LOST)
+            decision = Decision("", "", "", CLAIMS, Action.UNKNOWN, lost, code="D002", remedy=_LOST)
             warning = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
             translation = replace(
                 translation, decisions=(*translation.decisions, decision), warnings=(*translation.warnings, warning)
@@ -376,33 +357,3 @@ def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterabl
         if lost := lost_claims(obj, kind.prune(obj), path):
             return f"its CRD {kind.name} has no {lost} in {version}, so the API server would drop the claims"
     return ""
-
-
-def merge(several: Iterable[Translation]) -> Translation:
-    """Merge the translations of an object's templates."""
-    done = tuple(several)
-    if len(done) < 2:
-        return done[0] if done else NOTHING
-    decided: list[Decision] = []
-    operations: list[dict[str, Json]] = []
-    templates: dict[str, Json] = {}
-    refusals: list[Denial] = []
-    warnings: dict[str, None] = {}  # an ordered set
-    doubts: list[Decision] = []
-    for one in done:
-        doubts += one.doubts
-        decided += one.decisions
-        operations += one.operations
-        templates |= one.templates
-        refusals += one.refusals
-        warnings |= dict.fromkeys(one.warnings)
-    if refusals:
-        operations, templates = [], {}
-    return Translation(
-        decisions=tuple(decided),
-        operations=tuple(operations),
-        templates=templates,
-        refusals=tuple(refusals),
-        warnings=tuple(warnings),
-        doubts=tuple(doubts),
-    )

@@ -51,14 +51,14 @@ def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind
     objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS)]}[kind]
     given = ["-f", file(*objects), *FLEET]
     report = run("translate", *given, "-o", "report").stdout
-    assert f"  left to the webhook c0: nvidia.com/gpu  {WHY[kind]}" in report
-    assert "on its pods: translated" in report
+    assert "  translated   c0: nvidia.com/gpu" in report
+    assert f"at the webhook: {WHY[kind]}" in report
     others = len(objects) - 1
-    assert f"0 rewritten, 1 left to the webhook, 0 refused, 0 left, {others} without a legacy request" in report
+    assert f"0 rewritten, 1 translated at the webhook, 0 refused, 0 left, {others} without a legacy request" in report
     made = run("translate", *given, "-o", "json")
     (decision,) = json.loads(made.stdout)["decisions"]
-    assert (decision["action"], decision["pods"]) == ("left to the webhook", "translated")
-    assert decision["detail"].startswith(WHY[kind])
+    assert decision["action"] == "translated"
+    assert decision["stays"].startswith(WHY[kind])
     diff = run("translate", *given, "-o", "diff")
     assert (diff.stdout, f"the template stays: {WHY[kind]}" in diff.stderr) == ("", True)
     assert manifests.parse(run("translate", *given).stdout)[0].object == objects[0]
@@ -84,6 +84,8 @@ def test_a_definition_in_the_inventory_decides_and_one_among_the_files_replaces_
 def test_items_of_a_list_are_decided_like_single_objects(file):
     held = {"apiVersion": "v1", "kind": "List", "items": [NOTEBOOK, crd(DROPS)]}
     report = run("translate", "-f", file(held), *FLEET, "-o", "report").stdout
-    assert "1 left to the webhook" in report
+    assert "1 translated at the webhook" in report
     typed = {"apiVersion": "kubeflow.org/v1", "kind": "NotebookList", "items": [NOTEBOOK]}
-    assert "1 left to the webhook" in run("translate", "-f", file(typed, crd(DROPS)), *FLEET, "-o", "report").stdout
+    assert (
+        "1 translated at the webhook" in run("translate", "-f", file(typed, crd(DROPS)), *FLEET, "-o", "report").stdout
+    )

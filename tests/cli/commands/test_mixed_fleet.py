@@ -23,7 +23,7 @@ from tests.webhook.mixed_fleet.test_choice import (
     published,
 )
 from tests.webhook.pods import configured
-from webhook.admission import decide
+from webhook.admission import review as reviewing
 from webhook.state import Features
 
 MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
@@ -148,7 +148,7 @@ def test_a_translated_pod_that_only_a_plugin_s_nodes_can_run_is_told_so(tmp_path
     stays, goes = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
     asked = pod("waits", nodeSelector={"pool": "a"})
     moved = fleet(*new("one", **stays), *new("two", **goes))
-    translated = applied(asked, decide.judge_claims(decide.mutate(review(asked), moved), moved))
+    translated = applied(asked, reviewing.mutate(review(asked), moved))
     dump = manifest(tmp_path / "dump.yaml", CLASS, *old("one", **stays), *new("two", **goes), translated)
     said = run("explain", "pod", "ns/waits", "-f", dump).stdout
     assert "created again it would be left: 0 of 1 nodes that the pod can run on serve claims" in said

@@ -15,7 +15,7 @@ from cli.loading import Gathered, state_of
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
 from webhook.state import Configuration, Features, State
-from webhook.translate import Translation
+from webhook.translate import Verdict
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -49,7 +49,7 @@ def state(case: Case) -> State:
     return msgspec.structs.replace(known, fleet=msgspec.structs.replace(known.fleet, assumes=True))
 
 
-def decide(case: Case) -> Translation:
+def decide(case: Case) -> Verdict:
     """Decide about the object of a case."""
     return decide_object(case.given, state(case), unknown=True)
 
@@ -63,7 +63,7 @@ def judge(case: Case) -> tuple[str, str]:
         became = "refused"
     elif done.operations:
         became = "translated"
-    elif "not understood" in actions:
+    elif "unknown" in actions:
         became = "unclear"
     elif actions or done.warnings:
         became = "left"

@@ -10,7 +10,7 @@ from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import untouched
 from tests.webhook.translate.test_cpus import became
 from webhook import names
-from webhook.admission import decide
+from webhook.admission import review as reviewing
 from webhook.admission.registration import Registration, on_mutate, on_validate, validating
 from webhook.dialects.table import Action, Dialect, Position, Row
 from webhook.state import CPUClaims
@@ -218,7 +218,7 @@ def test_a_pod_that_is_kept_from_us_is_one_that_we_would_leave_alone(condition_o
 def passes(one):
     """Whether a pod would come back from us as it was."""
     here = state(mode="enforce")
-    said = answer(decide.judge_claims(decide.mutate(review(one, namespace="ns"), here), here))
+    said = answer(reviewing.mutate(review(one, namespace="ns"), here))
     return said["allowed"] and not said.get("patch")
 
 

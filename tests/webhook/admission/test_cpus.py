@@ -7,8 +7,8 @@ from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.pods import KEY, WHOLE, configured, pod
 from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, node, published
-from webhook.admission.decide import judge_claims, mutate, validate
-from webhook.admission.verdict import decide_object
+from webhook.admission.decide import decide_object
+from webhook.admission.review import mutate, validate
 from webhook.dialects.table import Action
 from webhook.names import TEMPLATES, TRANSLATED_LABEL
 from webhook.state import Inventory, State
@@ -33,7 +33,7 @@ def world(*objects, mode="enforce", **fields):
 
 def reviewed(value, state):
     value = {"apiVersion": "v1", "kind": "Pod", **value}
-    outcome = judge_claims(mutate(review(value, namespace="n"), state), state)
+    outcome = mutate(review(value, namespace="n"), state)
     return value, outcome
 
 

@@ -17,7 +17,7 @@ from tests.draws import draws
 from tests.webhook.pods import configured
 from webhook.admission import admission_review as reviews
 from webhook.admission import answer_timeout
-from webhook.admission import decide as admission
+from webhook.admission import review as admission
 from webhook.claims import template
 from webhook.names import MODE_LABEL
 from webhook.state.configuration import DEFAULT, Configuration
@@ -106,6 +106,11 @@ def applied(obj, outcome):
 def mutated(obj, world=ENFORCE, **kwargs):
     outcome = admission.mutate(review(obj, **kwargs), world)
     return applied(obj, outcome), outcome
+
+
+def translated(obj):
+    """The pod as the webhook translates it while no devices are known, so that nothing is refused."""
+    return mutated(obj, state(stock=None))[0]
 
 
 def untouched(outcome):
@@ -535,7 +540,7 @@ def test_a_forged_proof_proves_nothing_and_does_not_refuse_a_pod():
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
     response = answer(validated(after))
     assert response["allowed"]
-    assert "was not written by this installation" in response["warnings"][0]
+    assert any("was not written by this installation" in warning for warning in response["warnings"])
 
 
 def test_a_record_without_a_claim_proves_nothing():
@@ -573,7 +578,7 @@ def test_a_workload_is_warned_and_never_refused(kind):
 
 
 def test_an_impossible_pod_only_gets_a_warning_if_the_admin_configures_it():
-    after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
+    after = translated(pod(limits={"nvidia.com/gpu": "16"}))
     file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
     lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
     assert not answer(validated(after))["allowed"]
@@ -583,13 +588,13 @@ def test_an_impossible_pod_only_gets_a_warning_if_the_admin_configures_it():
 
 
 def test_a_pod_that_a_node_template_could_serve_is_admitted_with_its_name():
-    after, _ = mutated(pod(limits={"nvidia.com/gpu": "8"}))
+    after = translated(pod(limits={"nvidia.com/gpu": "8"}))
     assert not answer(validated(after))["allowed"]
     (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
     response = answer(validated(after, state(prospects=prospects((template,), STOCK))))
     assert response["allowed"]
     assert "a node of template big could" in response["warnings"][0]
-    after, _ = mutated(pod(limits={"nvidia.com/gpu": "9"}))
+    after = translated(pod(limits={"nvidia.com/gpu": "9"}))
     assert not answer(validated(after, state(prospects=prospects((template,), STOCK))))["allowed"]
 
 
@@ -626,7 +631,7 @@ def test_a_template_that_could_not_be_read_is_not_said_to_be_missing():
 
 
 def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
-    after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
+    after = translated(pod(limits={"nvidia.com/gpu": "16"}))
     message = answer(validated(after))["status"]["message"]
     for part in (
         "container main (nvidia.com/gpu: 16) asks for 16 devices",
@@ -650,7 +655,7 @@ def test_an_amount_beyond_64_bits_is_refused_where_the_api_server_refuses_it(amo
 
 
 def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():
-    after, _ = mutated(pod(limits={"nvidia.com/gpu": "16"}))
+    after = translated(pod(limits={"nvidia.com/gpu": "16"}))
     outcome = admission.validate(review(after), ENFORCE, impatient=lambda: True)
     assert answer(outcome)["allowed"]
     assert "could not be decided in time" in answer(outcome)["warnings"][0]

@@ -10,8 +10,8 @@ from dra import wire
 from dra.objects import DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
 from tests.webhook.admission.test_decide import answer, mutated, pod, review
 from tests.webhook.pods import configured
-from webhook.admission import decide as admission
 from webhook.admission import decide_object
+from webhook.admission import review as admission
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.claims import taint_rule
 from webhook.state import StateBuilder
@@ -62,7 +62,7 @@ def asked(count, key=GPU, **metadata):
 
 
 def at_webhook(obj, state):
-    return answer(admission.judge_claims(admission.mutate(review(obj), state), state))
+    return answer(admission.mutate(review(obj), state))
 
 
 @pytest.mark.parametrize("key", [GPU, IMPLICIT])
@@ -142,7 +142,7 @@ def test_modes_that_do_not_refuse_tell_and_record():
     assert said["allowed"]
     assert said["warnings"][0].startswith("drawbridge would refuse this Pod (warn): the only node could not serve")
     observed = with_mode(state, "observe")
-    outcome = admission.judge_claims(admission.mutate(review(asked(3)), observed), observed)
+    outcome = admission.mutate(review(asked(3)), observed)
     assert "warnings" not in answer(outcome)
     assert outcome.record.outcome == "would refuse"
 
@@ -239,7 +239,7 @@ def test_a_workload_is_told_what_its_pods_will_meet():
     assert "[R023]" in str(refusal)
     said = answer(admission.validate(review(workload, resource="deployments", group="apps"), state))
     assert said["allowed"]
-    assert said["warnings"][0].startswith("such a pod will be refused: the only node could not serve")
+    assert said["warnings"][0].startswith("its pods will be refused: the only node could not serve")
 
 
 def test_an_implicit_name_of_no_class_waits_for_one():

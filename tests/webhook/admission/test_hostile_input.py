@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.draws import draws
 from tests.webhook.pods import KEY, KOORD, SIZES, WHOLE, configured, container, example_fleet, patched, pod, replayed
+from webhook.admission import decide_object
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES
 from webhook.state import State
 from webhook.state.configuration import read
-from webhook.translate import translate_object
 from webhook.translate.translate import translate
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -93,7 +93,7 @@ def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
 @given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
 def test_a_spoiled_workload_is_not_an_error_either(value, unknown):
     if isinstance(value, dict):
-        translate_object(value, STATE, unknown=unknown)
+        decide_object(value, STATE, unknown=unknown)
 
 
 GOOD = {

@@ -10,7 +10,7 @@ from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.dra.objects.test_extended_resources import GPU, device_class, pod
 from tests.webhook.admission.test_decide import answer, review
 from tests.webhook.pods import configured
-from webhook.admission import decide as admission
+from webhook.admission import review as admission
 from webhook.state import StateBuilder
 from webhook.state.features import Features
 
@@ -92,7 +92,7 @@ def refused(case):
     builder.take_in([*objects, *[wire.convert(one, DeviceClass) for one in case["classes"]]])
     builder.settle()
     state = builder.state(fresh=True)
-    said = answer(admission.judge_claims(admission.mutate(review(case["pod"]), state), state))
+    said = answer(admission.mutate(review(case["pod"]), state))
     return not said["allowed"], "patch" in said
 
 

@@ -9,7 +9,7 @@ from tests.draws import draws
 from tests.webhook.admission.test_decide import FORGED, answer, applied, broken, mutated, pod, review, state
 from webhook import names
 from webhook.admission import ReviewError
-from webhook.admission import decide as admission
+from webhook.admission import review as admission
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import NOTHING_WRITTEN, read_record
 

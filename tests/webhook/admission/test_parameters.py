@@ -25,8 +25,8 @@ from tests.webhook.admission.test_decide import (
     state,
     validated,
 )
-from webhook.admission import decide as admission
 from webhook.admission import decide_object
+from webhook.admission import review as admission
 from webhook.admission.parameters import parameter_warnings
 
 TEMPLATES = {"resource": "resourceclaimtemplates", "group": "resource.k8s.io"}
@@ -62,7 +62,7 @@ def world(mode="enforce", **templates):
 
 
 def given(obj, known, **kwargs):
-    return admission.judge_claims(admission.mutate(review(obj), known), known, **kwargs)
+    return admission.mutate(review(obj), known, **kwargs)
 
 
 def test_a_pod_hears_what_the_driver_would_refuse_of_its_claims_and_passes():

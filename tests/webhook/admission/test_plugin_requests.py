@@ -10,8 +10,8 @@ from dra.objects import DeviceClass, Node
 from tests.webhook.admission.test_decide import answer, pod, review
 from tests.webhook.admission.test_extended_claims import CLASS, with_mode
 from tests.webhook.pods import configured
-from webhook.admission import decide as admission
 from webhook.admission import decide_object
+from webhook.admission import review as admission
 from webhook.admission.plugin_requests import plugin_request
 from webhook.dialects import Action
 from webhook.state import StateBuilder
@@ -59,7 +59,7 @@ def on(name):
 
 def said(obj, state):
     """The webhook's answer, after a check that files get the same."""
-    there = answer(admission.judge_claims(admission.mutate(review(obj), state), state))
+    there = answer(admission.mutate(review(obj), state))
     here = decide_object(obj, state)
     if there["allowed"]:
         assert not here.refusals
@@ -185,7 +185,7 @@ def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
 def test_modes_and_impossible_warn_as_for_claims():
     assert said(asking(9), world(*TWO, impossible="warn"))["warnings"][0].startswith("this can never work: none of 3")
     warned = with_mode(world(*TWO), "warn")
-    there = answer(admission.judge_claims(admission.mutate(review(asking(9)), warned), warned))
+    there = answer(admission.mutate(review(asking(9)), warned))
     assert there["allowed"]
     assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of 3 nodes")
     obj = asking(9)
@@ -206,7 +206,7 @@ def test_containers_count_as_the_scheduler_counts_them():
 
 
 def mutated(obj, state):
-    return admission.judge_claims(admission.mutate(review(obj), state), state)
+    return admission.mutate(review(obj), state)
 
 
 def test_a_request_removed_by_translation_is_not_counted():
@@ -245,7 +245,7 @@ def test_a_workload_is_told_what_its_pods_will_meet():
     workload = kind | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
     request = review(workload, group="apps", resource="deployments")
     warning = answer(admission.validate(request, world(*TWO)))["warnings"][0]
-    assert warning.startswith("such a pod will be refused: none of 3 nodes could serve this pod even if idle: ")
+    assert warning.startswith("its pods will be refused: none of 3 nodes could serve this pod even if idle: ")
     assert "[R023]" in str(decide_object(workload, world(*TWO)).refusals[0])
 
 

@@ -9,7 +9,7 @@ from tests.webhook.admission.test_decide import ENFORCE, review
 from tests.webhook.pods import configured
 from tests.webhook.service.test_remembered import CONFIGURATIONS, PATIENCE, Authors, World, webhook
 from webhook.admission import admission_review as reviews
-from webhook.admission import decide as admission
+from webhook.admission import review as admission
 
 POD, SPEC, CONTAINER = (
     frozenset(parts.__annotations__) for parts in (reviews._PodParts, reviews._SpecParts, reviews._ContainerParts)

@@ -13,7 +13,7 @@ from tests.allocator.search.test_node_scope import MODE, asking, stocked
 from tests.cli.running import MODES
 from tests.dra.samples import compatibility, holding
 from tests.webhook.admission.test_decide import answer, review, state
-from webhook.admission import decide as admission
+from webhook.admission import review as admission
 from webhook.admission.risk import find_broken_rule
 from webhook.state import Configuration
 from webhook.state.schema import DEFAULT, BridgeSettings
@@ -98,7 +98,7 @@ def warnings(scheduler, bridge=None):
     spec = {"containers": [{"name": "main"}], "resourceClaims": [entry]} | ({"schedulerName": scheduler} if scheduler else {})  # fmt: skip
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": spec}
     there = world(bridge)
-    outcome = admission.judge_claims(admission.mutate(review(pod), there), there)
+    outcome = admission.mutate(review(pod), there)
     assert answer(outcome)["allowed"]
     return answer(outcome).get("warnings", [])
 

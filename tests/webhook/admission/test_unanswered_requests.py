@@ -34,7 +34,7 @@ def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
 )
 def test_a_resource_that_no_table_has_is_not_understood(key, meant):
     action, detail = told(pod({key: 1}))[key]
-    assert action == "not understood"
+    assert action == "unknown"
     assert meant in detail
 
 
@@ -72,7 +72,7 @@ def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
 
 def test_annotations_and_variables_are_answered_too():
     asked = pod({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputypes": "A100", "example.com/note": "gpu"})
-    assert told(asked)["nvidia.com/use-gputypes"] == ("not understood", "did you mean nvidia.com/use-gputype?")
+    assert told(asked)["nvidia.com/use-gputypes"] == ("unknown", "did you mean nvidia.com/use-gputype?")
     assert "example.com/note" not in told(asked)
     asked = pod({"cpu": 1})
     asked["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
@@ -84,13 +84,13 @@ def test_a_label_with_the_same_domain_is_not_a_misspelling_of_another():
     asked["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}
     said = told(asked)
     assert "cloud.google.com/gke-os-distribution" not in said
-    assert said["nvidia.com/gpu.produkt"] == ("not understood", "did you mean nvidia.com/gpu.product?")
+    assert said["nvidia.com/gpu.produkt"] == ("unknown", "did you mean nvidia.com/gpu.product?")
 
 
 def test_the_name_under_which_a_class_can_always_be_asked_for_is_served():
     key = "deviceclass.resource.kubernetes.io/gpu.example.com"
     action, detail = told(pod({key: 1}))[key]
-    assert action == "left"
+    assert action == "served"
     assert "DeviceClass gpu.example.com serves it" in detail
 
 
@@ -197,14 +197,14 @@ OURS = [
 @pytest.mark.parametrize(("where", "words", "key", "detail"), OURS)
 def test_a_word_of_ours_that_says_nothing_where_it_stands_is_told(where, words, key, detail):
     asked = pod({GPU: 1}, **{where: words})
-    assert told(asked)[key] == ("not understood", detail)
+    assert told(asked)[key] == ("unknown", detail)
     assert any(detail in text for text in decide_object(asked, EMPTY).warnings)
 
 
 @pytest.mark.parametrize("value", ["false", "true"])
 def test_a_label_of_ours_that_says_what_it_may_is_not_told(value):
     asked = pod({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
-    assert "not understood" not in {action for action, _ in told(asked).values()}
+    assert "unknown" not in {action for action, _ in told(asked).values()}
 
 
 def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
@@ -216,7 +216,7 @@ def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
 def test_a_key_under_a_field_that_the_api_server_drops_is_told():
     asked = pod({})
     asked["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
-    assert told(asked)[GPU] == ("not understood", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
+    assert told(asked)[GPU] == ("unknown", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
 
 
 def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():

@@ -47,8 +47,8 @@ PLACES = {
 def test_a_container_in_a_custom_resource_is_decided_on_as_in_its_pod(place):
     asked = PLACES[place]
     done = decide_object(asked, STATE)
-    assert told(asked) == {(place, GPU): "left to the webhook"}
-    assert {(one.pods, "it is read by" in one.detail) for one in done.decisions} == {("translated", True)}
+    assert told(asked) == {(place, GPU): "translated"}
+    assert {(one.action, "it is read by" in one.stays) for one in done.decisions} == {("translated", True)}
     assert (done.operations, done.templates, done.refusals) == ((), {}, ())
     assert f"{place} stays: it is read by" in done.warnings[0]
     assert {one.object.partition("/")[0] for one in done.decisions} == {asked["kind"]}
@@ -67,7 +67,7 @@ def test_its_pods_are_refused_for_what_a_pod_is_refused_for():
 def test_a_misspelt_key_there_is_not_passed_over():
     typo = copy.deepcopy(KSERVE)
     typo["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 1, "nvidia.com/gpumemory": 1000}}
-    assert set(told(typo).values()) == {"left", "not understood"}
+    assert set(told(typo).values()) == {"left", "unknown"}
     details = {one.key: one.detail for one in decide_object(typo, STATE).decisions}
     assert "did you mean nvidia.com/gpumem?" in details["nvidia.com/gpumemory"]
 
@@ -112,7 +112,7 @@ def test_a_profile_that_stands_for_devices_is_not_passed_by():
 )  # fmt: skip
 def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, words):
     done = decide_object(obj(*both, spec), STATE)
-    assert {str(one.action) for one in done.decisions} == {"not understood"}
+    assert {str(one.action) for one in done.decisions} == {"unknown"}
     assert words in done.decisions[0].detail
     assert not done.operations
 
@@ -122,9 +122,7 @@ def test_a_known_kind_that_is_misspelt_is_named():
         template = {"resources": ONE, "worker": {"template": {"spec": pod({GPU: 1})["spec"]}}}
         done = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, unknown=unknown)
         assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
-        assert {(str(one.action), one.remedy) for one in done.decisions} == {
-            ("not understood", "write `kind: PyTorchJob`")
-        }
+        assert {(str(one.action), one.remedy) for one in done.decisions} == {("unknown", "write `kind: PyTorchJob`")}
     done = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
     assert "it is called" not in done.decisions[0].detail
 
@@ -133,7 +131,7 @@ def test_ray_start_params_are_not_a_request_by_themselves():
     group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod({GPU: 1})["spec"]}}
     ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
     assert told(ray) == {
-        ("main", GPU): "left to the webhook",
+        ("main", GPU): "translated",
         ("workerGroupSpecs/0/rayStartParams", "num-gpus"): "left",
     }
 
@@ -141,8 +139,8 @@ def test_ray_start_params_are_not_a_request_by_themselves():
 @pytest.mark.parametrize(
     ("limits", "becomes"),
     [
-        ({"gpu": "1", "cpu": "4"}, {GPU: "left to the webhook"}),
-        ({"gpu": "1", "custom": {GPU: "1"}}, {GPU: "left to the webhook"}),
+        ({"gpu": "1", "cpu": "4"}, {GPU: "translated"}),
+        ({"gpu": "1", "custom": {GPU: "1"}}, {GPU: "translated"}),
         ({"gpu": "1", "gpuType": "gpu.intel.com/xe"}, {"gpu": "left", "gpuType": "left"}),
         ({"gpus": "1"}, {"gpus": "left"}),
     ],
@@ -158,7 +156,7 @@ def test_a_name_without_a_domain_is_the_controllers_own_and_is_decided_on_as_the
     assert told(asked) == {("runners/0", key): action for key, action in becomes.items()}
     done = decide_object(asked, STATE)
     assert done.refusals == ()
-    assert all("it is read by" in one.detail for one in done.decisions)
+    assert all("it is read by" in one.stays + one.detail for one in done.decisions)
     many = obj(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
     assert "[R023]" in str(decide_object(many, STATE).refusals[0])
 
@@ -186,7 +184,7 @@ def test_a_key_in_pod_spec_patch_text_is_reported_without_translating_it(patch, 
     for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
         workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
         done = decide_object(workflow, STATE)
-        assert told(workflow) == ({(place, key): "not understood"} if key else {})
+        assert told(workflow) == ({(place, key): "unknown"} if key else {})
         assert ["[D211]" in warning and "podSpecPatch" in warning for warning in done.warnings] == [True] * bool(key)
         assert not done.operations
 
@@ -203,12 +201,12 @@ def test_a_key_among_limits_and_requests_is_told_once():
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
     done = decide_object(STRANGE, STATE)
     assert told(STRANGE) == {
-        ("workers", "gpuCount"): "not understood",
-        ("workers/template/spec/containers/0", GPU): "not understood",
+        ("workers", "gpuCount"): "unknown",
+        ("workers/template/spec/containers/0", GPU): "unknown",
     }
     assert all("not checked: drawbridge does not know how Weird uses it" in one.detail for one in done.decisions)
     assert all(warning.endswith("[D211]") for warning in done.warnings)
-    assert told(STRANGE, unknown=True) == {("workers", "gpuCount"): "not understood", ("main", GPU): "translated"}
+    assert told(STRANGE, unknown=True) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
 
 
 @pytest.mark.parametrize(
@@ -261,7 +259,7 @@ def test_a_warning_names_the_place_where_reading_a_large_object_ended():
     counted = obj("v1", "ResourceQuota", {"hard": {f"requests.nvidia.com/mig-{i}g.5gb": 1 for i in range(MOST + 1)}})
     assert unseen(counted) == [("hard", f"nvidia.com/mig-{MOST}g.5gb")]
     late = {"rows": [0] * VALUES, "gpus": 1}
-    assert list(told(obj("x.io/v1", "Odd", late)).values()) == ["not understood"], "a map's own members come first"
+    assert list(told(obj("x.io/v1", "Odd", late)).values()) == ["unknown"], "a map's own members come first"
     hidden = obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
     assert unseen(hidden) == [("b", "")]
     assert asks_in_unknown_kind(hidden, STATE), "the webhook cannot tell that it does not"
@@ -285,11 +283,11 @@ WORKSPACE = {
 
 def test_fields_beside_a_spec_and_objects_without_one_are_examined():
     done = decide_object(WORKSPACE, STATE)
-    assert told(WORKSPACE) == {("main", GPU): "left to the webhook"}
+    assert told(WORKSPACE) == {("main", GPU): "translated"}
     assert (done.operations, "it is read by KAITO" in done.warnings[0]) == ((), False)
     assert "the keys in it are read by KAITO" in done.warnings[0]
     strange = {**WORKSPACE, "kind": "Strange", "inference": {"own": {"resources": ONE}}, "gpus": 2}
-    assert told(strange) == {("", "gpus"): "not understood", ("inference/own", GPU): "not understood"}
+    assert told(strange) == {("", "gpus"): "unknown", ("inference/own", GPU): "unknown"}
     for silent in (
         {"kind": "ConfigMap", "apiVersion": "v1"},
         {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1"},
@@ -355,7 +353,7 @@ def test_a_key_with_an_amount_in_a_text_is_named(both, field):
         ({"args": ["x", TEXTS[field]]}, "args", "item 1"),
     ):
         asked = obj(*both, spec)
-        assert told(asked) == {(where, GPU): "not understood"}
+        assert told(asked) == {(where, GPU): "unknown"}
         assert f"not checked: it is part of the text in {text}" in decide_object(asked, STATE).warnings[0]
         assert asks_in_unknown_kind(asked, STATE)
 
@@ -425,7 +423,7 @@ POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}
 def test_a_pod_in_a_text_of_a_config_map_is_named(kind, text, found):
     value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
     done = decide_object(value, STATE)
-    assert told(value) == ({("data", GPU): "not understood"} if found else {})
+    assert told(value) == ({("data", GPU): "unknown"} if found else {})
     assert all("the text in pod.yaml" in one.detail and "saved as a file" in one.remedy for one in done.decisions)
     assert asks_in_unknown_kind(value, STATE) is found
 

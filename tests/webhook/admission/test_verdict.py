@@ -11,7 +11,8 @@ from dra import wire
 from tests.draws import draws
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
 from tests.webhook.pods import CLAIMED, EXAMPLES, configured
-from webhook.admission import decide, decide_object
+from webhook.admission import decide_object
+from webhook.admission import review as reviewing
 from webhook.names import WAY_OUT
 from webhook.state.state import State
 
@@ -30,12 +31,12 @@ STATE = state()
 def at_admission(pod, world=STATE) -> tuple[str, ...]:
     """Take a pod through both reviews, as an API server does; why it is refused."""
     namespace = pod["metadata"].get("namespace") or "default"
-    first = decide.judge_claims(decide.mutate(review(pod, namespace=namespace), world), world)
+    first = reviewing.mutate(review(pod, namespace=namespace), world)
     if not answer(first)["allowed"]:
         return _reasons(first)
     after = applied(pod, first)
     if after.get("spec", {}).get("resourceClaims"):
-        second = decide.validate(review(after, namespace=namespace), world)
+        second = reviewing.validate(review(after, namespace=namespace), world)
         if not answer(second)["allowed"]:
             return _reasons(second)
     return ()
@@ -153,7 +154,7 @@ def test_a_refusal_names_the_container_and_the_key_that_asked():
 
 
 def test_the_record_of_a_refusal_has_its_code():
-    outcome = decide.judge_claims(decide.mutate(review(PODS["nine"]), STATE), STATE)
+    outcome = reviewing.mutate(review(PODS["nine"]), STATE)
     assert [one.code for one in outcome.record.decisions if one.code] == ["R023"]
     assert json.loads(wire.encode(outcome.record))["decisions"][-1]["container"] == "main"
 

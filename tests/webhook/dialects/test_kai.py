@@ -26,10 +26,9 @@ from tests.webhook.pods import (
     share,
     untouched,
 )
-from webhook.admission import registration
+from webhook.admission import decide_object, registration
 from webhook.dialects.systems.kai import KAI
 from webhook.state.state import State
-from webhook.translate.translate import translate_object
 
 KAIS = {"scheduler": "kai-scheduler"}
 ROWS = rows_left(KAI, {}, **KAIS)
@@ -269,7 +268,7 @@ def test_the_record_says_which_words_were_annotations():
 def test_a_workload_in_a_file_tolerates_no_taint_of_an_annotations_name():
     value = fractional({"vpc.amazonaws.com/efa": 1}, gpu_memory="2000")
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "n"}, "spec": {"template": value}}  # fmt: skip
-    done = translate_object(job, State(configuration=configured(**MOVED)))
+    done = decide_object(job, State(configuration=configured(**MOVED)))
     template = patched(job, done)["spec"]["template"]
     assert [one["key"] for one in template["spec"]["tolerations"]] == ["vpc.amazonaws.com/efa"]
     assert "gpu-memory" not in template["metadata"]["annotations"]

@@ -21,11 +21,10 @@ from tests.webhook.pods import (
     share,
     untouched,
 )
-from webhook.admission import registration
+from webhook.admission import decide_object, registration
 from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
 from webhook.state.configuration import read
 from webhook.state.state import State
-from webhook.translate.translate import translate_object
 
 ROWS = rows_left(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
 DOMAIN = "tensor-fusion.ai"
@@ -264,7 +263,7 @@ def test_a_model_without_a_name_or_tflops_is_a_mistake(tflops):
 def test_a_pod_that_was_translated_in_a_file_asks_for_nothing_more():
     value = asking(vram_limit="8Gi")
     made = {"apiVersion": "v1", "kind": "Pod", **value}
-    written = patched(made, translate_object(made, State(configuration=configured(**MOVED))))
+    written = patched(made, decide_object(made, State(configuration=configured(**MOVED))))
     done = became(written, **MOVED)
     assert not done.decisions
     assert not done.templates

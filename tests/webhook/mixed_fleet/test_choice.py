@@ -10,11 +10,13 @@ from cluster import manifests
 from dra.budget import Budget
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
 from tests.webhook.pods import configured
-from webhook.admission import Outcome, decide, decide_object
-from webhook.mixed_fleet import place_of
+from webhook.admission import decide_object
+from webhook.admission import review as reviewing
+from webhook.mixed_fleet import place_of, read_preference
 from webhook.mixed_fleet.choice import choose
 from webhook.mixed_fleet.reach import NodeIndex
 from webhook.names import MODE_LABEL
+from webhook.state import workload
 from webhook.state.configuration import read
 
 GPU, DRIVER = "nvidia.com/gpu", "gpu.nvidia.com"
@@ -100,7 +102,7 @@ def fleet(*objects, policy=None, counted=True, **fields):
 
 def decided(asked, world):
     """Which side the webhook sends a pod to, and why; the files say the same."""
-    outcome = decide.judge_claims(decide.mutate(review(asked, namespace=asked["metadata"]["namespace"]), world), world)
+    outcome = reviewing.mutate(review(asked, namespace=asked["metadata"]["namespace"]), world)
     said = answer(outcome)
     assert said["allowed"], said
     translated = "patch" in said
@@ -123,7 +125,7 @@ NEW_FULL = held("new-1", 4)
 
 
 def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_leave_it():
-    outcome = decide.mutate(review(pod()), fleet(*MIXED))
+    outcome = reviewing.mutate(review(pod()), fleet(*MIXED))
     assert outcome.record.outcome == "left"
     assert "still serves it" in outcome.record.decisions[0].detail
 
@@ -240,7 +242,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
 
 def test_a_stale_cluster_copy_does_not_move_a_pod_to_the_other_mechanism():
     world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
-    outcome = decide.judge_claims(decide.mutate(review(pod()), world), world)
+    outcome = reviewing.mutate(review(pod()), world)
     assert outcome.record.outcome == "left"
     assert "free devices are not known" in outcome.record.decisions[0].detail
 
@@ -253,7 +255,7 @@ def test_when_all_nodes_have_moved_the_policy_is_over():
 
 
 def test_before_any_node_has_moved_everything_stays():
-    outcome = decide.mutate(review(pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
+    outcome = reviewing.mutate(review(pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
     assert outcome.record.outcome == "left"
 
 
@@ -316,25 +318,23 @@ def test_in_observe_and_warn_the_same_is_decided_and_nothing_done():
         for policy, would in ((PLUGIN, "left"), (DRA, "would translate")):
             world = fleet(*MIXED, policy=policy)
             world = msgspec.structs.replace(world, namespaces={"ns": {MODE_LABEL: mode}})
-            outcome = decide.judge_claims(decide.mutate(review(pod(), namespace="ns"), world), world)
+            outcome = reviewing.mutate(review(pod(), namespace="ns"), world)
             assert outcome.record.outcome == would
             assert "patch" not in answer(outcome)
 
 
 def test_a_pod_with_claims_of_its_own_has_no_choice():
     asked = pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
-    outcome = decide.judge_claims(
-        decide.mutate(review(asked), fleet(*MIXED, policy=PLUGIN)), fleet(*MIXED, policy=PLUGIN)
-    )
+    outcome = reviewing.mutate(review(asked), fleet(*MIXED, policy=PLUGIN))
     assert outcome.record.outcome == "translated"
 
 
 def test_a_pod_that_was_translated_stays_so_in_a_second_round():
     """A neighbour's change makes the API server ask again; by then the devices may be in use."""
     before = fleet(*MIXED, policy=DRA)
-    after = applied(pod(), decide.judge_claims(decide.mutate(review(pod()), before), before))
+    after = applied(pod(), reviewing.mutate(review(pod()), before))
     full = fleet(*MIXED, NEW_FULL, policy=DRA)
-    outcome = decide.judge_claims(decide.mutate(review(after), full), full)
+    outcome = reviewing.mutate(review(after), full)
     assert "patch" not in answer(outcome)
 
 
@@ -351,7 +351,7 @@ def test_labels_that_say_shared_count_all_the_same():
     """A policy says which nodes are preferred, and not what a unit is: replicas stay with their plugin."""
     shared = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     nodes = [one for i in range(3) for one in old(f"shared-{i}", labels=shared)]
-    outcome = decide.mutate(review(pod()), fleet(*nodes, *new("new-1"), policy=DRA))
+    outcome = reviewing.mutate(review(pod()), fleet(*nodes, *new("new-1"), policy=DRA))
     assert outcome.record.outcome == "left"
     assert "time-slicing" in outcome.record.decisions[0].detail
 
@@ -389,7 +389,7 @@ def test_a_workload_that_stays_with_the_device_plugin_is_not_warned_about_claims
 
     def told(policy):
         world = fleet(*MIXED, NEW_FULL, *OLD_FULL, policy=policy)
-        return answer(decide.validate(review(deployment, group="apps", resource="deployments"), world)).get(
+        return answer(reviewing.validate(review(deployment, group="apps", resource="deployments"), world)).get(
             "warnings", []
         )
 
@@ -401,9 +401,9 @@ def test_a_choice_looks_at_each_node_once_for_each_question():
     many = [one for i in range(60) for one in (*old(f"o-{i}", 1), *new(f"n-{i}", 1))]
     held_by = [pod(f"f-{i}", 1, on=f"o-{i}") for i in range(60)]
     world = fleet(*many, *held_by, policy=PLUGIN)
-    outcome = decide.mutate(review(pod()), world)
+    preference = read_preference(pod(), workload("ns", {}), ["nvidia.com/gpu"], world)
     spent = Budget(10**6)
-    chosen = choose(outcome.preference, [], world, spent)
+    chosen = choose(preference, [], world, spent)
     assert chosen is not None
     assert 10**6 - spent.left < 400
 
@@ -421,10 +421,3 @@ def test_very_many_words_about_its_node_cost_a_pod_little(terms):
         budget = Budget(10**6)
         assert len(NodeIndex(world.fleet.nodes).reach(place_of(wordy["spec"]), budget).nodes) == 61
         assert budget.spent < 1_000
-
-
-def test_an_outcome_survives_the_encoding_used_between_worker_and_webhook():
-    asked = pod(nodeSelector={"pool": "a"}, tolerations=[{"key": "x", "operator": "Exists"}])
-    outcome = decide.mutate(review(asked), fleet(*MIXED, policy=DRA))
-    assert outcome.preference.place["nodeSelector"] == {"pool": "a"}
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=Outcome) == outcome

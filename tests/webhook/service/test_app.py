@@ -22,7 +22,7 @@ from tests.waiting import until
 from tests.webhook import tls
 from webhook.admission import Outcome, Record
 from webhook.admission import admission_review as reviews
-from webhook.admission import decide as admission
+from webhook.admission import review as admission
 from webhook.service.app import App, _OpenReview
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from webhook.admission.decide import Record
+from webhook.admission.review import Record
 from webhook.dialects.table import Action
 from webhook.service import log
 from webhook.translate.translate import Decision

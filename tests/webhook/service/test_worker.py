@@ -17,7 +17,7 @@ from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
 from webhook.admission import Outcome
-from webhook.admission.decide import mutate
+from webhook.admission.review import mutate
 from webhook.service.deciding import cpu_timer as timer_module
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime, _guard
 

@@ -5,8 +5,9 @@ import pytest
 from cluster.patch import apply_json_patch
 from dra.objects.pod import POD_TEMPLATES
 from tests.webhook.pods import configured, container, pod
+from webhook.admission import decide_object
 from webhook.state import State
-from webhook.translate import at, name_of, paths, translate_object
+from webhook.translate import at, name_of, paths
 
 KINDS = [
     ("v1", "Pod", ""),
@@ -46,7 +47,7 @@ def workload(api_version: str, kind: str, path: str, template: dict) -> dict:
 
 
 def run(obj: dict, *, unknown: bool = False):
-    return translate_object(obj, State(configuration=configured()), unknown=unknown)
+    return decide_object(obj, State(configuration=configured()), unknown=unknown)
 
 
 def test_every_kind_that_kubernetes_gives_a_pod_template_is_tried_here():

@@ -19,9 +19,10 @@ from tests.webhook.pods import (
     pod,
     untouched,
 )
+from webhook.admission import decide_object
 from webhook.state import custom_kinds
 from webhook.state.state import State
-from webhook.translate import paths, translate_object
+from webhook.translate import paths
 from webhook.translate.workload_kind import KINDS, LWS_LABEL, QUEUE, Keeps
 
 TEMPLATE = {"spec": pod({"nvidia.com/gpu": 1})["spec"]}
@@ -36,7 +37,7 @@ def workload(version: str, kind: str, spec: dict, labels: dict | None = None) ->
 
 def done_with(obj: dict, **fields):
     state = State(configuration=configured(**{**WHOLE, **fields}), fleet=UNKNOWN, keys=(KEY,))
-    return translate_object(obj, state)
+    return decide_object(obj, state)
 
 
 RAY = workload("ray.io/v1", "RayCluster", {"workerGroupSpecs": [{"groupName": "g", "template": TEMPLATE}]})
@@ -99,7 +100,7 @@ def defined(both: tuple[str, str], spec: dict, version: str = "v7") -> dict:
 def done_beside(obj: dict, *definitions: dict):
     known = custom_kinds([obj, *definitions])
     volcano_serves = {"schedulers": {"volcano": {"likeCluster": True}}}
-    return translate_object(
+    return decide_object(
         obj, State(configuration=configured(**WHOLE, **volcano_serves), fleet=UNKNOWN, keys=(KEY,), custom_kinds=known)
     )
 

@@ -1,4 +1,4 @@
-"""Decides for `webhook.service.app`, by `webhook.admission.decide`, on the cluster as it is followed now."""
+"""Decides for `webhook.service.app`, by `webhook.admission.review`, on the cluster as it is followed now."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from time import thread_time
 from typing import TYPE_CHECKING
 
 from dra import cel
-from webhook.admission import ReviewError
-from webhook.admission import decide as admission
+from webhook.admission import ReviewError, review
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,10 +75,8 @@ class ReviewDecider:
             return self._clock() > until
 
         def attempt() -> Outcome:
-            if path == "validate":
-                return admission.validate(body, state, impatient=impatient, longest=longest)
-            outcome = admission.mutate(body, state, impatient=impatient, longest=longest)
-            return admission.judge_claims(outcome, state, impatient=impatient, longest=longest)
+            answer = review.validate if path == "validate" else review.mutate
+            return answer(body, state, impatient=impatient, longest=longest)
 
         try:
             return attempt()

@@ -1,0 +1,480 @@
+"""The whole path of a review: its bytes and a state in, the bytes of an answer and a record out. No I/O.
+
+    decode ▶ is it ours, is it on? ▶ decide, as if the mode were enforce ▶ answer, in the mode
+
+An object that cannot be read is refused; an object of another kind is allowed unread; a review that exceeds its budget is allowed
+unchanged, with a warning. The mutating review judges all claims of a pod, which spares the API server a second call
+(`webhook.admission.registration`); the validating review of a pod sees only what another webhook changed after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from dra import validation
+from dra.budget import UNBOUNDED, Budget
+from dra.errors import OutOfBudget
+from dra.finding import Severity
+from dra.objects import Pod
+from dra.pointer import escape
+from dra.raw import mapping
+from dra.wire import Json, Wire, WireError, convert
+from webhook import names
+from webhook.admission import admission_review as reviews
+from webhook.admission.decide import (
+    DEFAULT_SCHEDULER,
+    STEPS,
+    TOO_LATE,
+    Candidate,
+    add_found,
+    decide_object,
+    decide_pod,
+    give_up,
+)
+from webhook.admission.judge import deny_or_warn, inspect_claim, judge_requests, own_claims, place_in
+from webhook.claims import template
+from webhook.names import WAY_OUT
+from webhook.refusals import Code, Denial, Warned
+from webhook.state import Mode, doubts, mode_of, workload
+from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_genuine, paths, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.admission.admission_review import AdmissionRequest
+    from webhook.state import State
+    from webhook.translate import PodClaim
+
+    # Says whether the caller has stopped waiting for the answer.
+    Impatient = Callable[[], bool] | None
+
+# What becomes of the object of a review; the metric `drawbridge_reviews_total` has it as its label `outcome`.
+Became: TypeAlias = Literal[
+    "untouched",
+    "left",
+    "cleaned",
+    "translated",
+    "replayed",
+    "warned",
+    "refused",
+    "unreadable",
+    "undecided",
+    "out of scope",
+    "off",
+]
+REFUSED: Final = "refused"  # a request that is turned back
+UNDECIDED: Final = "undecided"  # one that took too long
+UNTOUCHED: Final = "untouched"
+OUT_OF_SCOPE: Final = "out of scope"
+OFF: Final = "off"
+_SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
+# Names of outcomes where the mode changes nothing.
+_WOULD = {
+    REFUSED: "would refuse",
+    "cleaned": "would clean",
+    "translated": "would translate",
+    "replayed": "would replay",
+}
+# Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
+OBJECT = 100_000
+_OURS = f"{names.DOMAIN}/".encode()
+
+
+class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
+    """What was decided, for the log, the metrics and the audit trail."""
+
+    path: str
+    uid: str
+    outcome: str
+    mode: str = ""
+    operation: str = ""
+    object: str = ""
+    user: str = ""
+    dry_run: bool = False
+    decisions: tuple[Decision, ...] = ()
+    templates: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def worth_telling(self) -> bool:
+        """Whether the log gets a line: most pods need nothing."""
+        return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
+
+
+class Outcome(Wire, frozen=True, kw_only=True):
+    """The answer to a review, and its record."""
+
+    response: reviews.Response
+    record: Record
+    # All of them; the response has room for a few.
+    warnings: tuple[Warned, ...] = ()
+    namespace: str = ""
+    # The kind of the pod's controller.
+    controller: str = ""
+    # Whether the time ended before everything was decided: a later review may find more.
+    is_late: bool = False
+
+    @property
+    def body(self) -> bytes:
+        """The answer as the API server reads it."""
+        return reviews.encode(self.response)
+
+
+class ObjectReview(NamedTuple):
+    """One review: the path it came by, the request, and the object it is about."""
+
+    path: str
+    request: AdmissionRequest
+    object: dict[str, Json]
+
+    @property
+    def kind(self) -> str:
+        return self.request.kind.kind or "object"
+
+    @property
+    def name(self) -> str:
+        """The object's kind, namespace and name, for the record."""
+        request = self.request
+        metadata = mapping(self.object.get("metadata"))
+        name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
+        where = f"{request.namespace}/" if request.namespace else ""
+        return f"{request.kind.kind}/{where}{name}"
+
+
+def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+    """Answer a mutating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
+    return _review("mutate", body, state, impatient, longest)
+
+
+def validate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+    """Answer a validating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
+    return _review("validate", body, state, impatient, longest)
+
+
+def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Outcome:
+    obj: dict[str, Json] | None = None
+    if path == "validate" or state.configuration.reads_all:
+        request = reviews.decode(body)
+    else:
+        request, obj = reviews.decode_pod(body)
+    namespace = request.namespace
+    question = ObjectReview(path, request, obj or {})
+    if not concerns_us(path, request):
+        return answer(question, NOTHING, OUT_OF_SCOPE, Mode.OFF)
+    if obj is None:
+        try:
+            obj = reviews.read(request.object)
+        except WireError as error:
+            # Not a JSON object: no API server asks about such.
+            message = f"this {question.kind} cannot be read: {error}"
+            response = reviews.deny(request.uid, reviews.DenialStatus(code=400, reason="BadRequest", message=message))
+            record = _record(question, Verdict(problems=(message,)), "unreadable", Mode.OFF)
+            return Outcome(response=response, record=record)
+        question = ObjectReview(path, request, obj)
+    metadata = obj.get("metadata")
+    owner = workload(namespace, metadata if isinstance(metadata, dict) else {})
+    mode = mode_of(state, owner)
+    if mode is Mode.OFF:
+        return answer(question, NOTHING, OFF, mode)
+    budget = Budget(STEPS, impatient, longest=longest)
+    outcome: Became = UNTOUCHED
+    try:
+        if path == "validate":
+            verdict = _validate(question, state, budget)
+            outcome = "warned" if verdict.warnings else UNTOUCHED
+            if not verdict.refusals:
+                budget.confirm()
+        elif request.operation == "UPDATE":
+            verdict = _replay(question, state)
+            outcome = "replayed" if verdict.operations else UNTOUCHED
+        else:
+            verdict = decide_pod(Candidate(obj, namespace, owner, question.name), state, budget)
+            outcome = _became(verdict)
+    except WireError as error:
+        # The API server could read it, so it is allowed.
+        text = f"drawbridge cannot read this {question.kind}, so it is not checked: {error}"
+        verdict, outcome = Verdict(warnings=(text,), problems=(text,)), "unreadable"
+    except OutOfBudget:
+        verdict = give_up(f"drawbridge did not check this {question.kind}: {TOO_LATE}")
+    if verdict.refusals:
+        outcome = REFUSED
+    elif verdict.is_undecided:
+        outcome = UNDECIDED
+    if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := doubts(state, namespace)):
+        text = f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, so its rules are unknown"
+        verdict = replace(verdict, warnings=(*verdict.warnings, text), problems=(*verdict.problems, text))
+    is_late = verdict.is_late or budget.is_late
+    return answer(question, verdict, outcome, mode, is_late=is_late, controller=owner.kind)
+
+
+def concerns_us(path: str, request: AdmissionRequest) -> bool:
+    """Say whether the webhook decides about the object of a review."""
+    if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+        return False
+    return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
+
+
+def _became(verdict: Verdict) -> Became:
+    if verdict.changed:
+        return "translated"
+    if verdict.decisions:
+        return "left"
+    if verdict.operations:
+        return "cleaned"
+    return "warned" if verdict.problems else UNTOUCHED
+
+
+def _replay(question: ObjectReview, state: State) -> Verdict:
+    """Remove again what an update of a translated pod brings back: a pod stays as it was translated once."""
+    try:
+        old = reviews.read(question.request.old_object)
+    except WireError:
+        return NOTHING  # API servers always send the old object with an update
+    return replay(question.object, old, state, namespace=question.request.namespace)
+
+
+# Validating reviews
+
+
+def _validate(question: ObjectReview, state: State, budget: Budget) -> Verdict:
+    request, obj = question.request, question.object
+    match request.resource.group, request.resource.resource:
+        case "", "pods":
+            return _recheck(convert(obj, Pod), obj, request.namespace, state, budget)
+        case "resource.k8s.io", ("resourceclaims" | "resourceclaimtemplates"):
+            return add_found(NOTHING, inspect_claim(obj, request.namespace, state, budget), question.name)
+        case (("apps" | "batch"), _):
+            return _preview(obj, state, budget)
+        case (("resource.k8s.io" | names.DOMAIN), _):
+            return _check(obj, state, budget)
+    return NOTHING
+
+
+def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Verdict:
+    """Judge all claims of a pod that were not judged before, after all other webhooks."""
+    if any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
+        # A webhook that ran after this one may have put back the keys that had become claims.
+        operations = replay(obj, obj, state, namespace=namespace).operations
+        restored = [operation["path"] for operation in operations if operation["op"] == "remove"]
+        if restored:
+            message = f"{', '.join(map(str, restored))}: another webhook restored keys that claims replace, so the pod would request its devices twice"
+            denials = (Denial(Code.TWICE, message, "disable that webhook for this pod"),)
+            return Verdict(refusals=denials, problems=denials)
+    sealed = pod.metadata.annotations.get(names.TEMPLATES)
+    warnings: tuple[str, ...] = ()
+    proven: dict[str, Json] = {}
+    earlier: tuple[PodClaim, ...] = ()
+    if sealed and state.keys:
+        bearer = template.identify(pod, namespace)
+        try:
+            proven = template.unseal(sealed, bearer, *state.keys)
+            earlier = given_earlier(obj, state, namespace=namespace)
+        except template.TemplatesError as error:
+            # A broken seal proves nothing: the templates that the pod names are judged as they are stored.
+            warnings = (f"{error}: drop the {names.DOMAIN}/ annotations",)
+    claims = [replace(one, spec=proven.get(one.template, one.spec)) for one in own_claims(obj, earlier)]
+    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    controller = workload(namespace, mapping(obj.get("metadata"))).kind
+    found = judge_requests(claims, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
+    verdict = Verdict(warnings=warnings, problems=warnings)
+    return add_found(verdict, deny_or_warn(found, state), f"Pod/{namespace}/{pod.metadata.name}")
+
+
+def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
+    """Tell the author of a workload what its pods will meet. A workload itself is never refused."""
+    if not paths(obj):
+        return NOTHING
+    verdict = decide_object(obj, state, stored=True, budget=budget)
+    refusals = [one.prefixed("its pods will be refused: ") for one in verdict.refusals]
+    warnings = (*refusals, *verdict.warnings)
+    return Verdict(warnings=warnings, problems=warnings)
+
+
+def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
+    """Judge a slice, a class, or an object of our own by the rules of `drawbridge check`.
+
+    Slices and classes only get warnings: the API server refuses invalid ones itself. Objects of drawbridge's own kinds are refused.
+    """
+    budget.charge_whole(OBJECT)  # its selectors are compiled by rules that know no budget
+    denials: list[Denial] = []
+    warnings: list[Warned] = []
+    is_own_kind = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
+    problems = validation.problems(obj, state.features.likely.gates)
+    for finding in validation.findings(problems, str(obj.get("kind", ""))):
+        text = f"{finding.code} {finding.path}: {finding.message}"
+        if finding.hint:
+            text = f"{text} ({finding.hint})"
+        if is_own_kind and finding.severity == Severity.ERROR:
+            denials.append(Denial(Code.OBJECT, text))
+        else:
+            warnings.append(text)
+    return Verdict(refusals=tuple(denials), warnings=tuple(warnings), problems=(*denials, *warnings))
+
+
+# The answer
+
+
+def answer(
+    question: ObjectReview,
+    verdict: Verdict,
+    outcome: Became,
+    mode: Mode,
+    *,
+    is_late: bool = False,
+    controller: str = "",
+) -> Outcome:
+    """Answer a review in a mode.
+
+    | decided | enforce | warn | observe | off |
+    |---|---|---|---|---|
+    | translated | done | told | recorded | not decided |
+    | refused | refused | told | recorded | not decided |
+    | replayed, cleaned | done | done | recorded | not decided |
+    | left, warned, undecided | told | told | recorded | not decided |
+    """
+    request = question.request
+    warnings: tuple[Warned, ...] = ()
+    operations: tuple[dict[str, Json], ...] = ()
+    denials: tuple[Denial, ...] = ()
+    name: str = outcome
+    match mode:
+        case Mode.ENFORCE:
+            warnings, operations, denials = verdict.warnings, verdict.operations, verdict.refusals
+        case Mode.WARN:
+            would: list[Warned] = [
+                one.prefixed(f"drawbridge would refuse this {question.kind} ({mode}): ") for one in verdict.refusals
+            ]
+            if verdict.templates:
+                would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
+            warnings, operations = (*would, *verdict.warnings), verdict.cleaning
+            if verdict.refusals or verdict.changed:
+                name = _WOULD.get(outcome, outcome)
+        case _:
+            name = _WOULD.get(outcome, outcome)
+    audit: dict[str, str] = {}
+    if outcome not in _SILENT:
+        audit = {"outcome": name, "mode": str(mode)}
+        if verdict.side:
+            audit["side"] = verdict.side
+    if denials:
+        texts = [str(one) for one in denials]
+        texts += [WAY_OUT] if question.kind == "Pod" else []
+        status = reviews.DenialStatus(message="; ".join(texts))
+        if verdict.is_invalid:  # as the API server would have refused it
+            status = replace(status, code=422, reason="Invalid")
+        response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
+    else:
+        response = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
+    return Outcome(
+        response=response,
+        record=_record(question, verdict, name, mode),
+        warnings=warnings,
+        namespace=request.namespace,
+        controller=controller,
+        is_late=is_late,
+    )
+
+
+def _record(question: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) -> Record:
+    request = question.request
+    return Record(
+        path=question.path,
+        uid=request.uid,
+        outcome=outcome,
+        mode=str(mode),
+        operation=request.operation,
+        object=question.name,
+        user=request.user_info.username,
+        dry_run=bool(request.dry_run),
+        decisions=verdict.decisions,
+        templates=tuple(verdict.templates),
+        problems=tuple([str(one) for one in verdict.problems]) if verdict.problems else (),
+    )
+
+
+# What took too long
+
+
+class _HeadLabels(Wire, frozen=True, kw_only=True):
+    skip: str | None = msgspec.field(default=None, name=names.SKIP_LABEL)
+
+
+class _HeadAnnotations(Wire, frozen=True, kw_only=True):
+    original: str | None = msgspec.field(default=None, name=names.ORIGINAL)
+    decision: str | None = msgspec.field(default=None, name=names.DECISION)
+    devices: str | None = msgspec.field(default=None, name=names.DEVICES)
+    templates: str | None = msgspec.field(default=None, name=names.TEMPLATES)
+
+
+class _HeadMetadata(Wire, frozen=True, kw_only=True):
+    name: str | None = None
+    generate_name: str | None = None
+    labels: _HeadLabels | None = None
+    annotations: _HeadAnnotations | None = None
+
+
+class _HeadSpec(Wire, frozen=True, kw_only=True):
+    service_account_name: str | None = None
+
+
+class _Head(Wire, frozen=True, kw_only=True):
+    """The fields that say whether annotations are ours: other values are skipped, which takes milliseconds for 7 MiB instead of seconds."""
+
+    metadata: _HeadMetadata | None = None
+    spec: _HeadSpec | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
+    """Allow the object of a review that took too long unchanged, with a warning; raise ReviewError if it is not a review.
+
+    A slow webhook refuses nothing. A pod that stays unchanged gets its devices from the device plugin it was written for, or waits;
+    the scheduler judges a claim that was not judged here. The object is not read, since that could not be interrupted. Only forged
+    annotations of drawbridge are looked for and removed: a pod that is made slow to decide must not keep them. The pod's controller
+    is not known to a canary, which makes no difference here.
+    """
+    request = reviews.decode(body)
+    question = ObjectReview(path, request, {})
+    if not concerns_us(path, request):
+        return answer(question, NOTHING, OUT_OF_SCOPE, Mode.OFF)
+    mode = mode_of(state, workload(request.namespace, {}))
+    if mode is Mode.OFF:
+        return answer(question, NOTHING, OFF, mode)
+    effect = "left this pod as it is" if path == "mutate" else f"did not check this {question.kind}"
+    cleaning: tuple[dict[str, Json], ...] = ()
+    if path == "mutate" and request.operation == "CREATE" and _OURS in body:
+        forged = _forged(request, state)
+        cleaning = tuple([{"op": "remove", "path": f"/metadata/annotations/{escape(name)}"} for name in forged])
+    return answer(question, give_up(f"drawbridge {effect}: {TOO_LATE}", cleaning), UNDECIDED, mode)
+
+
+def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
+    """Name the annotations that pass for ours and are not."""
+    try:
+        head = _head.decode(request.object)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ()  # no API server stores it
+    metadata = head.metadata or _HeadMetadata()
+    if metadata.labels and metadata.labels.skip == "true":
+        return ()
+    written = metadata.annotations or _HeadAnnotations()
+    found = {
+        names.ORIGINAL: written.original,
+        names.DECISION: written.decision,
+        names.DEVICES: written.devices,
+        names.TEMPLATES: written.templates,
+    }
+    annotations = {name: text for name, text in found.items() if text is not None}
+    spec = head.spec or _HeadSpec()
+    bearer = template.SealedPod(
+        namespace=request.namespace,
+        name=metadata.generate_name or metadata.name or "",
+        account=spec.service_account_name or "",
+        original=written.original or "",
+    )
+    return () if is_genuine(annotations, bearer, state.keys) else tuple(annotations)

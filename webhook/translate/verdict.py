@@ -1,0 +1,113 @@
+"""What becomes of a pod, or of the pods of an object. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from dra.wire import Json
+from webhook.dialects import Action
+from webhook.refusals import INVALID, Denial, Warned
+from webhook.translate.report import Decision
+from webhook.translate.rewrite import Operation, PodClaim
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of each key, how the object is changed, and why it is refused.
+
+    `translate` makes it from the keys; `webhook.admission.decide` adds whether a node can serve the pod, and applies the mode.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    # Operations that every mode but `off` and `observe` applies: they remove annotations with our names by another writer, and
+    # what an update brings back. They are all of `operations` if no key is translated.
+    cleaning: tuple[Operation, ...] = ()
+    # Specs of ResourceClaimTemplates, by name.
+    templates: Mapping[str, Json] = {}
+    # Claims that the webhook puts on the pod, now or in an earlier round.
+    given: tuple[PodClaim, ...] = ()
+    refusals: tuple[Denial, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+    # Warnings that become refusals once it is certain that no node can serve the pod.
+    doubts: tuple[Decision, ...] = ()
+    # What the log records as a problem: the refusals, or why the pod has to wait.
+    problems: tuple[Warned, ...] = ()
+    # Which nodes of a mixed fleet serve the pod, and why.
+    side: str = ""
+    # Why the template stays as it is, although the webhook translates its pods.
+    stays: str = ""
+    # Whether the budget ended before everything was decided; and whether that was for lack of time, so that more may be found later.
+    is_undecided: bool = False
+    is_late: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether keys of the pod are changed, not only annotations removed."""
+        return bool(self.operations) and self.operations != self.cleaning
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether the API server would refuse the object for the same reasons."""
+        return INVALID.issuperset([one.code for one in self.refusals])
+
+    def refuse(self, decisions: Iterable[Decision]) -> Verdict:
+        """Refuse the object for these decisions, if there are any: then nothing is changed."""
+        decisions = tuple(decisions)
+        if not decisions:
+            return self
+        refusals = tuple([Denial(one.code, one.detail, one.remedy) for one in decisions])
+        return replace(
+            self,
+            decisions=(*self.decisions, *decisions),
+            refusals=(*self.refusals, *refusals),
+            problems=(*self.problems, *refusals),
+            operations=(),
+            templates={},
+            given=(),
+        )
+
+    def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
+        """Leave the pods unchanged: a device plugin serves them."""
+        decisions = tuple(
+            [
+                replace(one, action=Action.LEFT, detail=reason)
+                if one.action in (Action.TRANSLATED, Action.APPROXIMATED)
+                else one
+                for one in self.decisions
+            ]
+        )
+        warnings = tuple(warnings)
+        return Verdict(
+            decisions=decisions,
+            operations=self.cleaning,
+            cleaning=self.cleaning,
+            warnings=warnings,
+            problems=warnings,
+        )
+
+
+NOTHING: Final = Verdict()
+
+
+def merge(several: Iterable[Verdict]) -> Verdict:
+    """Merge the verdicts on an object's templates: if one is refused, none is translated."""
+    verdicts = tuple(several)
+    if len(verdicts) < 2:
+        return verdicts[0] if verdicts else NOTHING
+    templates: dict[str, Json] = {}
+    for one in verdicts:
+        templates |= one.templates
+    refusals = tuple([refusal for one in verdicts for refusal in one.refusals])
+    return Verdict(
+        decisions=tuple([decision for one in verdicts for decision in one.decisions]),
+        operations=() if refusals else tuple([operation for one in verdicts for operation in one.operations]),
+        templates={} if refusals else templates,
+        refusals=refusals,
+        warnings=tuple(dict.fromkeys(warning for one in verdicts for warning in one.warnings)),
+        doubts=tuple([doubt for one in verdicts for doubt in one.doubts]),
+        problems=tuple([problem for one in verdicts for problem in one.problems]),
+    )
