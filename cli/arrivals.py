@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from cli.devices import GeneratedNames
-    from cluster.manifests import Document
+    from dra.objects import Pod, ResourceClaimTemplate
     from dra.raw import Object
     from webhook.state import State
 
@@ -20,10 +20,10 @@ _MULTIPLIERS = ("replicas", "parallelism", "numOfHosts")
 
 
 class Arrivals(NamedTuple):
-    """Admitted pods and the claim templates they name; `refused` has the reason for each pod the webhook refuses."""
+    """Admitted pods by namespace/name, and the claim templates they name; `refused` has the reason for each pod the webhook refuses."""
 
-    pods: list[Object]
-    templates: list[Object]
+    pods: dict[str, Pod]
+    templates: list[ResourceClaimTemplate]
     refused: dict[str, str]  # by namespace/name
 
 
@@ -36,25 +36,40 @@ class CreatedPod(NamedTuple):
     path: str = ""  # of the template in the object
 
 
-def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
-    """Run every pod, and the pods of every workload, through the webhook. Pods with a node are kept unchanged."""
+def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
+    """Run every new pod, and the pods of every workload, through the webhook.
+
+    A pod that an API server has stored, or that has a node, is kept unchanged: no webhook sees it again. Of two pods with the same name
+    the later one counts.
+    """
     from cli.devices import GeneratedNames
     from cluster.patch import apply_json_patch
+    from dra.objects import Pod, ResourceClaimTemplate, defaults
     from dra.raw import mapping
+    from dra.wire import WireError, convert
     from webhook.admission import decide_object, given_by_runtime
     from webhook.claims import template
     from webhook.translate import namespace_of
 
-    found = Arrivals([], [], {})
+    found = Arrivals({}, [], {})
     generated = GeneratedNames()
     made: set[tuple[str, str]] = set()
-    for document in documents:
-        obj = document.object
+
+    def arrive(*pods: Object) -> None:
+        for pod in pods:
+            try:
+                read = convert(pod, Pod)
+            except WireError as error:
+                found.refused[_key_of(pod)] = f"cannot be read: {error}"
+            else:
+                found.pods[read.metadata.key] = read
+
+    for obj in objects:
         metadata, spec = mapping(obj.get("metadata")), mapping(obj.get("spec"))
         if obj.get("kind") != "Pod" and metadata.get("uid"):
             continue  # a workload read from a cluster: its pods are in the input, too
-        if obj.get("kind") == "Pod" and spec.get("nodeName"):
-            found.pods.append(generated.name(obj))
+        if obj.get("kind") == "Pod" and (spec.get("nodeName") or metadata.get("uid")):
+            arrive(generated.name(obj))
             continue
         namespace = namespace_of(obj)
         for one in created_pods(obj, generated):
@@ -69,16 +84,22 @@ def arrivals(documents: Sequence[Document], state: State) -> Arrivals:
                 ]
             if done.refusals:
                 reason = "; ".join(map(str, done.refusals))
-                for pod in pods:
-                    key = f"{namespace_of(pod)}/{mapping(pod.get('metadata')).get('name', '')}"
-                    found.refused[key] = f"refused by the webhook: {reason}"
+                found.refused.update({_key_of(pod): f"refused by the webhook: {reason}" for pod in pods})
                 continue
-            found.pods.extend(pods)
-            for name, spec in done.templates.items():
+            arrive(*pods)
+            for name, template_spec in done.templates.items():
                 if (namespace, name) not in made:
                     made.add((namespace, name))
-                    found.templates.append(template.object_of(name, spec, namespace))
+                    stored = convert(template.object_of(name, template_spec, namespace), ResourceClaimTemplate)
+                    found.templates.append(defaults.template(stored))
     return found
+
+
+def _key_of(pod: Object) -> str:
+    from dra.raw import mapping
+    from webhook.translate import namespace_of
+
+    return f"{namespace_of(pod)}/{mapping(pod.get('metadata')).get('name', '')}"
 
 
 def brings_pods(obj: Object) -> bool:

@@ -147,18 +147,16 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
     from allocator.simulation import Snapshot, simulate
     from allocator.strategies import choose_devices
     from cli.devices import read_objects
-    from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate, defaults
-    from dra.wire import convert
+    from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate
 
     given = read_objects(around)
-    arrived = arrivals(pods, state)
+    arrived = arrivals((one.object for one in pods), state)
     yield from (f"{name}: {reason}" for name, reason in arrived.refused.items())
-    made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in arrived.templates]
     snapshot = Snapshot(
         given.stock(state.features.server),
-        (*given.of(Pod), *(convert(one, Pod) for one in arrived.pods)),
+        (*given.of(Pod), *arrived.pods.values()),
         tuple(given.of(ResourceClaim)),
-        (*given.of(ResourceClaimTemplate), *made),
+        (*given.of(ResourceClaimTemplate), *arrived.templates),
         (),
         tuple(given.of(DeviceQuota)),
     )

@@ -14,14 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.preemption import without_pods
-from allocator.simulation import PodOutcome, Snapshot, simulate
-from allocator.strategies import DEFAULT
+from allocator.simulation import PodOutcome
 from cli.arrivals import arrivals
 from cli.contract import Broken
 from cli.explain import as_written
 from cli.loading import identity_of, inside, is_extended, items
+from cli.outlook import beside, outlook
 from cli.quota import Foretold, foretell_in
-from cli.simulated import claim_allocator, with_reasons
 from cluster import manifests
 from dra.objects import Pod, ResourceClaimTemplate, defaults
 from dra.raw import containers_of
@@ -82,23 +81,18 @@ def resize(
     stock = stock.with_all((), removed=removed_claims)
     staying = {key: pod for key, pod in scene.pods.items() if key not in keys}
     state = scene.state(configuration)
-    arrived = arrivals(manifests.parse(manifests.dump(after), "edited"), state)
-    templates = dict(scene.templates)
+    arrived = arrivals(after, state)
+    made = [one for one in after if one.get("kind") == "ResourceClaimTemplate"]
     try:
-        pods = [convert(one, Pod) for one in arrived.pods]
-        for one in (*after, *arrived.templates):
-            if one.get("kind") == "ResourceClaimTemplate":
-                made = defaults.template(convert(one, ResourceClaimTemplate))
-                templates[made.metadata.key] = made
+        new_templates = [defaults.template(convert(one, ResourceClaimTemplate)) for one in made]
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
-    without_old_pods = replace(scene, stock=stock, pods=staying, templates=templates)
+    without_old_pods = replace(scene, stock=stock, pods=staying)
+    pods = list(arrived.pods.values())
 
     def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
-        running = [pod for pod in one.pods.values() if pod.spec.node_name and not pod.has_ended]
-        claims = tuple(one.stock.claims.values())
-        snapshot = Snapshot(one.stock, (*running, *coming), claims, tuple(templates.values()), quotas=one.quotas)
-        return simulate(snapshot, ask=claim_allocator(DEFAULT, None), why=with_reasons).pods
+        arriving = arrived._replace(pods={pod.metadata.key: pod for pod in coming})
+        return outlook(beside(one, arriving, templates=new_templates)).pods
 
     surge = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it

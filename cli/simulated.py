@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from allocator.one_node import Options, explain, steps_in
 from allocator.reasons import loss
 from allocator.reports import node_report
 from allocator.simulation import draw_replays, with_more_nodes, without_nodes
-from allocator.strategies import StrategyCache, choose_devices
 from cli.contract import Broken
 from cli.explain import NotThere, refuse_unknown_node
 from cli.html import Html, fleet, squares, words_of
@@ -19,10 +17,7 @@ from dra.texts import count_of, list_first
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.answer import Answer
-    from allocator.simulation import Ask, PodOutcome, Replay, Simulation, Snapshot
-    from allocator.strategies import Chosen
-    from dra.objects import ResourceClaim
+    from allocator.simulation import PodOutcome, Replay, Simulation, Snapshot
     from dra.stock import Stock
 
     # A node, and its devices by state and title.
@@ -34,22 +29,6 @@ _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
 _NAMED = 5  # pods
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML page
-
-
-def claim_allocator(strategy: str, budget_ms: int | None) -> Ask:
-    """Make a function that allocates claims on a node by a strategy, with a budget for each node."""
-    options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
-    cache = StrategyCache()
-
-    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
-        return choose_devices(now, node, claims, strategy=strategy, options=options, cache=cache)
-
-    return ask
-
-
-def with_reasons(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-    """Add the reasons to an infeasible answer."""
-    return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:

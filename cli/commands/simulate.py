@@ -90,7 +90,7 @@ def command(
     """
     from allocator.simulation import KINDS, PodOutcome, simulate
     from allocator.strategies import DEFAULT, STRATEGIES
-    from cli import simulated
+    from cli import outlook, simulated
     from dra.wire import builtins
 
     if HELP in strategies:
@@ -126,10 +126,10 @@ def command(
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]
-    ask = simulated.claim_allocator(strategy, budget_ms)
+    ask = outlook.claim_allocator(strategy, budget_ms)
     progress = _progress(strategy)
 
-    found = simulate(snapshot, ask=ask, why=simulated.with_reasons, progress=progress)
+    found = simulate(snapshot, ask=ask, why=outlook.with_reasons, progress=progress)
     found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
     # Pods that the webhook refused were not simulated.
     outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
@@ -158,9 +158,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     from cli.devices import read_objects, warn_of_ignored
     from cli.manifest_files import read_manifests, warn_of_skipped
     from cli.state import state_of
-    from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate, defaults
-    from dra.wire import WireError, convert
-    from webhook import translate
+    from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents, skipped = read_manifests(files, configuration=given)
     warn_of_skipped(skipped)
@@ -181,21 +179,12 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     configuration = given or configuration_in(documents)
     features = features_of(server, configuration)
     state = in_mode(state_of(pods, others, configuration, features), mode)
-    arrived = arrivals(pods, state)
-    made = [defaults.template(convert(one, ResourceClaimTemplate)) for one in arrived.templates]
-    arriving: dict[str, Pod] = {}
-    for obj in arrived.pods:
-        try:
-            pod = convert(obj, Pod)
-        except WireError as error:
-            arrived.refused[translate.name_of(obj)] = f"cannot be read: {error}"
-            continue
-        arriving[pod.metadata.key] = pod  # of two with the same name the later one counts
+    arrived = arrivals((one.object for one in pods), state)
     snapshot = Snapshot(
         read.stock(features.server),
-        tuple(arriving.values()),
+        tuple(arrived.pods.values()),
         tuple(read.of(ResourceClaim)),
-        (*read.of(ResourceClaimTemplate), *made),
+        (*read.of(ResourceClaimTemplate), *arrived.templates),
         tuple(read.of(PodDisruptionBudget)),
         quotas=tuple(read.of(DeviceQuota)),
     )
@@ -223,13 +212,13 @@ def _with_prospects(
 ) -> Simulation:
     """Add to unplaced pods the nodes of an autoscaler that could serve them."""
     from allocator.simulation import Snapshot, simulate
-    from cli import simulated
+    from cli import outlook
     from webhook.state import prospects
 
     coming = prospects(templates, snapshot.stock) if templates else None
     if coming is None:
         return found
-    ask = simulated.claim_allocator(strategy, budget_ms)
+    ask = outlook.claim_allocator(strategy, budget_ms)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
     outcomes = list(found.pods)
     for number, outcome in enumerate(outcomes):
@@ -273,7 +262,7 @@ def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
     from allocator.simulation import replay
-    from cli import simulated
+    from cli import outlook, simulated
     from dra.wire import builtins
 
     found = [
@@ -281,7 +270,7 @@ def _replay(
             workload.stock,
             workload.arrivals,
             strategy=strategy,
-            ask=simulated.claim_allocator(strategy, budget_ms),
+            ask=outlook.claim_allocator(strategy, budget_ms),
             patience=patience,
             progress=_progress(strategy),
         )

@@ -20,11 +20,12 @@ from cli.contract import Broken
 from cli.dashboard.tenants import OTHERS
 from cli.dashboard.waiting import waits_for_node
 from cli.loading import state_of
+from cli.outlook import beside, claim_allocator, with_reasons
 from cli.quota import foretell_in
-from cli.simulated import change_nodes, claim_allocator, with_reasons
+from cli.simulated import change_nodes
 from cluster import manifests
 from cluster.manifests import ManifestError
-from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults
+from dra.objects import ResourceClaim, ResourceClaimTemplate, defaults
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
@@ -174,19 +175,16 @@ def _arrived(
         scene.gathered, objects=(*scene.gathered.objects, *(one.object for one in others))
     )
     state, _ = state_of(gathered, view.configuration, scene.features)
-    arrived = arrivals(coming, state)
+    arrived = arrivals((one.object for one in coming), state)
     if len(arrived.pods) > MOST_PODS:
         raise Unanswerable(
             f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
         )
     refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in arrived.refused.items()]
-    claims, templates = list(scene.stock.claims.values()), list(scene.templates.values())
-    pods: dict[str, Pod] = {}
+    claims: list[ResourceClaim] = []
+    templates: list[ResourceClaimTemplate] = []
     try:
-        for one in arrived.pods:
-            pod = convert(one, Pod)
-            pods[pod.metadata.key] = pod
-        for obj in (*(one.object for one in others), *arrived.templates):
+        for obj in (one.object for one in others):
             match obj.get("kind"):
                 case "ResourceClaim":
                     claims.append(defaults.claim(convert(obj, ResourceClaim)))
@@ -194,9 +192,7 @@ def _arrived(
                     templates.append(defaults.template(convert(obj, ResourceClaimTemplate)))
     except WireError as error:
         raise Unanswerable(str(error)) from None
-    running = [pod for name, pod in scene.pods.items() if pod.spec.node_name and not pod.has_ended and name not in pods]
-    snapshot = Snapshot(scene.stock, (*running, *pods.values()), tuple(claims), tuple(templates), quotas=scene.quotas)
-    return snapshot, refused, state
+    return beside(scene, arrived, claims=claims, templates=templates), refused, state
 
 
 def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:

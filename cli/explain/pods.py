@@ -12,6 +12,7 @@ from cli.explain.prospects import prospect_of, quota_of, scheduler_message, unch
 from cli.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, Prospect, WebhookStory
 from cli.explain.webhook_record import webhook_story
 from cli.loading import identity_of, inside, items, text
+from cli.outlook import place_now
 from dra.objects import Pod, claim_keys, claim_name
 from dra.quantity import Quantity
 from webhook.admission import find_missed, find_unserved, template_lifecycle
@@ -21,6 +22,7 @@ from webhook.names import NAME, PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from allocator.simulation import PodOutcome
     from cli.loading import Object, Scene
     from webhook.state import Configuration
 
@@ -47,7 +49,10 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, scene.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, scene)
-    next_step = next_step or _at_its_scheduler(pod, webhook, claims, prospect, scene=scene, configuration=configuration)
+    place: PodOutcome | None = None
+    if next_step is None:
+        place = place_now(key, scene, configuration)
+        next_step = _at_its_scheduler(pod, webhook, claims, prospect, place, scene=scene, configuration=configuration)
     if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so that no end of another's claim is enough.
         blockers = tuple(replace(one, suffices=None) for one in prospect.blockers)
@@ -71,6 +76,7 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         claims=tuple(claims),
         conditions=tuple(conditions),
         prospect=prospect,
+        room_on=place.node or "" if place is not None else "",
         quota=quota_of(pod, prospect, scene),
     )
 
@@ -196,6 +202,7 @@ def _at_its_scheduler(
     webhook: WebhookStory,
     claims: Sequence[ClaimStory],
     prospect: Prospect | None,
+    place: PodOutcome,
     *,
     scene: Scene,
     configuration: Configuration,
@@ -212,7 +219,7 @@ def _at_its_scheduler(
     if last_message and last_message == unchecked_conditions(pod, scene):
         return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
     if prospect is not None:
-        return NextStep(keeper=keeper, message=_outlook_text(prospect, scheduler))
+        return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, scene))
     states = {one.state for one in claims}
     if states and states <= _ALLOCATED:
         known = scene.stock.claims
@@ -220,14 +227,15 @@ def _at_its_scheduler(
         if waits := ready.failed or ready.waits_for:
             return NextStep(keeper=Keeper.DRIVER, message=waits)
         return NextStep(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
+    room = _room_text(place, scheduler, scene)
     if not (webhook.foretold and webhook.decisions):
-        outcome = f"{scheduler} says: {last_message}" if last_message else f"{scheduler} places it"
-        message = f"it has no claims, so devices do not keep it; {outcome}"
-        return NextStep(keeper=keeper, message=message)
+        says = f"; {scheduler} says: {last_message}" if last_message else ""
+        return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
     # It asks in legacy words, and has no claims for them.
     if not pod.metadata.uid and any(one.action in _CHANGING for one in webhook.decisions):
-        message = "it has not passed the webhook yet; `drawbridge simulate` shows where it would go"
-        return NextStep(keeper=Keeper.WEBHOOK, message=message)
+        return NextStep(
+            keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
+        )
     state = scene.state(configuration)
     if missed := find_missed(pod, state):
         return NextStep(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
@@ -235,8 +243,16 @@ def _at_its_scheduler(
         return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
     keyed = [one for one in webhook.decisions if one.key]
     keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
-    message = f"no claim replaces {', '.join(keys)}: {scheduler} places it where a device plugin has them"
-    return NextStep(keeper=keeper, message=message)
+    return NextStep(keeper=keeper, message=f"no claim replaces {', '.join(keys)}: {room}")
+
+
+def _room_text(place: PodOutcome, scheduler: str, scene: Scene) -> str:
+    """Say which node has room for a pod now, or why none has."""
+    if place.node is not None:
+        return f"{place.node} has room for it, and {scheduler} has not placed it yet"
+    if not scene.stock.nodes:
+        return "it is unknown where it fits, because no Node was read"
+    return f"no node has room for it now ({place.summary})"
 
 
 def _full_quota(namespace: str, scene: Scene) -> str:
@@ -255,8 +271,10 @@ def _full_quota(namespace: str, scene: Scene) -> str:
     return ""
 
 
-def _outlook_text(prospect: Prospect, scheduler: str) -> str:
-    """Give the words of the scheduler."""
+def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, scene: Scene) -> str:
+    """Give the words of the scheduler; what no claim asks for, such as a key of a device plugin, is in the place alone."""
+    if prospect.outlook is Outlook.FITS and place.node is None and not prospect.barriers:
+        return _room_text(place, scheduler, scene)
     if prospect.plugins and prospect.outlook is not Outlook.FITS:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
         return (

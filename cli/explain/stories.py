@@ -183,6 +183,8 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     # What its scheduler and its kubelet say.
     conditions: tuple[str, ...]
     prospect: Prospect | None
+    # The node that has room for it now; "" if none has, or the pod does not wait for one.
+    room_on: str = ""
     quota: tuple[QuotaUse, ...]
 
 

@@ -112,6 +112,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return total(self.pods.values())
 
     @cached_property
+    def running(self) -> tuple[Pod, ...]:
+        """The pods that have a node and have not ended."""
+        return tuple([pod for pod in self.pods.values() if pod.spec.node_name and not pod.has_ended])
+
+    @cached_property
     def idle(self) -> Stock:
         """The stock with all devices free."""
         return self.stock.idle()

@@ -10,7 +10,6 @@ from cli.loading import identity_of
 from cli.report import as_html
 from cli.survey import MoveOutlook, SurveyScope, overview, report, screen, table
 from cli.terminal import escaped, printable
-from cluster.manifests import Document
 from dra.raw import mapping
 from tests.corpus import move
 from tests.webhook.pods import pod
@@ -90,9 +89,9 @@ def test_every_command_and_form_says_the_same_of_it(case):
     moving = any(key.fate in (MoveOutlook.MOVES, MoveOutlook.DIFFERS) for key in asking.keys)
     assert bool(became.operations) == moving
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
-        came = arrivals([Document(case.given, "f", 0, None)], move.state(case))
+        came = arrivals([case.given], move.state(case))
         assert bool(came.refused) == (asking.fate is MoveOutlook.REFUSED)
-        claimed = any(each["spec"].get("resourceClaims") for each in came.pods)
+        claimed = any(each.spec.resource_claims for each in came.pods.values())
         assert became.decisions[0].code == "D002" or claimed == (moving or asking.fate is MoveOutlook.WEBHOOK)
 
 
