@@ -1,5 +1,6 @@
 import asyncio
 import ssl
+from contextlib import suppress
 
 import pytest
 from cryptography import x509
@@ -56,8 +57,43 @@ async def test_a_broken_pair_is_refused_and_the_old_leaf_stays(echo):
     assert await served(port, client) == before
 
 
-def test_a_connection_has_one_handshake_and_no_tickets():
-    """A second request on the same connection would be answered without standing in line."""
-    options = reload.context().options
-    assert options & ssl.OP_NO_RENEGOTIATION
-    assert options & ssl.OP_NO_TICKET
+def shake_hands(client):
+    """Return the TLS version of a handshake with this client's context. Raises SSLError."""
+    context = tls.server(tls.pair()[1])
+    hears, says = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    server, peer = context.wrap_bio(hears, says, server_side=True), client.wrap_bio(says, hears)
+    for _ in range(3):
+        for side in (peer, server):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    return peer.version()
+
+
+@pytest.mark.parametrize("group", ["ffdhe8192", "ffdhe2048", "secp521r1", "secp384r1", "X448"])
+def test_a_peer_that_offers_only_a_costly_group_gets_no_handshake(group):
+    """A hello that is replayed cost 120 ms of CPU."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        client.set_ecdh_curve(group)
+    except ValueError:
+        pytest.fail(f"this OpenSSL has no {group}")
+    with pytest.raises(ssl.SSLError, match="NO_SUITABLE_KEY_SHARE"):
+        shake_hands(client)
+
+
+@pytest.mark.parametrize("group", ["", "prime256v1"])
+def test_a_client_with_its_own_groups_or_the_one_that_all_have_is_served(group):
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if group:
+        client.set_ecdh_curve(group)
+    assert shake_hands(client) == "TLSv1.3"
+
+
+def test_a_connection_has_one_handshake_no_tickets_and_no_older_version():
+    """A renegotiation would be answered without standing in line, and a CBC cipher costs ten times as much."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):
+        shake_hands(client)
+    assert reload.context().options & ssl.OP_NO_TICKET
