@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
+import hmac
 import logging
 import socket
 import ssl
@@ -19,7 +20,10 @@ import time
 from collections import deque
 from contextlib import ExitStack, suppress
 from itertools import cycle, islice
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from bench.webhook.admission import server, trusting
 from bench.webhook.soak import beside, honest, sample
@@ -39,6 +43,9 @@ MANY = tuple(f"127.1.{number // 250}.{1 + number % 250}" for number in range(500
 ONE = ("127.1.9.9",)
 HELD = 0.1
 MEMORY = 512  # MiB
+HANDSHAKE, DATA = 22, 23  # content types of TLS records
+KEY_UPDATE = b"\x18\0\0\1\1"  # and the other side is to do the same
+GROUP = "prime256v1"  # of those that are accepted, the group whose hello costs most CPU
 PATIENCE = 1.0  # with an answer, of peers that send no HTTP/1.1
 PAUSE = 0.1  # after a connection that was refused
 
@@ -75,10 +82,12 @@ def knock(target: Target, peer: str) -> socket.socket | None:
     return None
 
 
-def hello() -> bytes:
-    """Return the first bytes of a peer."""
+def hello(group: str = GROUP) -> bytes:
+    """Return the first bytes of a peer that offers this group only."""
     said = ssl.MemoryBIO()
-    client = trusting().wrap_bio(ssl.MemoryBIO(), said)
+    context = trusting()
+    context.set_ecdh_curve(group)
+    client = context.wrap_bio(ssl.MemoryBIO(), said)
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return said.read()
@@ -271,6 +280,90 @@ async def pipeline(target: Target) -> str:
     return f"{asked} times"
 
 
+class Sealer:
+    """Encrypts the records of a connection. OpenSSL chooses their number and types itself, and this peer chooses its own."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Begin with the secret of the client's application data."""
+        self._use(secret)
+
+    def _use(self, secret: bytes) -> None:
+        self._secret, self._number = secret, 0
+        self._key, self._nonce = AESGCM(_expand(secret, b"key", 32)), int.from_bytes(_expand(secret, b"iv", 12), "big")
+
+    def seal(self, content: bytes, kind: int = DATA) -> bytes:
+        """Return one record of this content."""
+        header = b"\x17\x03\x03" + (len(content) + 17).to_bytes(2, "big")
+        nonce = (self._nonce ^ self._number).to_bytes(12, "big")
+        self._number += 1
+        return header + self._key.encrypt(nonce, content + bytes([kind]), header)
+
+    def update_key(self) -> bytes:
+        """Return a record after which both sides use new keys."""
+        record = self.seal(KEY_UPDATE, HANDSHAKE)
+        self._use(_expand(self._secret, b"traffic upd", 48))
+        return record
+
+
+def _expand(secret: bytes, label: bytes, length: int) -> bytes:
+    label = b"tls13 " + label
+    return hmac.digest(secret, length.to_bytes(2, "big") + bytes([len(label)]) + label + b"\0\1", "sha384")[:length]
+
+
+async def connect(target: Target, peer: str) -> tuple[socket.socket, Sealer] | None:
+    """Return a connection after its handshake; None if it was refused."""
+    loop, context = asyncio.get_running_loop(), trusting()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sock = knock(target, peer)
+    if sock is None:
+        return None
+    with NamedTemporaryFile("r") as log:
+        context.keylog_filename = log.name
+        client = context.wrap_bio(incoming, outgoing)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    with suppress(ssl.SSLWantReadError):
+                        client.do_handshake()
+                        break
+                    await loop.sock_sendall(sock, outgoing.read())
+                    incoming.write(await loop.sock_recv(sock, 1 << 14) or b"-")
+                await loop.sock_sendall(sock, outgoing.read())
+        except (OSError, TimeoutError):
+            sock.close()
+            return None
+        secret = next(line.split()[2] for line in log if line.startswith("CLIENT_TRAFFIC_SECRET_0"))
+    return sock, Sealer(bytes.fromhex(secret))
+
+
+async def send_records(
+    target: Target, record: Callable[[Sealer], bytes], *, number: int = 32, size: int = 128 << 10
+) -> str:
+    """Send so many bytes of such records after the head of a large body, on so many connections at once."""
+    sent, loop = 0, asyncio.get_running_loop()
+
+    async def send(line: tuple[socket.socket, Sealer], data: bytes) -> int:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(max(0.1, target.until - time.monotonic())):
+                await loop.sock_sendall(line[0], data)
+                return 1
+        return 0
+
+    while not target.is_over:
+        crowd = await asyncio.gather(*(connect(target, peer) for peer in islice(cycle(target.peers), number)))
+        held = [line for line in crowd if line]
+        pieces = []
+        for _, sealer in held:
+            head = sealer.seal(_LARGE_BODY)
+            pieces.append(head + b"".join([record(sealer) for _ in range(size // len(record(Sealer(bytes(48)))))]))
+            await asyncio.sleep(0)
+        sent += sum(await asyncio.gather(*map(send, held, pieces)))
+        await asyncio.sleep(PAUSE)
+        close(sock for sock, _ in held)
+    return f"{sent} times {size >> 10} KiB were taken"
+
+
+_LARGE_BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7000000\r\n\r\n"
 _HEADERS = b"POST /mutate HTTP/1.1\r\nHost: x\r\nX-Long: " + b"y" * 60
 _BODY = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"
 ATTACKS: dict[str, Attack] = {
@@ -283,6 +376,8 @@ ATTACKS: dict[str, Attack] = {
     "bodies of 6 MiB that have no end": leave_bodies,
     "readers that never read": never_read,
     "pipelines and half bodies": pipeline,
+    "records of one byte": lambda target: send_records(target, lambda sealer: sealer.seal(b" ")),
+    "key updates": lambda target: send_records(target, Sealer.update_key),
 }
 
 
