@@ -25,9 +25,9 @@ from email.utils import formatdate
 from enum import IntEnum
 from functools import lru_cache
 from http import HTTPStatus
-from socket import MSG_DONTWAIT, MSG_PEEK, SHUT_RDWR
+from socket import SHUT_RDWR
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from runtime.http.listener import Listener
+    from runtime.http.reading import PeerTransport
 
 
 MIB = 1 << 20
@@ -153,6 +154,7 @@ class PeerConnection(BaseProtocol):
         self.has_posted = False
         self.waits: asyncio.Task[None] | None = None  # the task that waits to begin the handshake
         self.cost = UNKNOWN_COST  # CPU seconds that its requests have cost recently
+        self._wire: PeerTransport | None = None
         self._name = ""
         self._head: Head | None = None
         # The body so far of an incomplete request, and whether the peer may still be sending.
@@ -169,6 +171,7 @@ class PeerConnection(BaseProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the peer's certificate after the handshake."""
         super().connection_made(transport)
+        self._wire = cast("PeerTransport", transport)
         shown: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
         self.certified = bool(shown)
         names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
@@ -178,6 +181,7 @@ class PeerConnection(BaseProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Clean up, whichever side closed the connection."""
         super().connection_lost(exc)
+        self._wire = None  # no cycle that waits for the garbage collector
         self._count(0)
         self.phase = ConnectionPhase.CLOSED
         self._owner.forget(self)
@@ -188,7 +192,6 @@ class PeerConnection(BaseProtocol):
             case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
                 # Pipelining is not supported, and API servers do not use it: this answer is the last one.
                 self._close = True
-                self._read_in_turn(data)
             case ConnectionPhase.BODY:
                 self._body += data
                 received, head = len(self._body), self._head
@@ -200,8 +203,6 @@ class PeerConnection(BaseProtocol):
                     body = bytes(memoryview(self._body)[: head.length])
                     self._unread, self._head, self._body = False, None, bytearray()
                     self._begin(head, body, None, is_whole=True)
-                if self._unread:
-                    self._read_in_turn(data)
             case ConnectionPhase.HEAD:
                 self._parse(data, is_first=False)
             case _:
@@ -220,11 +221,6 @@ class PeerConnection(BaseProtocol):
                     self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
                 )  # fmt: skip
                 self._parse(data, is_first=True)
-
-    def _read_in_turn(self, data: bytes) -> None:
-        """Let others be read from first after a large part, even of what is read only to be dropped."""
-        if len(data) >= LARGE and self.transport is not None:
-            self._owner.read_in_turn(self.transport)
 
     def pause_reading(self) -> None:
         """Do nothing: the size of a body is checked before it is read."""
@@ -389,12 +385,12 @@ class PeerConnection(BaseProtocol):
         Clients retry on a closed connection, but not a POST, and every review is a POST.
         """
         idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
-        if idle and self.transport is not None and not _has_unread(self._sock):
-            self.transport.close()
+        if idle and self._wire is not None and not self._wire.has_unread:
+            self._wire.close()
 
     def has_asked(self) -> bool:
         """Report whether an idle connection has received bytes that are not read yet."""
-        return self.phase is ConnectionPhase.IDLE and self.transport is not None and _has_unread(self._sock)
+        return self.phase is ConnectionPhase.IDLE and self._wire is not None and self._wire.has_unread
 
     def leave(self) -> None:
         """Close with the next answer; at once if the peer showed a certificate, because its CA may no longer be trusted.
@@ -420,14 +416,6 @@ class PeerConnection(BaseProtocol):
             self._owner.body_bytes += change
             if self._owner.body_bytes > self._owner.limits.bytes:
                 self._owner.free_bytes()
-
-
-def _has_unread(sock: socket.socket) -> bool:
-    """Report whether unread bytes have arrived. The end of the stream does not count."""
-    try:
-        return bool(sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
-    except OSError:
-        return False
 
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from runtime.http.connection import ConnectionPhase, Limits, PeerConnection
 from runtime.http.fair_queue import FairQueue
+from runtime.http.reading import PeerTransport, ReadQueue
 from runtime.http.tls_handshakes import Handshakes
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ PARTING = (
 PAUSE = 0.05  # seconds without accepting when descriptors are exhausted; the kernel queues new connections
 BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
-LARGE_BODIES = 4  # connections with large bodies that are read from in one turn of the loop
 KNOWN = 1024  # remembered addresses from which a complete request came
 CROWD = 0.25  # above this share of connections without a request, unknown addresses make room before known ones
 SWEEP_SECONDS = 0.005  # CPU seconds of a sweep in one turn of the loop: replying to a thousand late peers takes long
@@ -105,7 +105,7 @@ class Listener:
         self._listener: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._handshakes = Handshakes()
-        self._large: deque[asyncio.Transport] = deque()  # whose bodies are read on in turn
+        self._reads = ReadQueue(self._known, refused)
         self._failure_logged = False  # whether the last failure to accept was logged
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
@@ -229,19 +229,6 @@ class Listener:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def read_in_turn(self, transport: asyncio.Transport) -> None:
-        """Read more of a large body after LARGE_BODIES others: decrypting what a crowd of peers sends at once takes long."""
-        transport.pause_reading()
-        self._large.append(transport)
-        if len(self._large) == 1:
-            asyncio.get_running_loop().call_soon(self._resume_reading)
-
-    def _resume_reading(self) -> None:
-        for _ in range(min(LARGE_BODIES, len(self._large))):
-            self._large.popleft().resume_reading()
-        if self._large:
-            asyncio.get_running_loop().call_soon(self._resume_reading)
-
     # ---- accepting connections
 
     def _accept(self, listener: socket.socket) -> None:
@@ -304,20 +291,26 @@ class Listener:
         task.add_done_callback(forget_failed)
 
     async def _shake_hands(self, connection: PeerConnection, sock: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            await self._establish(connection, sock)
+            return
         try:
-            if self._tls is None:
-                await loop.connect_accepted_socket(lambda: connection, sock)
-                return
             async with self._handshakes.turn_of(connection, sock, is_known=connection.peer in self._known):
-                # Only a fallback: the sweep ends slow handshakes earlier, without counting time in which the loop was blocked.
-                timeout = 4 * self.limits.handshake
-                await loop.connect_accepted_socket(
-                    lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=timeout, ssl_shutdown_timeout=1.0
-                )
+                await self._establish(connection, sock)
         except (OSError, ssl.SSLError):
             # Counted, not logged: port scanners would fill the log.
             self._refused("handshake")
+
+    async def _establish(self, connection: PeerConnection, sock: socket.socket) -> None:
+        transport = PeerTransport(connection, sock, self._reads, self._tls)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: transport, sock)
+            # Only a fallback: the sweep ends slow handshakes earlier, without counting time in which the loop was blocked.
+            async with asyncio.timeout(4 * self.limits.handshake):
+                await transport.established()
+        except BaseException:
+            transport.abort()
+            raise
 
     def _make_room(self, among: Collection[PeerConnection], why: str) -> bool:
         self._refused(why)

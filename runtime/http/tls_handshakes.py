@@ -11,10 +11,12 @@ Every client sends its hello as one record; anything else is not TLS, or an atte
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from contextlib import asynccontextmanager
 from socket import MSG_PEEK
 from typing import TYPE_CHECKING
+
+from runtime.http.turns import Turns
 
 if TYPE_CHECKING:
     import socket
@@ -34,15 +36,14 @@ FIRST_WAIT, LONGEST_WAIT = 0.002, 0.25  # seconds between checks for the rest of
 
 
 class Handshakes:
-    """Chooses the next handshake: known and unknown addresses take turns, and among them each address."""
+    """Handshakes that wait for their turn, and those in progress."""
 
     def __init__(self, turn: int = TURN, most: int = MOST) -> None:
         """Begin up to `turn` in a turn of the loop, with up to `most` in progress."""
         self._loop = asyncio.get_running_loop()
         self._turn = turn
         self._most = most
-        # By whether the address is known, then by address in the order of their turns.
-        self._waiting: dict[bool, dict[str, deque[asyncio.Future[None]]]] = {True: {}, False: {}}
+        self._waiting = Turns[asyncio.Future[None]]()
         self._called = False
         self._under_way: dict[PeerConnection, None] = {}
 
@@ -53,7 +54,7 @@ class Handshakes:
         try:
             await self._wait_for_hello(sock)
             future = self._loop.create_future()
-            self._waiting[is_known].setdefault(connection.peer, deque()).append(future)
+            self._waiting.add(future, connection.peer, is_known=is_known)
             if not self._called:
                 self._call()
             await future
@@ -96,27 +97,14 @@ class Handshakes:
         self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve(self) -> None:
-        for number in range(self._turn):
-            future = self._next(is_known=number % 2 == 0) or self._next(is_known=number % 2 == 1)
-            if future is None:
-                break
-            future.set_result(None)
-        self._called = any(self._waiting.values())
+        begun = 0
+        while begun < self._turn and (future := self._waiting.pop()):
+            if not future.done():  # not cancelled
+                future.set_result(None)
+                begun += 1
+        self._called = bool(self._waiting)
         if self._called:
             self._call()
-
-    def _next(self, *, is_known: bool) -> asyncio.Future[None] | None:
-        """Remove and return the next one that is not cancelled, of known or of unknown addresses."""
-        peers = self._waiting[is_known]
-        while peers:
-            peer = next(iter(peers))
-            queue = peers.pop(peer)
-            future = queue.popleft()
-            if queue:
-                peers[peer] = queue
-            if not future.done():
-                return future
-        return None
 
 
 def is_whole(data: bytes) -> bool:

@@ -6,12 +6,13 @@ import os
 import random
 import socket
 import warnings
+from collections import Counter
 from contextlib import suppress
 
 import pytest
 from aiohttp.streams import StreamReader
 
-from runtime.http import Limits, Listener, connection, text
+from runtime.http import Limits, Listener, connection, reading, text
 from runtime.http import listener as listeners
 from runtime.http.connection import ConnectionPhase, PeerConnection
 from tests.limits import PATIENCE
@@ -435,28 +436,32 @@ async def test_of_a_crowd_many_are_taken_at_one_look(monkeypatch):
 
 
 @pytest.mark.parametrize(("handler", "answer"), [(Friend, b"yes"), (Echo, b"too large")])
-async def test_of_a_crowd_with_large_bodies_few_are_read_from_in_one_turn_of_the_loop(handler, answer, monkeypatch):
-    """Decrypting what 150 peers send at once held every other connection for 0.3 s. All bodies come in the end, refused ones too."""
-    monkeypatch.setattr(listeners, "LARGE_BODIES", 2)
-    turns = [0]
-    read_on = Listener._resume_reading
+async def test_a_crowd_with_large_bodies_is_read_from_in_turns(handler, answer, monkeypatch):
+    """Reading what 150 peers send at once held every other connection for 0.3 s. All bodies come in the end, refused ones too."""
+    now, turns, turn = 0.0, Counter(), 0
+    read_on, serve = reading.PeerTransport.read_on, reading.ReadQueue._serve
 
-    def count(own):
-        waiting = len(own._large)
-        read_on(own)
-        turns.append(waiting - len(own._large))
+    def read(own):
+        nonlocal now
+        now += 0.6 * reading.SHARE
+        turns[turn] += 1
+        return read_on(own)
 
-    monkeypatch.setattr(Listener, "_resume_reading", count)
+    def begin(own):
+        nonlocal turn
+        turn += 1
+        serve(own)
+
+    monkeypatch.setattr(reading, "thread_time", lambda: now)
+    monkeypatch.setattr(reading.PeerTransport, "read_on", read)
+    monkeypatch.setattr(reading.ReadQueue, "_serve", begin)
     listener = Listener(handler(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
     guests = [await asyncio.open_connection("127.0.0.1", port) for _ in range(9)]
     for _, writer in guests:
         writer.write(post(b" " * (2 << 20)))
     assert {(await whole(reader))[-1] for reader, _ in guests} == {answer}
-    async with asyncio.timeout(PATIENCE):
-        while sum(turns) < len(guests):  # noqa: ASYNC110  as above
-            await asyncio.sleep(0)
-    assert max(turns) == 2
+    assert max(turns.values()) == 2
     await listener.end(0.0)
     for _, writer in guests:
         writer.close()

@@ -1,0 +1,320 @@
+"""Reads from connections in turns, so that a peer's choice of a unit, such as a TLS record of one byte, delays no other connection.
+
+A record costs 9 µs of CPU however small it is, and OpenSSL decrypts all that it has been given at once. So a connection keeps what has
+arrived encrypted, and `ReadQueue` decrypts RECORDS records of one connection after the other, for SHARE seconds in one turn of the event loop.
+A connection whose records are small, FREE_RECORDS apart, is wasteful: a turn serves one of those. After MOST_SMALL such records it is closed.
+Clients fill their records: Go begins with 1 KiB and goes up to 16 KiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import suppress
+from socket import MSG_DONTWAIT, MSG_PEEK
+from time import thread_time
+from typing import TYPE_CHECKING, Any, cast
+
+from runtime.http.turns import Turns
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Collection
+
+    from runtime.http.connection import PeerConnection
+
+SHARE = 0.005  # CPU seconds of reading in one turn of the loop
+RECORDS = 8  # of one connection that are decrypted before others have their turn
+FREE_RECORDS = 16  # of a request, whose size does not count
+SMALL = 256  # bytes that records have on average, if they are not small
+MOST_SMALL = 512  # small records of a request
+HANDSHAKE = 1 << 14  # bytes that a peer may send in a handshake; each certificate in them costs 0.12 ms of CPU
+LINGER = 1.0  # seconds for which a closed connection waits for its peer to close
+_HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a record
+READ = 1 << 15  # bytes from the kernel at once; more than a record
+
+
+logger = logging.getLogger("drawbridge.listener")
+
+
+class ReadQueue:
+    """Connections that have received something."""
+
+    def __init__(self, known: Collection[str], refused: Callable[[str], None]) -> None:
+        """`known` are the known addresses; `refused` gets the reason why a connection was closed."""
+        self.loop = asyncio.get_running_loop()
+        self.refused = refused
+        self.buffer = memoryview(bytearray(READ))  # the kernel's bytes on their way to a connection
+        self._known = known
+        self._waiting = Turns[PeerTransport]()
+        self._wasteful = Turns[PeerTransport]()
+        self._called = False
+
+    def join(self, transport: PeerTransport) -> None:
+        """Read from this connection in its turn."""
+        turns = self._wasteful if transport.is_wasteful else self._waiting
+        turns.add(transport, transport.peer, is_known=transport.peer in self._known)
+        if not self._called:
+            self._called = True
+            self.loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        until = thread_time() + SHARE
+        transport = self._wasteful.pop() or self._waiting.pop()
+        while transport is not None:
+            try:
+                if transport.read_on():
+                    self.join(transport)
+            except Exception:
+                # The other connections must still be read from.
+                logger.exception("a bug while reading; please report it")
+                transport.abort()
+            transport = self._waiting.pop() if thread_time() < until else None
+        self._called = bool(self._waiting or self._wasteful)
+        if self._called:
+            # `call_soon` alone would run before new I/O; the timer that it starts runs after it.
+            self.loop.call_soon(self.loop.call_later, 0, self._serve)
+
+
+class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
+    """The transport of a connection, with or without TLS, which reads in turns."""
+
+    def __init__(
+        self, connection: PeerConnection, sock: socket.socket, queue: ReadQueue, context: ssl.SSLContext | None
+    ) -> None:
+        super().__init__()
+        self._sock = sock
+        self.peer = connection.peer
+        self._connection = connection
+        self._queue = queue
+        self._raw: asyncio.Transport | None = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+        if context is not None:
+            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._established: asyncio.Future[bool] = queue.loop.create_future()  # whether the handshake succeeded
+        self._received = bytearray()  # not decrypted yet
+        self._is_queued = False
+        self._is_paused = False
+        self._is_closing = False
+        # Records since the last answer, and their bytes.
+        self._records = 0
+        self._bytes = 0
+
+    # ---- the raw transport's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; with TLS, the peer's hello comes first."""
+        self._raw = cast("asyncio.Transport", transport)
+        if self._tls is None:
+            self._establish()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget what has not been read."""
+        self._is_closing = True
+        self._received.clear()
+        if not self._established.done():
+            self._established.set_result(False)
+        elif not self._established.cancelled() and self._established.result():
+            self._connection.connection_lost(exc)
+        self._raw = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the kernel's bytes go."""
+        del sizehint
+        return self._queue.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Keep what has arrived for this connection's turn."""
+        if self._is_closing:  # nothing is answered any more
+            return
+        self._received += self._queue.buffer[:nbytes]
+        if len(self._received) >= READ and not self._is_paused and self._raw is not None:
+            self._is_paused = True
+            self._raw.pause_reading()
+        if not self._is_queued and self._end_of_record(0):
+            self._is_queued = True
+            self._queue.join(self)
+
+    def eof_received(self) -> None:
+        """Answer nothing more; the raw transport closes."""
+        self._is_closing = True
+
+    def pause_writing(self) -> None:
+        """See BaseProtocol."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See BaseProtocol."""
+        self._connection.resume_writing()
+
+    # ---- reading
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether the records of this request have been small."""
+        return self._records > FREE_RECORDS and self._bytes < SMALL * self._records
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether bytes have arrived that are not read yet. The end of the stream does not count."""
+        try:
+            return bool(self._received or self._sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
+        except OSError:
+            return False
+
+    async def established(self) -> None:
+        """Wait for the end of the handshake. Raises ConnectionAbortedError if it fails."""
+        # Not by the future's exception: its traceback would keep everything here for the garbage collector.
+        if not await self._established:
+            raise ConnectionAbortedError("no handshake")
+
+    def read_on(self) -> bool:
+        """Read a little; report whether there is more."""
+        self._is_queued = False
+        if self._is_closing:
+            return False
+        has_ended = False
+        if self._tls is None:
+            data = bytes(self._received)
+            self._received.clear()
+        else:
+            try:
+                self._feed()
+                data, has_ended = self._decrypt(self._tls)
+            except OSError:  # an SSLError is one
+                self._fail()
+                return False
+        if data:
+            self._connection.data_received(data)
+        if has_ended:
+            self.close()
+        # Nothing is left of a connection that has been closed meanwhile.
+        self._is_queued = self._end_of_record(0) > 0
+        if not self._is_queued:
+            self._resume()
+        return self._is_queued
+
+    def _end_of_record(self, start: int) -> int:
+        """Return the end of the whole record that begins here; 0 if it has not arrived completely. Without TLS, anything is one."""
+        received = self._received
+        if self._tls is None:
+            return len(received)
+        if len(received) < start + _HEADER:
+            return 0
+        length = int.from_bytes(received[start + 3 : start + _HEADER], "big")
+        # OpenSSL refuses a longer one by its header.
+        end = start + _HEADER + (length if length <= _LARGEST else 0)
+        return end if len(received) >= end else 0
+
+    def _feed(self) -> None:
+        """Give OpenSSL a few records. Raises ConnectionAbortedError if there have been too many."""
+        fed, is_established = 0, self._established.done()
+        # In a handshake one at a time: application data that follows it does not count as handshake.
+        for _ in range(RECORDS if is_established else 1):
+            end = self._end_of_record(fed)
+            if not end:
+                break
+            fed = end
+            self._records += 1
+        self._bytes += fed
+        if self._records > MOST_SMALL and self.is_wasteful:
+            self._queue.refused("records")
+            raise ConnectionAbortedError("too many small records")
+        if not is_established and self._bytes > HANDSHAKE:
+            raise ConnectionAbortedError("too long a handshake")
+        self._incoming.write(bytes(self._received[:fed]))
+        del self._received[:fed]
+
+    def _decrypt(self, tls: ssl.SSLObject) -> tuple[bytes, bool]:
+        """Return the plaintext of what was fed, and whether the peer has ended it."""
+        pieces, has_ended = list[bytes](), False
+        try:
+            if not self._established.done():
+                tls.do_handshake()
+                self._flush()
+                self._establish()
+            while not has_ended:
+                piece = tls.read(_LARGEST)
+                pieces.append(piece)
+                has_ended = not piece
+        except ssl.SSLWantReadError:
+            pass
+        finally:
+            self._flush()  # also alerts and answers to key updates
+        return b"".join(pieces), has_ended
+
+    def _establish(self) -> None:
+        self._records = self._bytes = 0
+        self._established.set_result(True)
+        self._connection.connection_made(self)
+
+    def _fail(self) -> None:
+        if not self._established.done():
+            self._established.set_result(False)
+        # The alert that says why is written first.
+        self._is_closing = True
+        if self._raw is not None:
+            self._raw.close()
+
+    def _resume(self) -> None:
+        if self._is_paused and self._raw is not None:
+            self._is_paused = False
+            self._raw.resume_reading()
+
+    # ---- the connection's transport
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Send; this settles the records of the request."""
+        if self._is_closing or self._raw is None:
+            return
+        self._records = self._bytes = 0
+        if self._tls is None:
+            self._raw.write(data)
+            return
+        self._tls.write(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and self._raw is not None:
+            self._raw.write(self._outgoing.read())
+
+    def close(self) -> None:
+        """End the connection after what was written. What the peer still sends is dropped, until it closes too: a reset could overtake the answer."""
+        if self._is_closing or self._raw is None:
+            return
+        self._is_closing = True
+        self._received.clear()
+        if self._tls is not None:
+            with suppress(ssl.SSLError):  # nothing waits for the peer's
+                self._tls.unwrap()
+            self._flush()
+        try:
+            self._raw.write_eof()
+        except OSError:  # the peer has reset it
+            self._raw.abort()
+            return
+        self._resume()
+        self._queue.loop.call_later(LINGER, self._end)
+
+    def _end(self) -> None:
+        if self._raw is not None and not self._raw.get_write_buffer_size():  # the sweep ends a slow reader
+            self._raw.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._is_closing = True
+        self._received.clear()
+        if self._raw is not None:
+            self._raw.abort()
+
+    def is_closing(self) -> bool:
+        """Report whether the connection is ending."""
+        return self._is_closing
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """See asyncio.BaseTransport; also the peer's certificate."""
+        if name == "peercert" and self._tls is not None:
+            return self._tls.getpeercert()
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
