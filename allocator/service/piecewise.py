@@ -2,8 +2,9 @@
 
 To evaluate selectors, or to search, is one deep call that cannot be left and entered again. One that takes longer than a turn is given up
 and begun anew in its own thread. That thread works only while the loop waits for it, and stops where it charges its budget: two are
-never at work at once, so what they share needs no lock. Its result is remembered, and the whole question is asked again: writes, and what
-they rest on, stay within one turn of the loop.
+never at work at once, so what they share needs no lock. Its result is remembered with the question, and the whole call is made again: writes,
+and what they rest on, stay within one turn of the loop. A question is the function and its arguments, the stock among them, so no answer
+can be taken for that of another question.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import inf
 from threading import Semaphore, Thread
 from time import monotonic, thread_time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from allocator.decisions import BY_DEFAULT, Decider
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.stock import Stock
 
-    Ask = Callable[[], Any]
+    _Found = list[tuple[partial[Any], Any]]  # questions, and what was found for each
 
+P = ParamSpec("P")
 T = TypeVar("T")
 MILLISECONDS = 20  # of the processor; one charge that cannot be ended halfway comes on top
 TURN = MILLISECONDS / 1000
@@ -38,6 +40,8 @@ TRIES = 8  # parts of a question that take long, before the rest is decided in o
 
 class TurnEnded(BaseException):
     """A turn is over. No Exception, so that nothing in between takes it for an answer."""
+
+    question: partial[Any]  # that it interrupted
 
 
 class PiecewiseDecider(Decider):
@@ -48,28 +52,27 @@ class PiecewiseDecider(Decider):
         self._turn = turn
         self.spent = 0.0  # seconds that earlier turns took of the answer that is made now
         self._turns = turns
-        self._until = inf
+        self._turn_ends = inf  # of the call that is made now
+        self._until = inf  # when a question is interrupted: never, if it could not be asked again
         self._work: _Work | None = None
         self._one_at_a_time = asyncio.Lock()
-        self._found: dict[object, Any] = {}
-        self._outlooks = 0  # that this turn of the call has asked for
-        self._interrupted: tuple[object, Ask] = "", lambda: None
+        self._found: _Found | None = None  # of the call that is made now
 
     async def answer(self, namespace: str, call: Callable[[], T]) -> T:
         """Make a call that asks this decider, and again after each part of it that takes long; the namespace owes the time."""
-        found: dict[object, Any] = {}
+        found: _Found = []
         spent = 0.0
         try:
             for turn in (*[self._turn] * TRIES, inf):
-                self._found, self.spent, self._outlooks = found, spent, 0
+                self._found, self.spent, self._turn_ends = found, spent, thread_time() + turn
                 try:
-                    return self._in_one_turn(call, turn)
-                except TurnEnded:
-                    question, ask = self._interrupted
+                    return call()
+                except TurnEnded as end:
+                    question = end.question
                 finally:
-                    self._found, self.spent = {}, 0.0
+                    self._found, self.spent, self._turn_ends = None, 0.0, inf
                 async with self._one_at_a_time:
-                    work = _Work(ask, self._turn)
+                    work = _Work(question, self._turn)
                     try:
                         while not work.is_done:
                             await asyncio.sleep(0)
@@ -79,11 +82,29 @@ class PiecewiseDecider(Decider):
                         while not work.is_done:
                             self._go_on(work)
                         spent += work.seconds
-                    found[question] = work.result()
+                    found.append((question, work.result()))
             raise AssertionError("the last turn has no end")
         finally:
             if spent:
                 self._turns.owe(namespace, spent)
+
+    def once(self, compute: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Compute a value once for an answer, also if that takes several turns. It is found again by the function and all of its arguments."""
+        question = partial(compute, *arguments, **options)
+        for earlier, value in self._found or ():
+            if (earlier.func, earlier.args, earlier.keywords) == (question.func, question.args, question.keywords):
+                return cast("T", value)
+        self._until = self._turn_ends
+        try:
+            value = question()
+        except TurnEnded as end:
+            end.question = question
+            raise
+        finally:
+            self._until = inf
+        if self._found is not None:
+            self._found.append((question, value))
+        return value
 
     def outlook(
         self,
@@ -92,37 +113,28 @@ class PiecewiseDecider(Decider):
         placement: Placement = BY_DEFAULT,
         crowded: Mapping[str, str] = MappingProxyType({}),
     ) -> Outlooks:
-        """Ask all nodes. An answer of an earlier turn holds for the stock of that turn; the reservation asks again."""
-        question = "outlook", self._outlooks
-        self._outlooks += 1
-        ask = partial(super().outlook, pod, stock, placement, crowded)
-        return self._found[question] if question in self._found else self._ask_timed(question, ask)
+        return self.once(super().outlook, pod, stock, placement, crowded)
+
+    def by_plugin(self, pod: Pod, stock: Stock, placement: Placement, crowded: Mapping[str, str]) -> Outlooks:
+        return self.once(super().by_plugin, pod, stock, placement, crowded)
 
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
     ) -> Serving | Unserved:
-        # Its answer is not kept: asked again it is quick, and holds for the stock of that turn.
-        ask = partial(super().serve, pod, node, stock, placement, uncached=uncached)
-        return ask() if uncached is not None else self._ask_timed("serve", ask)
+        # Of a stock that has changed since an earlier turn it is asked again, which is quick: what is reserved rests on the stock of this turn.
+        if uncached is not None:
+            return super().serve(pod, node, stock, placement, uncached=uncached)
+        return self.once(super().serve, pod, node, stock, placement)
 
     def may_fit(self, pod: Pod, stock: Stock, crowded: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Say whether some node may serve a pod now; of one that takes long to decide on, that one may."""
+        self._until = thread_time() + self._turn
         try:
-            return self._in_one_turn(partial(super().may_fit, pod, stock, crowded), self._turn)
+            return super().may_fit(pod, stock, crowded)
         except TurnEnded:
             return True
-
-    def _ask_timed(self, question: object, ask: Callable[[], T]) -> T:
-        self._interrupted = question, ask
-        return ask()
-
-    def _in_one_turn(self, call: Callable[[], T], turn: float) -> T:
-        """Make a call, and raise Overtime where it takes longer than the turn."""
-        self._until, before = thread_time() + turn, self._until
-        try:
-            return call()
         finally:
-            self._until = before
+            self._until = inf
 
     def is_impatient(self) -> bool:
         """Leave the work for now if its turn is over; say whether it was given up."""
@@ -143,7 +155,7 @@ class PiecewiseDecider(Decider):
 class _Work:
     """A question in a thread, which works while `go_on` waits."""
 
-    def __init__(self, ask: Ask, turn: float) -> None:
+    def __init__(self, ask: Callable[[], Any], turn: float) -> None:
         self._turn = turn
         self.is_done = self.is_abandoned = False
         self.seconds = 0.0  # for which the loop waited

@@ -8,7 +8,7 @@ import secrets
 from collections import OrderedDict
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -49,6 +49,16 @@ ASKED_BYTES = 64 << 20  # memory that their pods may take
 _HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
 
 
+class Basis(NamedTuple):
+    """What an answer rests on, also if it takes several turns of the loop."""
+
+    known: Stock  # as it is known
+    stock: Stock  # the same with nominated pods
+    placement: Placement
+    full: dict[str, str]  # nodes that have the most pods they may have, and the sentence that says so
+    problem: str  # in how the pod is to be placed
+
+
 class Questions:
     """Answers schedulers, and remembers the pod of each token."""
 
@@ -77,7 +87,8 @@ class Questions:
             if sibling.metadata.namespace == namespace:
                 siblings |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
         with bridge.pods.turns.taken(namespace):
-            found = self._judge(pod).with_messages(partial(self._redact, pod, siblings))
+            basis = bridge.decider.once(self._basis, pod)
+            found = self._judge(pod, basis).with_messages(partial(self._redact, pod, siblings))
         bridge.metrics.outlooks.labels(str(found.outlook)).inc()
         bridge.metrics.outlook_seconds.observe(bridge.decider.spent + self._clock() - begun)
         bridge.pods.note(pod, found.outlook)
@@ -102,43 +113,45 @@ class Questions:
             redacted,
         )
 
-    def _judge(self, pod: Pod) -> Outlooks:
+    def _basis(self, pod: Pod) -> Basis:
         bridge = self._bridge
         placement, problem = bridge.pods.placement_of(pod)
-        if problem and asks_for_devices(pod):
-            return Outlooks(Outlook.WAITING, message=problem)
+        return Basis(
+            bridge.knowledge.stock, self.stock_with_nominated(pod), placement, bridge.ledger.full_nodes(pod), problem
+        )
+
+    def _judge(self, pod: Pod, basis: Basis) -> Outlooks:
+        bridge = self._bridge
+        if basis.problem and asks_for_devices(pod):
+            return Outlooks(Outlook.WAITING, message=basis.problem)
         if unusable := bridge.pods.unusable_claims(pod):
             return Outlooks(Outlook.WAITING, message=self._take_back(pod, unusable))
-        unmade = find_claims(pod, bridge.knowledge.stock).unmade
+        unmade = find_claims(pod, basis.known).unmade
         if unmade is not None:
-            if by_plugins := self._by_plugins(pod, placement):
+            if by_plugins := self._by_plugins(pod, basis):
                 return by_plugins
             bridge.extended.make(pod)
             return Outlooks(Outlook.WAITING, message=f"waiting for claim {unmade.claim.metadata.name} to be created")
-        stock = self.stock_with_nominated(pod)
-        full = bridge.ledger.full_nodes(pod)
-        found = bridge.decider.outlook(pod, stock, placement, full)
-        known = bridge.knowledge.stock
+        found = bridge.decider.outlook(pod, basis.stock, basis.placement, basis.full)
         if found.nodes:
-            return self._without_kept_nodes(pod, found, stock, placement)
-        if stock is known:
+            return self._without_kept_nodes(pod, found, basis.stock, basis.placement)
+        if basis.stock is basis.known:
             return found
         # Without the nominated pods this pod might fit: the answer says so then, and the pod is requeued when a nomination ends.
         hindrances: list[Hindrance] = []
         for one in found.hindrances:
-            free = not self._unserved(pod, one.nodes[0], known)
+            free = not self._unserved(pod, one.nodes[0], basis.known)
             hindrances.append(replace(one, message=OUTBID) if free else one)
             if free:
                 bridge.pods.nominations.give_way(pod)
         return replace(found, hindrances=tuple(hindrances))
 
-    def _by_plugins(self, pod: Pod, placement: Placement) -> Outlooks | None:
+    def _by_plugins(self, pod: Pod, basis: Basis) -> Outlooks | None:
         """Answer with the nodes whose device plugins may serve a pod by name, while no devices are free for it; None if devices are to serve it.
 
         A claim, once it is made, keeps the pod from these nodes. Whether the plugins have any left is for the scheduler to say.
         """
-        bridge, stock = self._bridge, self.stock_with_nominated(pod)
-        full = bridge.ledger.full_nodes(pod)
+        bridge, (_, stock, placement, full, _) = self._bridge, basis
         plugins = bridge.decider.by_plugin(pod, stock, placement, full)
         if not plugins.nodes:
             return None

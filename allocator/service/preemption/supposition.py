@@ -56,7 +56,7 @@ class Supposition:
             self._removed = tuple(one for one in self._holders.pods() if priority(one) < below)
             self._stock = without_pods(self._now, self._removed)
             self._name, self._before = name, {}
-        full = bridge.ledger.full_nodes(pod, self._removed)
+        full = bridge.decider.once(bridge.ledger.full_nodes, pod, self._removed)
         placement, _ = bridge.pods.placement_of(pod)
         found = bridge.decider.outlook(pod, self._stock, placement, full)
         now = bridge.decider.outlook(pod, self._now, placement, full)
