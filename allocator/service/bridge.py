@@ -7,6 +7,7 @@ informers ───────────▶ ClaimSeen, PodSeen, ... ──┘
 
 from __future__ import annotations
 
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from runtime.controllers import Election, Recorder
+
+logger = logging.getLogger("drawbridge.allocator")
 
 
 class Bridge:
@@ -55,7 +58,7 @@ class Bridge:
         knowledge.on_pod = self._see_pod
         knowledge.on_namespace = pods.objects_changed
         knowledge.on_devices = pods.devices_changed
-        knowledge.on_quota = pods.refused.requeue_all
+        knowledge.on_quota = pods.room_changed
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
@@ -81,11 +84,13 @@ class Bridge:
             self.requeue_events.add(all_pods=True)
 
     def tick(self) -> None:
-        """Let time pass in the ledger, for nominations, refused pods and turns."""
+        """Let time pass in the ledger, and for pods that wait. A fault among these must not end the lead."""
         self.ledger.apply(events.Tick())
-        self.pods.nominations.tick()
-        self.pods.refused.tick()
-        self.pods.turns.tick()
+        try:
+            self.pods.tick(self.extended.is_making)
+            self.ledger.look_for_fitting()
+        except Exception:
+            logger.exception("a bug while looking after waiting pods; please report it")
 
     def _see_pod(self, old: Pod | None, new: Pod | None) -> None:
         for event in self.pods.see(old, new):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from allocator.decisions import find_claims
 from allocator.service.app import HttpError
-from allocator.service.commits import WRITERS
-from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid
+from allocator.service.commits import DEADLINE, WRITERS
+from cluster.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from cluster.patch import Merge
 from cluster.resources import PODS, RESOURCE_CLAIMS
 from dra.objects import PodExtendedResourceClaimStatus
@@ -33,12 +33,12 @@ class ExtendedClaims:
 
     def __init__(self, bridge: Bridge, *, backoff: Backoff | None = None) -> None:
         self._bridge = bridge
-        self._backoff = backoff or Backoff(least=1.0, most=60.0)
+        self._backoff = backoff or Backoff(least=1.0, most=10.0)
         self._writers = asyncio.Semaphore(WRITERS)
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
 
     def make(self, pod: Pod) -> None:
-        """Begin to make the claim of a pod, unless that is under way. The pod is requeued when the claim is seen."""
+        """Begin to make the claim of a pod, unless that is under way. The pod is woken when the claim is seen."""
         uid = pod.metadata.uid
         if uid not in self._making:
             task = self._making[uid] = asyncio.get_running_loop().create_task(self._make_patiently(pod))
@@ -51,31 +51,59 @@ class ExtendedClaims:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def is_making(self, uid: str) -> bool:
+        """Say whether the claim of a pod is being made."""
+        return uid in self._making
+
     async def _make_patiently(self, pod: Pod) -> None:
-        """Try until the claim is made, or the pod needs none any more. A scheduler may have heard of the pod before us."""
+        """Try until the claim is made, the pod needs none or is gone, or another replica leads."""
         failures = 0
-        while not failures or self._bridge.pods.waits(pod.metadata.uid):
+        while True:
             pod = self._bridge.pods.newest(pod)
             wanted = find_claims(pod, self._bridge.knowledge.stock).unmade
             if wanted is None:
                 return
+            problem: Exception
             try:
                 self._bridge.lead.demand_lead()
-                async with self._writers:
+                async with self._writers, asyncio.timeout(DEADLINE):
                     await self._make(pod, wanted)
-            except HttpError:
-                return  # the next leader makes it
+            except HttpError as error:
+                if not self._bridge.lead.leads:
+                    return  # the next leader makes it
+                problem = error
             except ApiError as error:
-                self._bridge.metrics.writes.labels("ExtendedClaim", type(error).__name__).inc()
-                problem = f"claim {wanted.claim.metadata.name} cannot be created: {error.message}"
-                logger.warning("a claim cannot be created", extra={"pod": pod.metadata.key, "problem": error.message})
+                problem = error
                 if isinstance(error, BadRequest | Conflict | Forbidden | Invalid):
-                    await self._bridge.ledger.record_event(pod, problem)
-                failures += 1
-                await asyncio.sleep(self._backoff.seconds(failures, 0.5, error))
+                    sentence = f"claim {wanted.claim.metadata.name} cannot be created: {error.message}"
+                    await self._bridge.ledger.record_event(pod, sentence)
+            except Exception as error:
+                problem = error
+                if not isinstance(error, TimeoutError):
+                    logger.exception("a bug while creating a claim; please report it")
             else:
                 self._bridge.metrics.writes.labels("ExtendedClaim", "Written").inc()
                 return
+            self._bridge.metrics.writes.labels("ExtendedClaim", type(problem).__name__).inc()
+            extra = {"pod": pod.metadata.key, "problem": str(problem) or "it took too long"}
+            logger.warning("a claim cannot be created", extra=extra)
+            failures += 1
+            await asyncio.sleep(self._backoff.seconds(failures, 0.5, problem))
+            if not await self._waits(pod):
+                return
+
+    async def _waits(self, pod: Pod) -> bool:
+        """Say whether a pod has no node yet. A scheduler may know the pod before our watch shows it: then the API server is asked."""
+        meta = pod.metadata
+        if self._bridge.pods.find(meta.uid) is not None:
+            return self._bridge.pods.waits(meta.uid)
+        try:
+            found = await self._bridge.cluster.get(PODS, meta.name, meta.namespace)
+        except NotFound:
+            return False
+        except ApiError:
+            return True
+        return found.metadata.uid == meta.uid and not found.spec.node_name
 
     async def _make(self, pod: Pod, wanted: ExtendedClaim) -> None:
         """Create the claim, unless it is there, and name it in the status of the pod."""

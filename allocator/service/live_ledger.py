@@ -67,15 +67,15 @@ class LiveLedger:
                 case effects.Dropped(token, _, sentence):
                     self._answer(token, sentence or "the reservation has ended")
                 case effects.Freed():
-                    if self._bridge.pods.refused.needs_look():
-                        self._later(self._bridge.pods.refused.requeue_fitting(self._may_fit))
+                    self._bridge.pods.waiting.note_freed()
+                    self.look_for_fitting()
                 case effects.PodEvent(uid, sentence):
                     pod = self._bridge.pods.find(uid)
                     if pod is not None:
                         self._later(self.record_event(pod, sentence))
                 case effects.Wake(uids):
                     found = (self._bridge.pods.find(uid) for uid in uids)
-                    self._bridge.requeue_events.add(pod.metadata.key for pod in found if pod is not None)
+                    self._bridge.pods.waiting.wake(pod for pod in found if pod is not None)
                 case effects.Declined() | effects.Exceeded():
                     pass  # `Reservations.reserve` reads these
                 case _:
@@ -138,11 +138,16 @@ class LiveLedger:
         uids = {one.metadata.uid for one in (pod, *leaving)}
         return full_nodes(self.state, self._bridge.pods.rules.most_pods, uids)
 
-    def _may_fit(self, uid: str) -> bool:
-        """Say whether a refused pod may fit by now."""
-        pod = self._bridge.pods.find(uid)
-        if pod is None:
-            return True
+    def look_for_fitting(self) -> None:
+        """Wake the pods that may fit, if a device came free since the last look."""
+        waiting = self._bridge.pods.waiting
+        if waiting.needs_look():
+            waiting.looking = True
+            self._later(waiting.wake_fitting(self._may_fit))
+
+    def _may_fit(self, pod: Pod) -> bool:
+        """Say whether a pod that waits for room may fit by now."""
+        pod = self._bridge.pods.newest(pod)
         namespace = pod.metadata.namespace
         if self._bridge.pods.turns.seconds_until(namespace):
             return True  # its scheduler is told so, and it is tried again when it has its turn

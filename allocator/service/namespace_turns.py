@@ -2,20 +2,19 @@
 
 Schedulers ask about one pod after the other, so forty pods with dear selectors would hold up every pod behind them. A namespace owes
 the time of a question that takes the processor longer than `FREE`, and pays it off with `SHARE` of the time; one that owes more than
-`MOST` is answered at once, with how long it has to wait, and its pods are tried again when it has paid.
+`MOST` is answered at once, with how long it has to wait, and its pods are woken when it has paid.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from contextlib import contextmanager
 from time import thread_time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from allocator.service.requeue_events import RequeueEvents
     from dra.objects import Pod
 
 FREE = 0.05  # seconds of the processor; most questions take less
@@ -26,16 +25,12 @@ NAMESPACES = 1024  # that are remembered: those that owe most
 
 
 class NamespaceTurns:
-    """What namespaces owe, and the pods that wait until it is paid."""
+    """What namespaces owe."""
 
-    def __init__(
-        self, events: RequeueEvents, clock: Callable[[], float], processor: Callable[[], float] = thread_time
-    ) -> None:
-        self._events = events
+    def __init__(self, clock: Callable[[], float], processor: Callable[[], float] = thread_time) -> None:
         self._clock = clock
         self._processor = processor
         self._paid_at: dict[str, float] = {}  # by namespace
-        self._waiting: dict[str, Pod] = {}  # by uid
 
     @contextmanager
     def taken(self, namespace: str) -> Iterator[None]:
@@ -58,30 +53,23 @@ class NamespaceTurns:
         """Say how long a namespace has to wait for its next turn; 0 if it may be answered now."""
         return max(0.0, self._paid_at.get(namespace, 0.0) - self._clock() - MOST / SHARE)
 
-    def wait(self, pod: Pod) -> str:
-        """Say what a pod waits for if it is not its namespace's turn, and have it tried again then; "" if it is."""
-        namespace = pod.metadata.namespace
+    def wait(self, namespace: str) -> str:
+        """Say what the pods of a namespace wait for if it is not their turn; "" if it is."""
         seconds = self.seconds_until(namespace)
         if not seconds:
             return ""
-        self._waiting[pod.metadata.uid] = pod
         return f"the selectors of namespace {namespace} take long to evaluate: its next pod is decided in {seconds:.0f} s, so that others do not wait"
 
-    def forget(self, uid: str) -> None:
-        """Try a pod again no more: it is gone, or has a node."""
-        self._waiting.pop(uid, None)
-
-    def tick(self) -> None:
-        """Try the first pods of those namespaces again whose turn it is."""
+    def next_pods(self, waiting: Iterable[Pod]) -> list[Pod]:
+        """Choose from the pods that wait for their turn the first ones of each namespace whose turn it is."""
         now = self._clock()
         for namespace in [one for one, paid in self._paid_at.items() if paid <= now]:
             del self._paid_at[namespace]
-        again: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in self._waiting.values():
-            pods = again[pod.metadata.namespace]
-            if len(pods) < AT_ONCE and not self.seconds_until(pod.metadata.namespace):
-                pods.append(pod)
-        for pods in again.values():
-            for pod in pods:
-                self.forget(pod.metadata.uid)
-            self._events.add(pod.metadata.key for pod in pods)
+        chosen: list[Pod] = []
+        count: Counter[str] = Counter()
+        for pod in waiting:
+            namespace = pod.metadata.namespace
+            if count[namespace] < AT_ONCE and not self.seconds_until(namespace):
+                count[namespace] += 1
+                chosen.append(pod)
+        return chosen

@@ -10,11 +10,13 @@ from allocator.decisions import Outlook, demand_key, find_claims, placement_of, 
 from allocator.reservations import events
 from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
-from allocator.service.requeue_events import RefusedPods
+from allocator.service.waiting_pods import Reason, WaitingPods
 from allocator.strategies import UnknownStrategy
 from dra.objects import asks_for_devices, claim_keys, is_later
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from allocator.decisions import PlacementRules
     from allocator.service.knowledge import Knowledge
     from allocator.service.requeue_events import RequeueEvents
@@ -28,17 +30,14 @@ class PendingPods:
 
     def __init__(self, knowledge: Knowledge, requeue: RequeueEvents, settings: Settings) -> None:
         self._knowledge = knowledge
-        self._events = requeue
         self._schedulers = frozenset(settings.schedulers)
         self._binding_seconds = settings.binding
         self.rules = settings.rules
         self.by_uid: dict[str, Pod] = {}
         clock = asyncio.get_running_loop().time
-        self.refused = RefusedPods(requeue, clock)
-        self.nominations = Nominations(self.by_uid, requeue, clock, settings.starved)
-        self.turns = NamespaceTurns(requeue, clock)
-        self._lacking_devices: dict[str, str] = {}  # pods that fit no node even if it were empty: names by uid
-        self._lacking_objects: dict[str, Pod] = {}  # pods that wait for a claim or another object, by uid
+        self.waiting = WaitingPods(requeue, clock)
+        self.nominations = Nominations(self.by_uid, self.waiting, clock, settings.starved)
+        self.turns = NamespaceTurns(clock)
 
     def find(self, uid: str) -> Pod | None:
         """Find a pod of our schedulers."""
@@ -69,59 +68,65 @@ class PendingPods:
             self.by_uid[uid] = new
             if new.spec.node_name:
                 self._forget(uid)
-            elif uid in self._lacking_objects:
-                self.objects_changed(new.metadata.namespace)
+            elif self.waiting.waits_for(Reason.OBJECTS, uid) and not any(self._lacks(new)):
+                self.waiting.wake([new])
             changes.append(events.PodSeen(new))
         self.nominations.follow(awaited, new)
         return changes
 
     def _forget(self, uid: str) -> None:
-        """Requeue a pod no more: it is gone, or has a node."""
-        self.refused.pop(uid)
+        """Wake a pod no more: it is gone, or has a node."""
+        self.waiting.pop(uid)
         self.nominations.forget(uid)
-        self.turns.forget(uid)
-        self._lacking_devices.pop(uid, None)
-        self._lacking_objects.pop(uid, None)
 
-    def note(self, pod: Pod, outlook: Outlook) -> None:
-        """Remember what a pod waits for, by the answer that its scheduler gets."""
-        if outlook in (Outlook.FULL, Outlook.UNDECIDED):
+    def note(self, pod: Pod, outlook: Outlook, *, is_current: bool) -> None:
+        """Remember what a pod waits for, by the answer that its scheduler gets. What has changed since an older stock woke nobody."""
+        if outlook is Outlook.WAITING:
+            self.waiting.put(pod, Reason.OBJECTS)
+        elif outlook is Outlook.NEVER and is_current:
+            self.waiting.put(pod, Reason.DEVICES)
+        elif outlook in (Outlook.FULL, Outlook.UNDECIDED, Outlook.NEVER):
             self.refuse(pod)
-        elif outlook is Outlook.NEVER:
-            self._lacking_devices[pod.metadata.uid] = pod.metadata.key
-        elif outlook is Outlook.WAITING:
-            self._lacking_objects[pod.metadata.uid] = pod
+            if not is_current:
+                self.waiting.note_freed()
 
     def refuse(self, pod: Pod) -> None:
         """Remember a pod that may be tried again once a device comes free."""
-        shape = demand_key(find_claims(pod, self._knowledge.stock))
-        self.refused.put(pod.metadata.uid, pod.metadata.key, shape)
+        self.waiting.put(pod, Reason.ROOM, demand_key(find_claims(pod, self._knowledge.stock)))
 
     def devices_changed(self) -> None:
-        """Requeue every pod that waits: devices, classes or nodes are others now."""
-        for uid, name in self._lacking_devices.items():
-            self.refused.put(uid, name)
-        self._lacking_devices.clear()
-        self.refused.requeue_all()
+        """Wake every pod that waits: devices, classes or nodes are others now."""
+        self.waiting.wake(self.waiting.of(Reason.ROOM, Reason.DEVICES))
         self.objects_changed()
 
+    def room_changed(self) -> None:
+        """Wake every pod that waits for room: it may be given more now, or otherwise."""
+        self.waiting.wake(self.waiting.of(Reason.ROOM))
+
     def objects_changed(self, namespace: str = "") -> None:
-        """Requeue the pods, of one namespace or of all, that lacked an object and lack none now."""
-        stock = self._knowledge.stock
-        ready: list[Pod] = []
-        for pod in self._lacking_objects.values():
-            if namespace not in ("", pod.metadata.namespace):
-                continue
-            newest = self.newest(pod)
-            pod_claims = find_claims(newest, stock)
-            _, problem = self.placement_of(newest)
-            waits = pod_claims.waits_for or pod_claims.unmade or problem or self.unusable_claims(newest)
-            if not waits:
-                ready.append(pod)
-        for pod in ready:
-            del self._lacking_objects[pod.metadata.uid]
-        if ready:
-            self._events.add(pod.metadata.key for pod in ready)
+        """Wake the pods, of one namespace or of all, that lacked an object and lack none now."""
+        pods = [pod for pod in self.waiting.of(Reason.OBJECTS) if namespace in ("", pod.metadata.namespace)]
+        self.waiting.wake([pod for pod in pods if not any(self._lacks(pod))])
+
+    def _lacks(self, pod: Pod) -> tuple[bool, bool]:
+        """Say whether a pod lacks the claim that we make for it, and whether it lacks any other object."""
+        newest = self.newest(pod)
+        pod_claims = find_claims(newest, self._knowledge.stock)
+        _, problem = self.placement_of(newest)
+        return pod_claims.unmade is not None, bool(pod_claims.waits_for or problem or self.unusable_claims(newest))
+
+    def tick(self, is_making: Callable[[str], bool]) -> None:
+        """Let time pass. A waiting pod that nothing alive would wake is woken; `is_making` says so of the claim that we make for it."""
+        self.nominations.tick()
+        self.waiting.wake(self.turns.next_pods(self.waiting.of(Reason.TURN)))
+        is_seen = self.by_uid.__contains__
+        self.waiting.wake(self.waiting.due(Reason.SCHEDULER, is_seen))
+        for pod in self.waiting.due(Reason.OBJECTS, is_seen):
+            lacks_ours, lacks_other = self._lacks(pod)
+            if lacks_other or (lacks_ours and is_making(pod.metadata.uid)):
+                self.waiting.put(pod, Reason.OBJECTS)
+            else:
+                self.waiting.wake([pod])
 
     def allocated_claims(self, pod: Pod) -> list[ResourceClaim]:
         """List the claims of a pod that are allocated."""
@@ -140,7 +145,7 @@ class PendingPods:
         """Place by other rules from the next decision on, and requeue the pods that the old ones refused or kept waiting."""
         if rules != self.rules:
             self.rules = rules
-            self.refused.requeue_all()
+            self.room_changed()
             self.objects_changed()
 
     def placement_of(self, pod: Pod) -> tuple[Placement, str]:

@@ -27,6 +27,7 @@ from allocator.preemption import claims_in_reach, run_to_end, without_pods, with
 from allocator.reservations import ReservationState, events
 from allocator.service.app import HttpError
 from allocator.service.preemption.nominations import OUTBID
+from allocator.service.waiting_pods import Reason
 from dra.budget import Budget
 from dra.footprint import footprint
 from dra.objects import asks_for_devices, claim_names
@@ -73,8 +74,9 @@ class Questions:
         bridge = self._bridge
         bridge.lead.demand_ready()
         pod = bridge.pods.newest(pod)
-        bridge.pods.refused.confirm(pod.metadata.uid)
-        if waits := bridge.pods.turns.wait(pod):
+        bridge.pods.waiting.asked(pod.metadata.uid)
+        if waits := bridge.pods.turns.wait(pod.metadata.namespace):
+            bridge.pods.waiting.put(pod, Reason.TURN)
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
         namespace, group = pod.metadata.namespace, pod.spec.scheduling_group
@@ -91,7 +93,7 @@ class Questions:
             found = self._judge(pod, basis).with_messages(partial(self._redact, pod, siblings))
         bridge.metrics.outlooks.labels(str(found.outlook)).inc()
         bridge.metrics.outlook_seconds.observe(bridge.decider.spent + self._clock() - begun)
-        bridge.pods.note(pod, found.outlook)
+        bridge.pods.note(pod, found.outlook, is_current=basis.known is bridge.knowledge.stock)
         if found.outlook is Outlook.FULL:
             claims = find_claims(pod, bridge.knowledge.stock).open
             requests = [one.exactly for claim in claims for one in claim.spec.devices.requests]

@@ -84,7 +84,7 @@ class Reservations:
                 bridge.pods.refuse(pod)
                 remedy = "ask for less, or wait until something in the namespace ends"
                 raise HttpError(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
-        bridge.pods.refused.pop(pod.metadata.uid)
+        bridge.pods.waiting.pop(pod.metadata.uid)
 
     def unreserve(self, token: str) -> None:
         """Let go of a reservation; an unknown one is not an error."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from allocator.reservations import Ledger
-    from allocator.service.requeue_events import RequeueEvents
+    from allocator.service.waiting_pods import WaitingPods
 
 OUTBID = "the free devices are reserved for a nominated pod of the same or a higher priority"
 SECONDS = 60.0  # schedulers ask again sooner
@@ -40,19 +40,19 @@ class Nominations:
     """Which pod has which node nominated, and which pods were refused because of that."""
 
     def __init__(
-        self, pods: Mapping[str, Pod], events: RequeueEvents, clock: Callable[[], float], starved: float
+        self, pods: Mapping[str, Pod], waiting: WaitingPods, clock: Callable[[], float], starved: float
     ) -> None:
         """`pods` are those of our schedulers, by uid; one without room for `starved` seconds has a node kept."""
         self._starved = starved
         self._pods = pods
-        self._events = events
+        self._waiting = waiting
         self._clock = clock
         self._ours: dict[str, KeptNode] = {}  # what we nominated, by uid of the pod
         self._stored: dict[str, None] = {}  # uids of pods whose status has named a node, be it for an earlier leader
         # Pods without room by uid: since when, or when looked at, and how many devices they ask for.
         self._full: dict[str, tuple[float, int]] = {}
         self._kept_at: dict[str, float] = {}  # when it was last a pod's turn, by uid
-        self._giving_way: dict[str, str] = {}  # names of pods that were refused for the sake of others, by uid
+        self._giving_way: dict[str, Pod] = {}  # pods that were refused for the sake of others, by uid
 
     def nominate(self, pod: Pod, node: str, awaited: Iterable[Pod]) -> None:
         """Have a node kept for a pod that waits for others, for a while."""
@@ -133,9 +133,7 @@ class Nominations:
 
     def give_way(self, pod: Pod) -> None:
         """Note that a pod is refused for the sake of others: it is tried again when a nomination ends."""
-        uid = pod.metadata.uid
-        if uid in self._pods:
-            self._giving_way[uid] = pod.metadata.key
+        self._giving_way[pod.metadata.uid] = pod
 
     def awaited_by(self, pod: Pod | None) -> str:
         """Name the node that is nominated for a pod without one; "" if none is."""
@@ -164,5 +162,5 @@ class Nominations:
             self._wake()
 
     def _wake(self) -> None:
-        self._events.add(self._giving_way.values())
-        self._giving_way.clear()
+        giving_way, self._giving_way = self._giving_way, {}
+        self._waiting.wake(giving_way.values())

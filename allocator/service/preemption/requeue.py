@@ -79,10 +79,8 @@ class ExtenderRequeue:
             await asyncio.sleep(self._patience + (self._backoff.seconds(failures, 0.5) if failures else 0.0))
             try:
                 await self._call(news, noticed_at)
-            except HttpError:
-                pass  # we lead no more, and the next leader requeues every pod
-            except ApiError as error:
-                # Tried again with the same events: for a long time none may follow them.
+            except (ApiError, HttpError) as error:
+                # Tried again with the same events: for a long time none may follow them. A replica that leads no more ends this loop.
                 self._count("Failed")
                 logger.warning("a pod could not be requeued", extra={"problem": error.message})
                 failures += 1

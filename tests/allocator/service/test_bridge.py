@@ -335,7 +335,7 @@ async def waked(one, change, holders):
     seq = one.bridge.requeue_events.seq
     await change
     await until(
-        lambda: set(one.bridge.requeue_events.since(seq).pods) - holders and not one.bridge.pods.refused._looking
+        lambda: set(one.bridge.requeue_events.since(seq).pods) - holders and not one.bridge.pods.waiting.looking
     )
     return set(one.bridge.requeue_events.since(seq).pods) - holders
 

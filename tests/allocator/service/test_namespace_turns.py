@@ -1,11 +1,10 @@
 """A namespace whose questions are dear waits for its turn; pods of others do not wait for it."""
 
 from allocator.service.namespace_turns import AT_ONCE, FREE, MOST, NAMESPACES, SHARE, NamespaceTurns
-from allocator.service.requeue_events import RequeueEvents
 from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
-from tests.allocator.service.sidecar import DRIVER, claim, fleet, loaded, pod, running, until
+from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 
 
 class Times:
@@ -30,48 +29,43 @@ def question(turns, times, namespace, seconds):
 
 def test_dear_questions_take_half_of_the_time_at_most_and_no_other_namespace_waits():
     times = Times()
-    turns = NamespaceTurns(RequeueEvents(), times, times)
+    turns = NamespaceTurns(times, times)
     asked = 0
     begun = times.now
     while times.now < begun + 100:
-        if turns.wait(waiting(f"p{asked}", "hog")):
+        if turns.wait("hog"):
             times.now += 0.1
         else:
             question(turns, times, "hog", 1.0)
             asked += 1
-        assert turns.wait(waiting("honest", "team")) == ""
+        assert turns.wait("team") == ""
     assert 0.9 * SHARE * 100 <= asked <= 1.1 * SHARE * 100
 
 
 def test_cheap_questions_cost_nothing_however_many():
     times = Times()
-    turns = NamespaceTurns(RequeueEvents(), times, times)
+    turns = NamespaceTurns(times, times)
     for _ in range(10_000):
         question(turns, times, "team", 0.9 * FREE)
     assert turns.seconds_until("team") == 0
 
 
-def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid_and_those_that_are_gone_are_not():
+def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid():
     times = Times()
-    events = RequeueEvents()
-    turns = NamespaceTurns(events, times, times)
+    turns = NamespaceTurns(times, times)
     question(turns, times, "hog", 10.0)
-    pods = [waiting(f"p{at}", "hog") for at in range(AT_ONCE + 3)]
-    assert all("take long to evaluate" in turns.wait(one) for one in pods)
-    turns.forget("pod-p0")
-    turns.tick()
-    assert events.since(1).pods == ()
+    pods = [waiting(f"p{at}", "hog") for at in range(AT_ONCE + 2)]
+    honest = waiting("honest", "team")
+    assert "take long to evaluate" in turns.wait("hog")
+    assert turns.next_pods([*pods, honest]) == [honest]
     times.now += 10.0 / SHARE
-    turns.tick()
-    assert events.since(1).pods == tuple(f"hog/p{at}" for at in range(1, AT_ONCE + 1))
-    seq = events.seq
-    turns.tick()
-    assert len(events.since(seq).pods) == 2
+    assert turns.next_pods(pods) == pods[:AT_ONCE]
+    assert turns.next_pods(pods[AT_ONCE:]) == pods[AT_ONCE:]
 
 
 def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
     times = Times()
-    turns = NamespaceTurns(RequeueEvents(), times, times)
+    turns = NamespaceTurns(times, times)
     question(turns, times, "hog", 1000 * MOST)
     for at in range(2 * NAMESPACES):
         question(turns, times, f"n{at}", 2 * FREE)
@@ -108,3 +102,21 @@ async def test_an_honest_pod_is_answered_while_dear_pods_wait_and_these_are_trie
         assert late
         assert (await one.plugin("prefilter", {"pod": await one.pod("honest")}))[1]["verdict"] == "fits"
         await until(lambda: late & set(one.bridge.requeue_events.since(seq).pods))
+
+
+async def test_a_dear_pod_that_asks_by_a_name_is_not_given_the_answer_of_the_pod_before_it():
+    """Only the device plugin of n1 has room for it. A claim, which the pod before it could use on n0, would keep it from there for good."""
+    plugin = node("n1", allocatable={"example.com/gpu": "9"})
+    asks = {"containers": [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]}
+    served = device_class("served", extendedResourceName="example.com/gpu")
+    names = [f"d{at}" for at in range(1, 5)]
+    fleet_of_two = [device_class(), served, node("n0"), plugin, gpus("n0", 1), gpus("n1", 1)]
+    made = [*map(dear, names), *(pod(name, name, **asks) for name in names)]
+    cluster = loaded(*fleet_of_two, *made, claim("plain"), pod("plain", "plain"))
+    async with running(cluster) as one:
+        one.bridge.pods.turns.seconds_until = lambda _: 0.0
+        for name in names:
+            assert (await one.plugin("prefilter", {"pod": await one.pod("plain")}))[1]["verdict"] == "fits"
+            _, said = await one.plugin("prefilter", {"pod": await one.pod(name)})
+            assert [place["name"] for place in said["nodes"]] == ["n1"], said
+        assert len((await cluster.list(resources.RESOURCE_CLAIMS)).items) == len(names) + 1

@@ -12,7 +12,6 @@ from allocator.decisions import BY_DEFAULT, Decider, Outlook
 from allocator.service import piecewise
 from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.piecewise import PiecewiseDecider
-from allocator.service.requeue_events import RequeueEvents
 from dra import budget
 from dra.objects import Container, DeviceClass, Node, Pod
 from dra.wire import convert
@@ -65,7 +64,7 @@ def test_a_decision_in_pieces_equals_the_decision_in_one_go():
 async def decided_side_by_side(questions):
     """Return the answers and the number of turns of the event loop; each turn also answers one other question."""
     loop = asyncio.get_running_loop()
-    decider = PiecewiseDecider(NamespaceTurns(RequeueEvents(), loop.time), turn=0.0)
+    decider = PiecewiseDecider(NamespaceTurns(loop.time), turn=0.0)
     running = [
         loop.create_task(decider.answer("default", partial(decider.outlook, pod, stock))) for pod, stock in questions
     ]
@@ -164,7 +163,7 @@ def test_no_question_gets_the_answer_of_another_wherever_their_turns_end(monkeyp
 
 
 async def answered_side_by_side(plans):
-    decider = PiecewiseDecider(NamespaceTurns(RequeueEvents(), asyncio.get_running_loop().time), turn=0.5)
+    decider = PiecewiseDecider(NamespaceTurns(asyncio.get_running_loop().time), turn=0.5)
     return await asyncio.gather(*(decider.answer("default", partial(ask_all, decider, plan)) for plan in plans))
 
 

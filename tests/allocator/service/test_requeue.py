@@ -117,6 +117,22 @@ async def test_a_server_that_refuses_is_counted_and_asked_again_without_other_ne
             run.cancel()
 
 
+async def test_a_replica_that_is_not_sure_of_its_lease_for_a_moment_calls_a_pod_back_all_the_same(monkeypatch):
+    async with running(loaded(*full())) as one:
+        found, counted = await requeue_of(one, patience=0.0, backoff=Backoff(least=0.01))
+        found.note(one.bridge.pods.find("pod-late"))
+        sure = [False, False]
+        may_write = one.bridge.lead.may_write
+        monkeypatch.setattr(one.bridge.lead, "may_write", lambda: sure.pop() if sure else may_write())
+        run = asyncio.create_task(found.run())
+        try:
+            await asyncio.sleep(0)  # it listens from here on
+            one.bridge.requeue_events.add(["default/late"])
+            await until(lambda: counted().get("Written") == 1)
+        finally:
+            run.cancel()
+
+
 @pytest.mark.parametrize(("refusals", "expected"), [(1, ["Written"]), (3, ["Failed", "Written"])])
 async def test_one_unannotatable_claim_does_not_stop_the_requeue_of_other_pods(monkeypatch, refusals, expected):
     """Another is tried, so many of them before there is a rest."""
