@@ -10,7 +10,7 @@ from allocator.decisions import Outlook, demand_key, find_claims, placement_of, 
 from allocator.reservations import events
 from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.preemption.nominations import Nominations
-from allocator.service.waiting_pods import Reason, WaitingPods
+from allocator.service.waiting_pods import WaitingPods, WaitReason
 from allocator.strategies import UnknownStrategy
 from dra.objects import asks_for_devices, claim_keys, is_later
 
@@ -68,7 +68,7 @@ class PendingPods:
             self.by_uid[uid] = new
             if new.spec.node_name:
                 self._forget(uid)
-            elif self.waiting.waits_for(Reason.OBJECTS, uid) and not any(self._lacks(new)):
+            elif self.waiting.waits_for(WaitReason.OBJECTS, uid) and not any(self._lacks(new)):
                 self.waiting.wake([new])
             changes.append(events.PodSeen(new))
         self.nominations.follow(awaited, new)
@@ -80,11 +80,11 @@ class PendingPods:
         self.nominations.forget(uid)
 
     def note(self, pod: Pod, outlook: Outlook, *, is_current: bool) -> None:
-        """Remember what a pod waits for, by the answer that its scheduler gets. What has changed since an older stock woke nobody."""
+        """Remember what a pod waits for, by the answer that its scheduler gets. A change since the stock of that answer did not wake the pod."""
         if outlook is Outlook.WAITING:
-            self.waiting.put(pod, Reason.OBJECTS)
+            self.waiting.put(pod, WaitReason.OBJECTS)
         elif outlook is Outlook.NEVER and is_current:
-            self.waiting.put(pod, Reason.DEVICES)
+            self.waiting.put(pod, WaitReason.DEVICES)
         elif outlook in (Outlook.FULL, Outlook.UNDECIDED, Outlook.NEVER):
             self.refuse(pod)
             if not is_current:
@@ -92,20 +92,20 @@ class PendingPods:
 
     def refuse(self, pod: Pod) -> None:
         """Remember a pod that may be tried again once a device comes free."""
-        self.waiting.put(pod, Reason.ROOM, demand_key(find_claims(pod, self._knowledge.stock)))
+        self.waiting.put(pod, WaitReason.ROOM, demand_key(find_claims(pod, self._knowledge.stock)))
 
     def devices_changed(self) -> None:
         """Wake every pod that waits: devices, classes or nodes are others now."""
-        self.waiting.wake(self.waiting.of(Reason.ROOM, Reason.DEVICES))
+        self.waiting.wake(self.waiting.of(WaitReason.ROOM, WaitReason.DEVICES))
         self.objects_changed()
 
     def room_changed(self) -> None:
         """Wake every pod that waits for room: it may be given more now, or otherwise."""
-        self.waiting.wake(self.waiting.of(Reason.ROOM))
+        self.waiting.wake(self.waiting.of(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
         """Wake the pods, of one namespace or of all, that lacked an object and lack none now."""
-        pods = [pod for pod in self.waiting.of(Reason.OBJECTS) if namespace in ("", pod.metadata.namespace)]
+        pods = [pod for pod in self.waiting.of(WaitReason.OBJECTS) if namespace in ("", pod.metadata.namespace)]
         self.waiting.wake([pod for pod in pods if not any(self._lacks(pod))])
 
     def _lacks(self, pod: Pod) -> tuple[bool, bool]:
@@ -118,13 +118,13 @@ class PendingPods:
     def tick(self, is_making: Callable[[str], bool]) -> None:
         """Let time pass. A waiting pod that nothing alive would wake is woken; `is_making` says so of the claim that we make for it."""
         self.nominations.tick()
-        self.waiting.wake(self.turns.next_pods(self.waiting.of(Reason.TURN)))
+        self.waiting.wake(self.turns.next_pods(self.waiting.of(WaitReason.TURN)))
         is_seen = self.by_uid.__contains__
-        self.waiting.wake(self.waiting.due(Reason.SCHEDULER, is_seen))
-        for pod in self.waiting.due(Reason.OBJECTS, is_seen):
+        self.waiting.wake(self.waiting.due(WaitReason.SCHEDULER, is_seen))
+        for pod in self.waiting.due(WaitReason.OBJECTS, is_seen):
             lacks_ours, lacks_other = self._lacks(pod)
             if lacks_other or (lacks_ours and is_making(pod.metadata.uid)):
-                self.waiting.put(pod, Reason.OBJECTS)
+                self.waiting.put(pod, WaitReason.OBJECTS)
             else:
                 self.waiting.wake([pod])
 

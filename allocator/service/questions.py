@@ -27,7 +27,7 @@ from allocator.preemption import claims_in_reach, run_to_end, without_pods, with
 from allocator.reservations import ReservationState, events
 from allocator.service.app import HttpError
 from allocator.service.preemption.nominations import OUTBID
-from allocator.service.waiting_pods import Reason
+from allocator.service.waiting_pods import WaitReason
 from dra.budget import Budget
 from dra.footprint import footprint
 from dra.objects import asks_for_devices, claim_names
@@ -74,9 +74,9 @@ class Questions:
         bridge = self._bridge
         bridge.lead.demand_ready()
         pod = bridge.pods.newest(pod)
-        bridge.pods.waiting.asked(pod.metadata.uid)
+        bridge.pods.waiting.confirm(pod.metadata.uid)
         if waits := bridge.pods.turns.wait(pod.metadata.namespace):
-            bridge.pods.waiting.put(pod, Reason.TURN)
+            bridge.pods.waiting.put(pod, WaitReason.TURN)
             return "", Outlooks(Outlook.WAITING, message=waits)
         begun = self._clock()
         namespace, group = pod.metadata.namespace, pod.spec.scheduling_group

@@ -33,7 +33,7 @@ MOST = 256  # pods that are looked at in one tick
 UNSEEN = 600.0  # seconds after which a pod that no watch has shown is taken for gone
 
 
-class Reason(StrEnum):
+class WaitReason(StrEnum):
     """What a pod waits for, and what wakes it."""
 
     ROOM = "room"  # a device that comes free, or other devices, nodes, quotas or rules
@@ -58,11 +58,13 @@ class WaitingPods:
     def __init__(self, events: RequeueEvents, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
-        self._rows: dict[Reason, dict[str, WaitingPod]] = {reason: {} for reason in Reason}  # by uid, longest first
+        self._rows: dict[WaitReason, dict[str, WaitingPod]] = {
+            reason: {} for reason in WaitReason
+        }  # by uid, longest first
         self._freed = False
         self.looking = False
 
-    def put(self, pod: Pod, reason: Reason, shape: bytes = b"") -> None:
+    def put(self, pod: Pod, reason: WaitReason, shape: bytes = b"") -> None:
         """Have a pod wait for this, and for nothing else."""
         now = self._clock()
         earlier = self.pop(pod.metadata.uid)
@@ -74,16 +76,16 @@ class WaitingPods:
         found = [row for rows in self._rows.values() if (row := rows.pop(uid, None)) is not None]
         return found[0] if found else None
 
-    def asked(self, uid: str) -> None:
+    def confirm(self, uid: str) -> None:
         """Note that the scheduler asks about a pod. A pod that waits for room may do so although it fits somewhere."""
-        if not self.waits_for(Reason.ROOM, uid):
+        if not self.waits_for(WaitReason.ROOM, uid):
             self.pop(uid)
 
-    def waits_for(self, reason: Reason, uid: str) -> bool:
+    def waits_for(self, reason: WaitReason, uid: str) -> bool:
         """Say whether a pod waits for this."""
         return uid in self._rows[reason]
 
-    def of(self, *reasons: Reason) -> list[Pod]:
+    def of(self, *reasons: WaitReason) -> list[Pod]:
         """List the pods that wait for one of these."""
         return [row.pod for reason in reasons for row in self._rows[reason].values()]
 
@@ -92,9 +94,9 @@ class WaitingPods:
         woken = tuple(pods)
         self._events.add(pod.metadata.key for pod in woken)
         for pod in woken:
-            self.put(pod, Reason.SCHEDULER)
+            self.put(pod, WaitReason.SCHEDULER)
 
-    def due(self, reason: Reason, is_seen: Callable[[str], bool]) -> list[Pod]:
+    def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
         """List some pods that have waited for this since their last look, and remove those that can no longer exist."""
         now = self._clock()
         rows = takewhile(lambda row: now - row.looked_at >= AGAIN, self._rows[reason].values())
@@ -112,12 +114,12 @@ class WaitingPods:
 
     def needs_look(self) -> bool:
         """Say whether `wake_fitting` has to be called."""
-        self._freed = self._freed and bool(self._rows[Reason.ROOM])
+        self._freed = self._freed and bool(self._rows[WaitReason.ROOM])
         return self._freed and not self.looking
 
     async def wake_fitting(self, may_fit: Callable[[Pod], bool]) -> None:
         """Wake the pods that may fit by now. `may_fit` is called once for all pods that ask for the same."""
-        rows = self._rows[Reason.ROOM]
+        rows = self._rows[WaitReason.ROOM]
         try:
             while self._freed:
                 self._freed = False

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook
 from allocator.service.requeue_events import RequeueEvents
-from allocator.service.waiting_pods import AGAIN, UNSEEN, Reason, WaitingPods
+from allocator.service.waiting_pods import AGAIN, UNSEEN, WaitingPods, WaitReason
 from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
@@ -42,13 +42,13 @@ def times():
 def table(events, times):
     """A pod that waited for room, and was woken."""
     pods = WaitingPods(events, times)
-    pods.put(BIG, Reason.ROOM, b"two")
-    pods.wake(pods.of(Reason.ROOM))
+    pods.put(BIG, WaitReason.ROOM, b"two")
+    pods.wake(pods.of(WaitReason.ROOM))
     return pods
 
 
 def woken_since(events, table, seq):
-    table.wake(table.due(Reason.SCHEDULER, lambda _: True))
+    table.wake(table.due(WaitReason.SCHEDULER, lambda _: True))
     return events.since(seq).pods
 
 
@@ -62,7 +62,7 @@ def test_a_pod_that_its_scheduler_does_not_ask_about_is_woken_again_and_again(ev
         assert woken_since(events, table, seq) == ()
 
 
-@pytest.mark.parametrize("what", ["asked", "pop"])
+@pytest.mark.parametrize("what", ["confirm", "pop"])
 def test_a_pod_that_was_asked_about_or_is_gone_is_not_woken_again(events, times, table, what):
     seq = events.seq
     getattr(table, what)("pod-big")
@@ -72,16 +72,16 @@ def test_a_pod_that_was_asked_about_or_is_gone_is_not_woken_again(events, times,
 
 def test_a_pod_that_no_watch_ever_shows_is_not_named_for_good(events, times, table):
     while times.now <= UNSEEN:
-        table.wake(table.due(Reason.SCHEDULER, lambda _: False))
+        table.wake(table.due(WaitReason.SCHEDULER, lambda _: False))
         times.now += AGAIN
-    assert table.due(Reason.SCHEDULER, lambda _: False) == table.of(*Reason) == []
+    assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.of(*WaitReason) == []
 
 
 def test_a_pod_waits_for_one_thing_at_a_time(events, times):
     table = WaitingPods(events, times)
-    for reason in Reason:
+    for reason in WaitReason:
         table.put(BIG, reason)
-        assert [one for one in Reason if table.of(one)] == [reason]
+        assert [one for one in WaitReason if table.of(one)] == [reason]
 
 
 async def verdict(one, name):
@@ -121,7 +121,7 @@ async def test_a_pod_is_woken_when_the_object_that_it_lacked_comes_and_again_unt
         times.now += AGAIN
         await until(lambda: "default/p" in events.since(told).pods)
         assert await verdict(one, "p") == "fits"
-        assert one.bridge.pods.waiting.of(*Reason) == []
+        assert one.bridge.pods.waiting.of(*WaitReason) == []
 
 
 @pytest.mark.parametrize("what", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"])
@@ -146,8 +146,8 @@ async def test_a_pod_that_nothing_alive_would_wake_is_woken(monkeypatch, what):
 
 
 @pytest.mark.parametrize("refused", ["full", "never"])
-async def test_what_came_free_while_a_pod_was_decided_on_wakes_it(monkeypatch, refused):
-    """Nobody waited yet when the event came, and no other one would follow."""
+async def test_a_device_that_came_free_while_a_pod_was_decided_on_wakes_it(monkeypatch, refused):
+    """The pod was not in the table yet when the event came, and no other event would follow."""
     objects = [*fleet(1, 1), claim("a"), pod("a", "a"), claim("late"), pod("late", "late")]
     async with running(loaded(*objects)) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("a")})
