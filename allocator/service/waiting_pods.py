@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.allocator")
 AGAIN = 10.0  # seconds after which a pod is looked at again, or named again
-MOST = 256  # pods that are looked at in one tick
+MOST = 1024  # pods that are looked at in one tick
 UNSEEN = 600.0  # seconds after which a pod that no watch has shown is taken for gone
 
 

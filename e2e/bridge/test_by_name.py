@@ -6,7 +6,7 @@ from e2e.actors import fleet
 from e2e.actors.bridge import PLUGIN_SCHEDULER, SCHEDULER, plugin_configuration
 from e2e.actors.client import ApiError, Client
 from e2e.actors.taints import until_rules_are_heard_of
-from e2e.actors.workloads import claim, container, limits, pod, request
+from e2e.actors.workloads import claim, container, limits, pod, request, using
 from e2e.bridge.test_doctor import examine
 from e2e.bridge.test_plugin import priority_class
 from e2e.build import program
@@ -143,6 +143,41 @@ def test_a_node_with_a_device_plugin_serves_by_that_and_the_other_by_devices(con
     finally:
         control_plane.delete(f"/api/v1/namespaces/{team}/pods", gracePeriodSeconds=0)
         control_plane.delete(f"/api/v1/nodes/{there[0]}")
+
+
+def dear(name, namespace):
+    """A claim for a NIC whose selectors take long on any machine: 32, of 3,600 sums each."""
+    numbers = str(list(range(60)))
+    words = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -1))" for at in range(32)]
+    return claim(
+        name,
+        namespace,
+        request("nic", "dranet", selectors=[{"cel": {"expression": one}} for one in words]),
+    )
+
+
+@pytest.mark.parametrize("scheduler", BOTH)
+def test_a_pod_with_dear_selectors_that_a_device_plugin_alone_can_serve_gets_no_claim(control_plane, team, created, scheduler):  # fmt: skip
+    """The pod before it fits devices, and no node that it selects: its answer is not that of the next pod, which a claim would keep from the plugin."""
+    [there] = control_plane.add_fake_nodes(1, prefix="by-name-dear-", allocatable={NAME: "8"})
+    try:
+        for node in (NODE, there):
+            created(*fleet.slices(fleet.DRANET, node, fleet.dranet_nics(8), by_name=True))
+        control_plane.create(asking("both", team, scheduler, count=2, nodeSelector={"kubernetes.io/hostname": NODE}))
+        control_plane.wait_scheduled(team, "both", 60)
+        for name in ("one", "two", "three", "four"):
+            control_plane.create(dear(name, team), claim(f"before-{name}", team, request("nic", "dranet")))
+            uses = {"schedulerName": scheduler, "resourceClaims": [using(f"before-{name}")]}
+            control_plane.create(pod(f"before-{name}", team, node="nowhere", **uses))
+            control_plane.wait_unschedulable(team, f"before-{name}")
+            control_plane.create(asking(name, team, scheduler, resourceClaims=[using(name)]))
+            placed = control_plane.wait_scheduled(team, name, 60)
+            assert placed["spec"]["nodeName"] == there
+            assert "extendedResourceClaimStatus" not in placed["status"]
+        assert claims(control_plane, team).keys() == {"both"}
+    finally:
+        control_plane.delete(f"/api/v1/namespaces/{team}/pods", gracePeriodSeconds=0)
+        control_plane.delete(f"/api/v1/nodes/{there}")
 
 
 def test_pods_that_asked_by_a_name_go_for_one_of_a_higher_priority_whichever_scheduler_placed_them(control_plane, team):
