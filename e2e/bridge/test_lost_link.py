@@ -1,0 +1,49 @@
+"""An allocator that loses the API server for a few seconds, while the scheduler, which has not, asks about a new pod."""
+
+import time
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.bridge import PLUGIN_SCHEDULER, Bridge, plugin_configuration
+from e2e.actors.proxy import Proxy
+from e2e.bridge.test_by_name import asking
+from e2e.build import program
+from e2e.ground.controlplane import ControlPlane
+
+pytestmark = pytest.mark.real
+NODE = "lost-0"
+CUT_SECONDS = 2.0  # until every watch is cut, so that none shows the pod
+LOST_SECONDS = 4.0  # together less than the lease lasts
+PROMISED_SECONDS = 30.0  # docs/reliability.md
+
+
+def test_a_pod_by_name_that_comes_while_the_api_server_is_out_of_reach_is_placed_soon_after():
+    with ControlPlane(name="lost-link") as cluster:
+        bridge = Bridge(cluster)
+        proxy = Proxy(cluster.url, cluster.ca)
+        try:
+            bridge.prepare()
+            proxy.header = f"Authorization: Bearer {bridge.token('allocator-0')}".encode()
+            bridge.start(via=f"http://127.0.0.1:{proxy.port}")
+            configuration = plugin_configuration(bridge.socket)
+            cluster.start_scheduler(configuration, name="lost-scheduler", binary=program("drawbridge-scheduler"))
+            cluster.add_fake_nodes(1, prefix="lost-")
+            cluster.create(
+                *fleet.slices(fleet.NVIDIA, NODE, fleet.whole_gpus(2), by_name=True),
+                *fleet.classes(),
+                asking("first", "default", PLUGIN_SCHEDULER),
+            )
+            cluster.wait_scheduled("default", "first", 60)
+            proxy.broken.set()
+            time.sleep(CUT_SECONDS)
+            cluster.create(asking("late", "default", PLUGIN_SCHEDULER))
+            cluster.wait_unschedulable("default", "late")
+            time.sleep(LOST_SECONDS)
+            proxy.restore()
+            restored = time.monotonic()
+            cluster.wait_scheduled("default", "late", PROMISED_SECONDS)
+            assert time.monotonic() - restored < PROMISED_SECONDS
+        finally:
+            bridge.remove()
+            proxy.close()
