@@ -1,11 +1,6 @@
 """What a new pod or claim would add to the limits of DeviceQuotas, beside what claims hold and what is pending. No effects.
 
-Also the limits of core ResourceQuotas that count the same devices, for the message to an author whose object both would refuse:
-
-    <class>.deviceclass.resource.k8s.io/devices      devices of the class, by claims
-    requests.<extended resource>                     the class's extendedResourceName, and its implicit name
-    count/resourceclaims.resource.k8s.io             claims, whatever they request
-
+Also the limits of core ResourceQuotas that count the same devices, for the message to an author whose object both would refuse.
 A ResourceQuota with scopes is left out: core's evaluator of ResourceClaims matches no scope
 (k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go), so such a quota counts no claims.
 """
@@ -19,7 +14,7 @@ import msgspec
 
 from allocator.pods import plugin_may_serve, reaches, requests_by_name
 from dra.objects import DeviceQuota, Pod, ResourceClaimSpec, extended_claim
-from dra.policy import quota_lines
+from dra.policy import COUNT_KEY, quota_keys, quota_lines
 from dra.stock import ALL_CLASSES, Amounts, total
 
 if TYPE_CHECKING:
@@ -98,13 +93,10 @@ def core_lines(
     quotas: Iterable[ResourceQuota], namespace: str, requested: Amounts, classes: Mapping[str, DeviceClass]
 ) -> str:
     """Name the limits of the namespace's ResourceQuotas that count the same devices; "" if there is none."""
-    keys = {"count/resourceclaims.resource.k8s.io"}
+    keys = {COUNT_KEY}
     for name in {class_name for class_name, _ in requested if class_name != ALL_CLASSES}:
-        keys.add(f"{name}.deviceclass.resource.k8s.io/devices")
-        keys.add(f"requests.deviceclass.resource.kubernetes.io/{name}")
         found = classes.get(name)
-        if found is not None and found.spec.extended_resource_name:
-            keys.add(f"requests.{found.spec.extended_resource_name}")
+        keys |= quota_keys(name, found.spec.extended_resource_name if found is not None else None)
     texts: list[str] = []
     for quota in sorted(quotas, key=lambda one: one.metadata.name):
         spec = quota.spec

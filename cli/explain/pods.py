@@ -14,6 +14,7 @@ from cli.explain.webhook_record import webhook_story
 from cli.loading import identity_of, inside, items, text
 from cli.outlook import place_now
 from dra.objects import Pod, claim_keys, claim_name
+from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
 from webhook.admission import find_missed, find_unserved, template_lifecycle
 from webhook.dialects import Action
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from webhook.state import Configuration
 
 _STOCK = "default-scheduler"
-# What a ResourceQuota counts of claims.
-_COUNTED = "count/resourceclaims.resource.k8s.io"
-_BY_CLASS = ".deviceclass.resource.k8s.io/devices"
 _SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe pod)"
 # Why a container waits whose kubelet has not begun with it.
 _STARTING = ("", "ContainerCreating", "PodInitializing")
@@ -261,7 +259,7 @@ def _full_quota(namespace: str, scene: Scene) -> str:
         place = identity_of(quota)
         hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
         for key in hard if place.namespace == namespace else ():
-            if key == _COUNTED or str(key).endswith(_BY_CLASS):
+            if key == COUNT_KEY or str(key).endswith(BY_CLASS):
                 try:
                     full = Quantity.parse(str(used.get(key, 0))) >= Quantity.parse(str(hard[key]))
                 except ValueError:

@@ -173,7 +173,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 namespace=name.namespace,
                 object=f"ResourceQuota {name.namespace}/{name.name}",
                 message=f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
-                remedy="write a DeviceQuota or a quota of the class, and map the key under `quotas`",
+                remedy="limit the class in a ResourceQuota, and map the key to that line under `quotas`; a DeviceQuota counts apart",
             )
     for one in gathered.of("LimitRange"):
         name = identity_of(one)

@@ -18,6 +18,7 @@ from dra.policy.quota import (
     read_key,
     write_amount,
 )
+from dra.policy.resource_quota import BY_CLASS, BY_IMPLICIT_NAME, BY_NAME, COUNT_KEY, quota_keys
 from dra.policy.rules import (
     COUNTER_SET,
     NO_GROUPS,
@@ -37,7 +38,11 @@ from dra.policy.rules import (
 )
 
 __all__ = [
+    "BY_CLASS",
+    "BY_IMPLICIT_NAME",
+    "BY_NAME",
     "COUNTER_SET",
+    "COUNT_KEY",
     "FENCE_TOLERATION",
     "NODE",
     "NO_GROUPS",
@@ -64,6 +69,7 @@ __all__ = [
     "misread",
     "own_state",
     "peer_of",
+    "quota_keys",
     "quota_lines",
     "quota_scope",
     "quotas_for",

@@ -77,6 +77,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D220": FindingCode("a request by the name of a class that serves nothing", _WARNING, "create the class, or correct its name; where DRAExtendedResource is off, ask by a claim"),
     "D221": FindingCode("a request that is served only by nodes that the pod cannot run on", _WARNING, "correct the pod's node selector, affinity or tolerations, or bring the device plugin to the nodes that it can run on"),
     "D222": FindingCode("a request for what no node and no class has", _WARNING, "ask for what the nodes have, or bring the device plugin or the driver: the pod waits until a node has it"),
+    "D223": FindingCode("a key of a ResourceQuota whose claims no ResourceQuota counts", _WARNING, "limit the key that `quotas` of the configuration names in a ResourceQuota of the namespace, or correct `quotas`; a DeviceQuota counts apart"),
     # Claims and classes against each other and against the fleet.
     "D301": FindingCode("a class that does not exist", _WARNING, "create the class, or correct deviceClassName"),
     "D302": FindingCode("no published device can match", _WARNING, "compare the selectors with what the drivers publish"),

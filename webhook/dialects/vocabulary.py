@@ -115,6 +115,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     action: Action
     detail: str = ""
     about: Role = Role.NONE  # which part of the demand it speaks of, where a reader has to tell notes apart
+    code: str = ""  # of a finding: the pod is warned, whatever `approximations` says
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):

@@ -16,6 +16,7 @@ from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
 from dra.objects import Device, OpaqueDeviceConfiguration
 from dra.pointer import escape
+from dra.policy import BY_CLASS, BY_IMPLICIT_NAME, BY_NAME, COUNT_KEY
 from dra.quantity import parse
 from dra.server import mistakes
 from dra.texts import list_first
@@ -62,6 +63,9 @@ _MOST_NAMESPACES = 16
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
+_QUOTA_FORMS = (
+    f"write CLASS{BY_CLASS}, {BY_IMPLICIT_NAME}CLASS, {BY_NAME}NAME of a class with that extendedResourceName, or {COUNT_KEY}"
+)
 _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.GIB)}
 
 
@@ -110,10 +114,27 @@ def contradictions(file: File) -> Iterable[Mistake]:
         yield from _wrong_placement(file.bridge.placement)
         yield from _fence_conflicts(file.bridge, file.extended_resources)
     for key, quota in file.quotas.items():
-        if not quota:
-            yield Mistake(
-                f"/quotas/{escape(key)}", "no quota key is given", "e.g. <class>.deviceclass.resource.k8s.io/devices"
-            )
+        if problem := _wrong_quota(quota):
+            reason = f"{quota[:80]!r} is not a key by which a ResourceQuota counts claims: {problem}"
+            yield Mistake(f"/quotas/{escape(key)}", reason, _QUOTA_FORMS)
+
+
+def _wrong_quota(quota: str) -> str:
+    """Say why a ResourceQuota counts no claims by a key; "" if it counts some (`dra.policy.quota_keys`)."""
+    if quota == COUNT_KEY:
+        return ""
+    if quota.endswith(BY_CLASS):
+        class_name = quota.removesuffix(BY_CLASS)
+    elif quota.startswith(BY_IMPLICIT_NAME):
+        class_name = quota.removeprefix(BY_IMPLICIT_NAME)
+    elif quota.startswith(BY_NAME):
+        name = quota.removeprefix(BY_NAME)
+        wrong = names.extended_resource_name(name)
+        return f"resource {name[:80]!r} {wrong}" if wrong else ""
+    else:
+        return "it has none of the forms"
+    wrong = names.dns_subdomain(class_name)
+    return f"class {class_name[:80]!r} {wrong}" if wrong else ""
 
 
 def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:

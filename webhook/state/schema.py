@@ -279,7 +279,10 @@ class File(_Declared, frozen=True, kw_only=True):
     dialects: tuple[Dialect, ...] = ()
     # Keys of one container whose devices belong under one switch (docs/rules.md).
     joint: tuple[Joint, ...] = ()
-    # Key that a ResourceQuota limits: the quota key that limits it from now on; until then the key is left.
+    # Key that a ResourceQuota limits: the key by which a ResourceQuota counts its claims from now on; until then the key is
+    # left. `CLASS.deviceclass.resource.k8s.io/devices`, `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME`
+    # of a class's `extendedResourceName`, or `count/resourceclaims.resource.k8s.io`. Pods are warned where no ResourceQuota
+    # of their namespace limits that key, or where it does not count their claims.
     quotas: dict[str, str] = {}
     # Name: what that scheduler makes of claims, for instance a Volcano that serves them.
     schedulers: dict[str, Scheduler] = {}

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from allocator.decisions import STRATEGY
 from dra import server
+from dra.policy import BY_CLASS, quota_keys
+from dra.texts import list_first
 from webhook.claims import (
     ClaimMaker,
     ContainerDemand,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dra.wire import Json
-    from webhook.dialects import Need
+    from webhook.dialects import Need, Served
     from webhook.state import Configuration, Features, Inventory, Joint, State
     from webhook.translate.case import Case
     from webhook.translate.owner import Owners
@@ -415,18 +417,43 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 
 def respect_quotas(case: Case, context: Context) -> Case:
-    """Leave keys that a ResourceQuota limits, and that it would not count as claims."""
-    for key in () if case.keeps else case.keys:
-        if f"requests.{key}" not in context.quota or key in context.configuration.file.quotas:
+    """Leave keys that a ResourceQuota limits, and that it would not count as claims; warn where the mapped key counts none of them."""
+    by_name = context.features.on(server.EXTENDED)
+    for key, serving in () if case.keeps else _serving(case).items():
+        if f"requests.{key}" not in context.quota:
             continue
-        names = [made.supply.served.extended_resource for made in case.made]
-        if context.features.on(server.EXTENDED) and all(name == key for name in names):
-            continue  # claims of such a class are charged to the old quota key too
-        remedy = (
-            f"an administrator can declare `quotas: {{{key}: CLASS.deviceclass.resource.k8s.io/devices}}` ({TABLES})"
+        counted = frozenset.intersection(
+            *[quota_keys(one.name, one.extended_resource, by_name=by_name) for one in serving]
         )
-        return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass; {remedy}")
+        if f"requests.{key}" in counted:
+            continue  # claims of such a class are charged to the old quota key too
+        mapped = context.configuration.file.quotas.get(key, "")
+        if not mapped:
+            remedy = f"an administrator can declare `quotas: {{{key}: CLASS{BY_CLASS}}}` ({TABLES})"
+            return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass; {remedy}")
+        problem = ""
+        if mapped not in counted:
+            classes = list_first(list(dict.fromkeys(one.name for one in serving)), 2)
+            problem = f"{mapped}, which `quotas` names for it, counts no claims of class {classes}"
+        elif mapped not in context.quota:
+            problem = (
+                f"no ResourceQuota here limits {mapped}, which `quotas` names for it: its claims are not limited"
+            )
+        if problem:
+            case = case.note(Note(key, Action.TRANSLATED, problem, code="D223"))
     return case
+
+
+def _serving(case: Case) -> dict[str, list[Served]]:
+    """Return the classes whose claims replace each key; those of a key that only modifies requests are all of the case."""
+    serving: dict[str, list[Served]] = {}
+    for demand, made in zip(case.demands, case.made, strict=True):
+        for key, supply in zip((demand.key, *demand.other_keys), made.supplies, strict=False):
+            serving.setdefault(key, []).append(supply.served)
+    primary = [made.supply.served for made in case.made]
+    for key in case.keys if primary else ():
+        serving.setdefault(key, primary)
+    return serving
 
 
 def respect_limit_ranges(case: Case, context: Context) -> Case:

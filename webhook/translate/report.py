@@ -127,6 +127,7 @@ class PodReport:
                     key,
                     action,
                     note.detail,
+                    code=note.code,
                     basis=unit.basis,
                     assumed=unit.assumed,
                 )
@@ -134,6 +135,8 @@ class PodReport:
             if action is Action.APPROXIMATED and self._approximations == "warn":
                 subject = _subject(case.container)
                 self._warn(f"{subject}{key}: approximated: {note.detail}")
+            elif note.code:
+                self._warn(f"{_subject(case.container)}{key}: {note.detail}")
             elif action is Action.IGNORED and key not in case.keys:
                 self._warn(f"{key}: ignored: {note.detail}")
         for key in silent:

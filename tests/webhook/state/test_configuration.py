@@ -25,6 +25,7 @@ from webhook.dialects import PCIE_ROOT
 from webhook.state import Inventory
 from webhook.state.configuration import Configuration, read
 
+BY_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration"}
 
 
@@ -169,7 +170,7 @@ def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, mean
         (placing(weights={}), "/bridge/placement/weights"),
         ({"models": [{"product": "x", "memory": "much"}]}, "/models/0/memory"),
         ({"quotas": {"nvidia.com/gpu": ""}}, "/quotas/nvidia.com~1gpu"),
-        ({"quotas": {"requests.nvidia.com/gpu": "x"}}, "/quotas/requests.nvidia.com~1gpu"),
+        ({"quotas": {"requests.nvidia.com/gpu": BY_CLASS}}, "/quotas/requests.nvidia.com~1gpu"),
         ({"meanings": {"nvidia.com/gpuu": "whole"}}, "/meanings/nvidia.com~1gpuu"),
         (
             {"mixed": {"nvidia.com/gpu": {"prefer": "dra", "namespaces": {"a-*": {"prefer": "dra"}}}}},
@@ -192,6 +193,53 @@ def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, mean
 )
 def test_an_invalid_field_is_reported_at_its_path(fields, path):
     assert list(mistakes(**fields)) == [path]
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        "banana",
+        "claims",
+        "resourceclaims",
+        "nvidia.com/gpu",
+        "limits.nvidia.com/gpu",
+        "requests.gpu",
+        "requests.cpu",
+        "requests.kubernetes.io/gpu",
+        "requests.nvidia.com/gpu/x",
+        "gpu.nvidia.com/devices",
+        ".deviceclass.resource.k8s.io/devices",
+        "GPU_1.deviceclass.resource.k8s.io/devices",
+        "gpu.nvidia.com.deviceclass.resource.k8s.io/device",
+        "deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+        "requests.deviceclass.resource.kubernetes.io/",
+        "requests.deviceclass.resource.kubernetes.io/GPU_1",
+        "count/resourceclaims",
+        "count/resourceclaimtemplates.resource.k8s.io",
+        "count/pods",
+        f"{BY_CLASS} ",
+    ],
+)
+def test_a_quota_key_that_counts_no_claims_is_turned_back_with_those_that_do(quota):
+    assert list(mistakes(quotas={"nvidia.com/gpu": quota})) == ["/quotas/nvidia.com~1gpu"]
+    _, (finding,) = read({**HEAD, "quotas": {"nvidia.com/gpu": quota}})
+    for form in ("CLASS.deviceclass.resource.k8s.io/devices", "requests.NAME", "count/resourceclaims.resource.k8s.io"):
+        assert form in finding.hint
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        BY_CLASS,
+        "gpu.deviceclass.resource.k8s.io/devices",
+        "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com",
+        "requests.nvidia.com/gpu",
+        "requests.example.com/gpu-a100",
+        "count/resourceclaims.resource.k8s.io",
+    ],
+)
+def test_every_key_by_which_a_resource_quota_counts_claims_is_accepted(quota):
+    assert configured(quotas={"nvidia.com/gpu": quota}).file.quotas == {"nvidia.com/gpu": quota}
 
 
 def table(*keys: dict, name: str = "ours", **more) -> dict:

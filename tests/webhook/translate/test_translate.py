@@ -371,9 +371,47 @@ def test_a_quota_that_would_lose_its_hold_keeps_the_key_until_it_is_mapped():
     done = became(pod(GPU), quota=quota, **WHOLE)
     assert untouched(done)
     assert "quotas" in done.warnings[0]
-    mapped = {"nvidia.com/gpu": "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"}
-    assert became(pod(GPU), quota=quota, **WHOLE, quotas=mapped).changed
+    mapped = {"nvidia.com/gpu": BY_CLASS}
+    assert became(pod(GPU), quota=quota | {BY_CLASS}, **WHOLE, quotas=mapped).changed
     assert became(pod(GPU), quota=frozenset({"requests.cpu"}), **WHOLE).changed
+
+
+BY_CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+LIMITED = frozenset({"requests.nvidia.com/gpu"})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [BY_CLASS, "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com", "count/resourceclaims.resource.k8s.io"],
+)
+@pytest.mark.parametrize("approximations", ["warn", "allow", "leave"])
+def test_a_mapped_key_that_no_quota_of_the_namespace_has_is_warned_of(key, approximations):
+    mapped = {**WHOLE, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
+    done = became(pod(GPU), quota=LIMITED, **mapped)
+    assert done.changed
+    [warning] = done.warnings
+    assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: its claims are not limited"  # fmt: skip
+    assert [one.code for one in done.decisions if one.key == "nvidia.com/gpu"] == ["", "D223"]
+    counted = became(pod(GPU), quota=LIMITED | {key}, **mapped)
+    assert counted.changed
+    assert (counted.warnings, {one.code for one in counted.decisions}) == ((), {""})
+    assert became(pod(GPU), quota=frozenset({"requests.cpu"}), **mapped).warnings == (), "nothing limits the old key"
+
+
+@pytest.mark.parametrize(
+    ("key", "features"),
+    [
+        ("mig.nvidia.com.deviceclass.resource.k8s.io/devices", {}),
+        ("requests.nvidia.com/gpu", {}),
+        ("requests.example.com/gpu", {}),
+        ("requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com", {"DRAExtendedResource": False}),
+    ],
+)
+def test_a_mapped_key_that_does_not_count_the_class_of_the_claims_is_warned_of(key, features):
+    done = became(pod(GPU), quota=LIMITED | {key}, **WHOLE, quotas={"nvidia.com/gpu": key}, features=Features(gates=features))  # fmt: skip
+    assert done.changed
+    [warning] = done.warnings
+    assert warning == f"container c0: nvidia.com/gpu: {key}, which `quotas` names for it, counts no claims of class gpu.nvidia.com"  # fmt: skip
 
 
 def test_a_class_with_the_old_name_keeps_being_charged():
@@ -401,6 +439,19 @@ def test_warnings_keep_to_what_clients_show():
     value = pod({"nvidia.com/gpumem": 3000}, annotations={"nvidia.com/use-gputype": "ü" * 300})
     value["spec"]["containers"][0]["name"] = "c" * 63
     assert all(len(warning.encode()) <= 256 for warning in became(value, approximations="warn").warnings)
+
+
+def test_a_quota_on_the_second_key_of_a_pair_keeps_both():
+    value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
+    pairs = {**TOGETHER, "fleet": example_fleet()}
+    quota = frozenset({"requests.example.com/nic"})
+    assert became(value, **pairs).changed
+    done = became(value, quota=quota, **pairs)
+    assert untouched(done)
+    assert "a ResourceQuota limits requests.example.com/nic" in done.warnings[0]
+    nic = "dranet.deviceclass.resource.k8s.io/devices"
+    mapped = became(value, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
+    assert (mapped.changed, {one.code for one in mapped.decisions}) == (True, {""})
 
 
 # Size
