@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dra.names import label_key
 from dra.objects import Device, Node, NodeStatus, ObjectMeta, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dra.pointer import escape
 from dra.quantity import parse
 from dra.stock import Stock
 from dra.validation import CODES, problems
@@ -88,6 +90,11 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
             yield Mistake(
                 f"{path}/devices", "no devices are given", "list what its nodes publish, or delete the template"
             )
+        for key in template.allocatable:
+            if wrong := label_key(key):
+                yield Mistake(
+                    f"{path}/allocatable/{escape(key)}", f"resource {key[:80]!r} {wrong}", "write it as nodes do"
+                )
         for j, entry in enumerate(template.devices):
             if not 1 <= entry.count <= MAX_DEVICES:
                 reason = f"{entry.count} is not a number of devices on a node"

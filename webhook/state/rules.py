@@ -10,6 +10,8 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from allocator.strategies import UnknownStrategy, read_placement
 from dra import cel
 from dra.budget import Budget
@@ -23,6 +25,7 @@ from dra.texts import list_first
 from dra.validation import MAX_BYTES, names, parameter_problems, shape
 from dra.wire import Opaque
 from webhook.dialects import (
+    AUTO,
     NUMBER,
     TARGETS,
     VOCABULARIES,
@@ -63,9 +66,7 @@ _MOST_NAMESPACES = 16
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,252}").fullmatch
-_QUOTA_FORMS = (
-    f"write CLASS{BY_CLASS}, {BY_IMPLICIT_NAME}CLASS, {BY_NAME}NAME of a class with that extendedResourceName, or {COUNT_KEY}"
-)
+_QUOTA_FORMS = f"write CLASS{BY_CLASS}, {BY_IMPLICIT_NAME}CLASS, {BY_NAME}NAME of a class with that extendedResourceName, or {COUNT_KEY}"
 _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.GIB)}
 
 
@@ -80,6 +81,7 @@ def contradictions(file: File) -> Iterable[Mistake]:
         if dialect in dialects:
             known = {row.name for row in dialects[dialect].keys}
             yield from unknown_names(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
+            yield from _wrong_renames(f"/keys/{escape(dialect)}", renames, dialects[dialect])
     if not 0 <= file.canary <= 100:
         yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     if file.evict_missed_pods < 0:
@@ -110,13 +112,45 @@ def contradictions(file: File) -> Iterable[Mistake]:
         )
     for i, namespace in enumerate(file.evidence.namespaces):
         yield from [one._replace(path=f"/evidence/namespaces/{i}") for one in _wrong_namespace("", namespace)]
+    yield from _wrong_list("/evidence/drivers", file.evidence.drivers, names.driver_name)
+    yield from _wrong_labels("/evidence/nodeSelector", file.evidence.node_selector)
+    yield from _wrong_list("/kueue/deviceClasses", file.kueue.device_classes, names.dns_subdomain)
+    for driver in file.extended_resources.drivers:
+        yield from _wrong_driver_name(f"/extendedResources/drivers/{escape(driver)}", driver, names.driver_name)
     if file.bridge is not None:
+        if not file.bridge.scheduler_name:
+            yield Mistake("/bridge/schedulerName", "no scheduler is named", "write the schedulerName of the bridge")
+        yield from _wrong_list("/bridge/drivers", file.bridge.drivers, names.driver_name)
         yield from _wrong_placement(file.bridge.placement)
         yield from _fence_conflicts(file.bridge, file.extended_resources)
     for key, quota in file.quotas.items():
         if problem := _wrong_quota(quota):
             reason = f"{quota[:80]!r} is not a key by which a ResourceQuota counts claims: {problem}"
             yield Mistake(f"/quotas/{escape(key)}", reason, _QUOTA_FORMS)
+
+
+def _wrong_renames(path: str, renames: Mapping[str, str], table: Dialect) -> Iterable[Mistake]:
+    """Names that no pod can have; a rule that our own name of the key breaks does not count."""
+    for row in table.keys:
+        if (renamed := renames.get(row.name)) and not any(_wrong_name(row, "")):
+            yield from _wrong_name(replace(row, name=renamed), f"{path}/{escape(row.name)}")
+
+
+def _wrong_list(path: str, listed: Iterable[str], judge: Callable[[str], str]) -> Iterable[Mistake]:
+    for i, name in enumerate(listed):
+        yield from _wrong_driver_name(f"{path}/{i}", name, judge)
+
+
+def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Mistake]:
+    """Labels that no node can have."""
+    for key, value in labels.items():
+        problem = names.label_key(key)
+        if problem:
+            problem = f"label {key[:80]!r} {problem}"
+        elif wrong := names.label_value(value):
+            problem = f"value {value[:80]!r} {wrong}"
+        if problem:
+            yield Mistake(f"{path}/{escape(key)}", problem, "write a label as nodes have it")
 
 
 def _wrong_quota(quota: str) -> str:
@@ -264,6 +298,7 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
             else "more than one field says which nodes are preferred"
         )
         yield Mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
+    yield from _wrong_labels(f"{path}/nodeSelector", nodes.node_selector)
     if nodes.percent is not None and not 0 <= nodes.percent <= 100:
         yield Mistake(f"{path}/percent", f"{nodes.percent} is not a percentage", "write 0 to 100")
 
@@ -273,6 +308,9 @@ def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
     known = _resource_keys(file, dialects)
     patterns = [name for name in known if "<" in name]
     for i, joint in enumerate(file.joint):
+        if joint.attribute != AUTO and (wrong := names.fully_qualified_name(joint.attribute)):
+            reason = f"attribute {joint.attribute[:80]!r} {wrong}"
+            yield Mistake(f"/joint/{i}/attribute", reason, f"write it as example.com/model, or {AUTO}")
         for part in ("primary", "secondary"):
             name = getattr(joint, part)
             if name in known or any(pattern(row)(name) for row in patterns):

@@ -242,6 +242,45 @@ def test_every_key_by_which_a_resource_quota_counts_claims_is_accepted(quota):
     assert configured(quotas={"nvidia.com/gpu": quota}).file.quotas == {"nvidia.com/gpu": quota}
 
 
+PAIR = {"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"keys": {"nvidia": {"nvidia.com/gpu": "gpu"}}}, "/keys/nvidia/nvidia.com~1gpu"),
+        ({"keys": {"nvidia": {"nvidia.com/gpu": "our.kubernetes.io/gpu"}}}, "/keys/nvidia/nvidia.com~1gpu"),
+        ({"keys": {"hami": {"nvidia.com/gpumem": "our.org/gpu mem"}}}, "/keys/hami/nvidia.com~1gpumem"),
+
+        ({"joint": [{**PAIR, "attribute": "pcieRoot"}]}, "/joint/0/attribute"),
+        ({"joint": [{**PAIR, "attribute": "our org/root"}]}, "/joint/0/attribute"),
+        ({"bridge": {"schedulerName": ""}}, "/bridge/schedulerName"),
+        ({"bridge": {"schedulerName": "x", "drivers": ["gpu.nvidia.com", "gpu_nvidia"]}}, "/bridge/drivers/1"),
+        ({"evidence": {"drivers": ["gpu nvidia"]}}, "/evidence/drivers/0"),
+        ({"evidence": {"nodeSelector": {"our org/pool": "a"}}}, "/evidence/nodeSelector/our org~1pool"),
+        ({"evidence": {"nodeSelector": {"pool": "a b"}}}, "/evidence/nodeSelector/pool"),
+        ({"extendedResources": {"drivers": {"gpu_nvidia": "leave"}}}, "/extendedResources/drivers/gpu_nvidia"),
+        ({"kueue": {"deviceClasses": ["GPU_1"]}}, "/kueue/deviceClasses/0"),
+        ({"mixed": {"nvidia.com/gpu": {"nodeSelector": {"pool": "a b"}}}}, "/mixed/nvidia.com~1gpu/nodeSelector/pool"),
+        (
+            {"mixed": {"nvidia.com/gpu": {"prefer": "dra", "namespaces": {"ml": {"nodeSelector": {"a b": ""}}}}}},
+            "/mixed/nvidia.com~1gpu/namespaces/ml/nodeSelector/a b",
+        ),
+        ({"nodeTemplates": [{"name": "x", "allocatable": {"nvidia com/gpu": 1}}]}, "/nodeTemplates/0/allocatable/nvidia com~1gpu"),
+    ],
+)  # fmt: skip
+def test_a_name_that_no_object_can_have_is_turned_back(fields, path):
+    assert list(mistakes(**fields)) == [path]
+
+
+def test_keys_may_be_renamed_to_names_that_objects_can_have():
+    renames = {"hami": {"nvidia.com/gpumem": "our.org/mem", "nvidia.com/gpucores": ""}}
+    patterned = {"nvidia": {"nvidia.com/mig-<profile>": "our.org/mig-<profile>"}}
+    assert configured(keys={**renames, **patterned}, joint=[{**PAIR, "attribute": "our.org/root"}, PAIR])
+    assert configured(bridge={"schedulerName": "x", "drivers": ["gpu.nvidia.com"]}, kueue={"deviceClasses": ["gpu.x"]})
+    assert configured(evidence={"drivers": ["gpu.nvidia.com"], "nodeSelector": {"our.org/pool": ""}})
+
+
 def table(*keys: dict, name: str = "ours", **more) -> dict:
     return {"name": name, "title": "Ours", "keys": [{"meaning": "m", **key} for key in keys], **more}
 
