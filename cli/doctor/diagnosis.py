@@ -37,7 +37,7 @@ from dra.stock import Stock
 from dra.texts import count_of, list_first
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
 from webhook import names
-from webhook.admission import find_missed, find_unserved, template_lifecycle
+from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
 from webhook.dialects import TARGETS, Served
 from webhook.mixed_fleet import NodesOfName
 from webhook.state import (
@@ -127,6 +127,8 @@ def not_translated(observed: Seen) -> Iterator[Ailment]:
         if missed is None:
             for reason in find_unserved(as_sent, enforcing).items():
                 unserved[reason].append(meta.key)
+            for key, meant in find_unknown(pod, enforcing).items():
+                unserved[key, why_unknown(meant)].append(meta.key)
             continue
         mode = mode_of(state, workload(meta.namespace, template_lifecycle.known_at_admission(pod)))
         why, first = "it was created while the webhook was down or slices of its devices were missing", ""

@@ -16,7 +16,7 @@ from cli.outlook import place_now
 from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
-from webhook.admission import find_missed, find_unserved, template_lifecycle
+from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
 from webhook.dialects import Action
 from webhook.names import NAME, PREFIX
 
@@ -216,6 +216,8 @@ def _at_its_scheduler(
         return NextStep(keeper=Keeper.USER, message=message)
     if last_message and last_message == unchecked_conditions(pod, scene):
         return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
+    for key, meant in find_unknown(pod, scene.state(configuration)).items():
+        return NextStep(keeper=Keeper.USER, message=f"no node has {key}: {why_unknown(meant)}")
     if prospect is not None:
         return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, scene))
     states = {one.state for one in claims}

@@ -223,6 +223,8 @@ def test_the_controllers_token_tells_pods_that_they_were_not_translated_and_an_a
     with thief(cluster, "drawbridge-controller", "drawbridge-system", node="") as client:
         in_force(cluster, client, lies["of a node"])
         assert answer(client.create, own) == ""
+        misspelt = event("misspelt", A_POD, component="drawbridge-controller") | {"reason": "UnknownResource"}
+        assert answer(client.create, misspelt) == ""
         assert answer(client.create, told) == ""
         for what, lie in lies.items():
             assert "drawbridge-events" in answer(client.create, lie), what

@@ -13,12 +13,12 @@ from webhook.admission.decide import (
 )
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
-from webhook.admission.missed_pods import MissedPod, find_missed, find_unserved
+from webhook.admission.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown
 from webhook.admission.quota import future_claims_of_pod, review_quota
 from webhook.admission.registration import Registration, configurations
 from webhook.admission.review import REFUSED, UNDECIDED, Outcome, Record, answer_timeout
 from webhook.admission.risk import find_broken_rule
-from webhook.admission.template_lifecycle import Due, TemplateKey
+from webhook.admission.template_lifecycle import Due, TemplateKey, known_at_admission
 from webhook.admission.unanswered_requests import UNREQUESTED, find_unrequested_access
 from webhook.admission.unknown_kinds import amounts_in, asks_in_unknown_kind
 
@@ -45,15 +45,18 @@ __all__ = [
     "decide_pod",
     "find_broken_rule",
     "find_missed",
+    "find_unknown",
     "find_unrequested_access",
     "find_unserved",
     "future_claims_of_pod",
     "given_by_runtime",
     "judge",
+    "known_at_admission",
     "leave_refused_keys",
     "out_of_bounds",
     "registration",
     "review",
     "review_quota",
     "template_lifecycle",
+    "why_unknown",
 ]

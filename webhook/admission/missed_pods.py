@@ -1,4 +1,5 @@
-"""Pods that came in as they were written, while the webhook or what it looks at was away, and that no device plugin can serve. Pure.
+"""Pods that wait for what no node has: those that came in as they were written, while the webhook or what it looks at was away, and
+those that ask by a name that nothing has. Pure.
 
 No scheduler ever places such a pod, and the resources of a pod cannot change: another pod has to take its place.
 """
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra.objects import OwnerReference
+from dra.objects import OwnerReference, is_extended
 from dra.wire import builtins
 from webhook import names
 from webhook.admission.template_lifecycle import known_at_admission
+from webhook.admission.unanswered_requests import MOST, suggest_resource
 from webhook.dialects import Action
 from webhook.state import Mode, mode_of, workload
 from webhook.translate import translate
@@ -22,11 +24,13 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.objects import Pod
+    from dra.quantity import Quantity
     from webhook.state import State
     from webhook.translate import Verdict
 
 _TRANSLATED = (Action.TRANSLATED, Action.APPROXIMATED)
 _SHOWN = 3
+_COMPARED = 2_000  # steps for a name that is compared with all that there are
 
 
 class MissedPod(msgspec.Struct, frozen=True):
@@ -67,6 +71,36 @@ def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[
     done = _translate_again(pod, state, budget)
     reasons = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
     return {key: reasons[key] for key in _not_offered(reasons, state)}
+
+
+def find_unknown(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
+    """Find what a pod without a node asks for and no table, node or class has: by name, the one that is likely meant, or ""."""
+    spec = pod.spec
+    if spec.node_name or pod.is_done or pod.metadata.deletion_timestamp or spec.scheduling_gates:
+        return {}
+    if not state.confirmed or state.unseen or not state.fleet.nodes:
+        return {}
+    amounts: dict[str, Quantity] = {}
+    for container in spec.all_containers:
+        amounts |= container.resources.requests | container.resources.limits
+    statuses = [node.status for node in state.fleet.nodes.values()]
+    found: dict[str, str] = {}
+    for key, amount in amounts.items():
+        if not is_extended(key) or amount.nano <= 0 or state.configuration.resource(key) or state.offers(key):
+            continue
+        if any(key in status.allocatable or key in status.capacity for status in statuses):
+            continue  # its plugin may be starting
+        if len(found) == MOST:
+            break
+        if budget is not None:
+            budget.charge(_COMPARED + len(statuses))
+        found[key] = suggest_resource(key, state)
+    return found
+
+
+def why_unknown(meant: str) -> str:
+    """Say why nothing serves a name of `find_unknown`."""
+    return f"did you mean {meant}?" if meant else "no DeviceClass serves it"
 
 
 def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Verdict | None:

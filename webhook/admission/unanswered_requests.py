@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from allocator.decisions import STRATEGY
 from dra import server
 from dra.budget import Budget
-from dra.objects import IMPLICIT
+from dra.objects import IMPLICIT, is_extended
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
@@ -177,23 +177,43 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         return _decision(
             Action.LEFT, key, f"{unserved}, and no device plugin hands it out: use a ResourceClaim", container
         )
-    suggestion = near_key(key, state.configuration)
-    if not suggestion and _DEVICE.search(key):
-        names = _names(state.configuration, Position.RESOURCE)
-        domain, slash, end = key.partition("/")
-        if not slash:
-            suggestion = shape.nearest(key, names)
-        else:  # a misspelt vendor
-            domains: dict[str, list[str]] = {}
-            for known in names:
-                vendor, _, rest = known.partition("/")
-                domains.setdefault(vendor, []).append(rest)
-            meant = shape.nearest(domain, list(domains))
-            likely_end = shape.nearest(end, domains[meant]) if meant else ""
-            suggestion = f"{meant}/{likely_end}" if likely_end else ""
+    suggestion = suggest_resource(key, state)
     if suggestion or _is_vendors(key) or _DEVICE.search(key):
         return _not_understood(key, suggestion, container)
     return None
+
+
+def suggest_resource(key: str, state: State) -> str:
+    """Name the resource that a misspelt one most likely stands for: one that the fleet offers, or one that a table has; "" if none is near."""
+    declared = [key for template in state.configuration.file.node_templates for key in template.allocatable]
+    offered = dict.fromkeys((*state.fleet.extended, *state.fleet.handed_out_anywhere, *declared))
+    if found := _nearest_resource(key, [name for name in offered if is_extended(name)]) or near_key(
+        key, state.configuration
+    ):
+        return found
+    if not _DEVICE.search(key):
+        return ""
+    names = _names(state.configuration, Position.RESOURCE)
+    if found := _nearest_resource(key, names):
+        return found
+    # The part after the slash may be one of a pattern.
+    domain, _, end = key.partition("/")
+    meant = shape.nearest(domain, sorted({name.partition("/")[0] for name in names if "/" in name}))
+    return f"{meant}/{end}" if meant and state.configuration.resource(f"{meant}/{end}") else ""
+
+
+def _nearest_resource(key: str, names: list[str]) -> str:
+    """Find the nearest of these names, by domain and by the part after the slash, so that a long domain hides no other name."""
+    domain, slash, end = key.partition("/")
+    if not slash:
+        return shape.nearest(key, names)
+    ends: dict[str, list[str]] = {}
+    for known in names:
+        vendor, _, rest = known.partition("/")
+        ends.setdefault(vendor, []).append(rest)
+    meant = shape.nearest(domain, list(ends))
+    likely_end = shape.nearest(end, ends[meant]) if meant else ""
+    return f"{meant}/{likely_end}" if likely_end else ""
 
 
 def _judge_key(key: str, place: Position, configuration: Configuration) -> Decision | None:

@@ -1,5 +1,6 @@
-"""Tells pods that were missed so, in an event, and evicts them where the configuration says that it may; tells an administrator, in
-events about the controller's own Deployment, what pods wait for or are refused for and their authors cannot fix.
+"""Tells pods that were missed so, in an event, and evicts them where the configuration says that it may; names misspelt resources in
+an event about their pod; tells an administrator, in events about the controller's own Deployment, what pods wait for or are refused for
+and their authors cannot fix.
 
 Pods without a node are listed now and then; the work of a round is bounded: pods that are kept and judged, events, evictions.
 """
@@ -19,8 +20,9 @@ from dra.footprint import footprint
 from dra.texts import list_first
 from runtime.informers import Allotment
 from webhook import names
-from webhook.admission import find_missed, find_unserved
+from webhook.admission import find_missed, find_unknown, find_unserved, known_at_admission
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
+from webhook.state import Mode, mode_of, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.missed")
 REASON = "NotTranslated"
+MISSPELT = "UnknownResource"
 NEEDED = "AdministratorNeeded"
 CONTROLLER = "drawbridge-controller"
 KEPT_BYTES = 8 << 20
@@ -43,6 +46,7 @@ STEPS = 50_000  # for one pod, about a microsecond each
 EVENTS = 32
 OWNERS = 4096  # of evicted pods, that are remembered
 REPEAT = 1200.0  # an API server forgets events after an hour
+_SHOWN = 3  # names of a pod
 OF_NAMESPACE = 4  # of the EVENTS that an administrator is told in that time
 
 
@@ -89,13 +93,17 @@ class MissedPods:
         clock = asyncio.get_running_loop().time
         waiting = await self._waiting()
         missed: list[tuple[Pod, MissedPod]] = []
+        messages: list[tuple[Pod, str, str]] = []  # for the author of a pod: reason and text of its event
         for_administrator: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for pod in waiting[:JUDGED]:
             self._judged[pod.metadata.uid] = clock()
             try:
                 if found := find_missed(pod, self._state(), Budget(STEPS)):
                     missed.append((pod, found))
+                    messages.append((pod, REASON, f"{found.message}: {found.remedy}"))
                     continue
+                if text := self._misspelt(pod):
+                    messages.append((pod, MISSPELT, text))
                 for key, reason in find_unserved(pod, self._state(), Budget(STEPS)).items():
                     for_administrator[f"no node has {key}: {reason}"].append(
                         (pod.metadata.namespace, f"Pod {pod.metadata.key}")
@@ -107,10 +115,10 @@ class MissedPods:
             await asyncio.sleep(0)
         self._metrics.missed.set(len(missed))
         await self._evict([one for one in missed if one[0].metadata.uid in self._reported], waiting)
-        unreported = [one for one in missed if clock() - self._reported.get(one[0].metadata.uid, -REPEAT) >= REPEAT]
-        for pod, one in unreported[:EVENTS]:
+        unreported = [one for one in messages if clock() - self._reported.get(one[0].metadata.uid, -REPEAT) >= REPEAT]
+        for pod, reason, text in unreported[:EVENTS]:
             self._reported[pod.metadata.uid] = clock()
-            await self._recorder.record(pod, REASON, f"{one.message}: {one.remedy}", warning=True)
+            await self._recorder.record(pod, reason, text, warning=True)
         for (kind, (namespace, name)), denial in self._refused.items():
             problem = f"its pods are refused: {denial.text} [{denial.code}]; bring what is missing, or tell its author"
             for_administrator[problem].append((namespace, f"{kind} {namespace}/{name}"))
@@ -119,6 +127,23 @@ class MissedPods:
         for known in (self._judged, self._reported):
             for uid in known.keys() - living:
                 del known[uid]
+
+    def _misspelt(self, pod: Pod) -> str:
+        """Name the resources of a pod that nothing has and that are nearly known ones, where authors are warned; "" if there is none."""
+        state, metadata = self._state(), pod.metadata
+        if metadata.labels.get(names.SKIP_LABEL) == "true":
+            return ""
+        if mode_of(state, workload(metadata.namespace, known_at_admission(pod))) not in (Mode.ENFORCE, Mode.WARN):
+            return ""
+        unknown = {key: meant for key, meant in find_unknown(pod, state, Budget(STEPS)).items() if meant}
+        if not unknown:
+            return ""
+        owner = next((one for one in metadata.owner_references if one.controller), None)
+        remedy = "Create the pod again with that name"
+        if owner is not None:
+            remedy = f"Correct the template of {owner.kind} {owner.name}, or its owner's"
+        asked = [f"no node has {key}: did you mean {meant}?" for key, meant in unknown.items()]
+        return f"{' '.join(asked[:_SHOWN])} {remedy}"
 
     async def _report_to_administrator(self, problems: Mapping[str, list[tuple[str, str]]]) -> None:
         """Say what only an administrator can fix, once in a while: so much in all, and of one namespace."""

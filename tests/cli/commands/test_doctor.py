@@ -766,6 +766,25 @@ def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp
     assert "default/q" in one["message"]
 
 
+def misspelt(**changes):
+    one = untranslated(**changes)
+    one["spec"]["containers"][0]["resources"] = {"limits": {"nvdia.com/gpu": "1"}}
+    return one
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_a_misspelt_name_is_told_of_with_the_one_that_is_meant(tmp_path, mode):
+    found = found_with(tmp_path, team(mode), misspelt(), misspelt(name="q", uid="q"))
+    [one] = [one for one in found if one["what"] == "not served"]
+    assert one["object"] == "Pod default/p"
+    assert (
+        one["message"]
+        == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
+    )
+    with_plugin = node("n1", allocatable={"nvdia.com/gpu": "8"})
+    assert "not served" not in {one["what"] for one in found_with(tmp_path, team(mode), misspelt(), with_plugin)}
+
+
 def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
     said = [denied + "it requests DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]

@@ -225,6 +225,39 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(said)
 
 
+@pytest.mark.parametrize("mode", ["enforce", "warn", "observe", "off"])
+@pytest.mark.parametrize("created", [True, False])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("nvdia.com/gpu", "no node has nvdia.com/gpu: did you mean nvidia.com/gpu?"),
+        ("example.com/frobnicator", "no node has example.com/frobnicator: no DeviceClass serves it"),
+    ],
+)
+def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key, said):
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
+    waiting = asking(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * created, resourceClaims=[])
+    waiting["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
+    if not created:
+        waiting["metadata"].pop("uid", None)
+    scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    standing = pod_story("default/p", scene, Configuration()).next_step
+    assert (standing.keeper, standing.message) == ("its author", said)
+
+
+@pytest.mark.parametrize("mode", ["warn", "observe", "off"])
+def test_a_pod_in_words_that_nothing_serves_waits_for_a_node_whatever_the_mode(mode):
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
+    waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
+    waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    standing = pod_story("default/p", scene, Configuration()).next_step
+    assert (
+        standing.message
+        == "no claim replaces nvidia.com/gpu: it waits for a node that has nvidia.com/gpu, and no node does"
+    )
+
+
 def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plugin(tmp_path):
     """The driver is gone and so are its slices; no node has a device plugin."""
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip

@@ -1,9 +1,11 @@
 """Pods that came in as they were written while the webhook was away: found, told so, and evicted where that is allowed, within bounds."""
 
+import re
+
 import msgspec
 import pytest
 
-from cluster import resources
+from cluster import manifests, resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Throttled
 from cluster.patch import Merge
@@ -11,12 +13,14 @@ from dra import wire
 from dra.objects import Node, Pod
 from runtime.controllers import Recorder
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, state
-from webhook.admission import find_missed
+from tests.webhook.pods import ROOT
+from webhook.admission import find_missed, find_unknown
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
 from webhook.refusals import Code, Denial
 from webhook.service import missed_pods
 from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import EVENTS, OF_NAMESPACE, MissedPods
+from webhook.service.template_controller import FAILED
 from webhook.state.inventory import Inventory
 
 REFUSED = {
@@ -68,6 +72,84 @@ NOT_MISSED = {
 def test_another_pod_was_not_missed(case):
     one, known = NOT_MISSED[case]
     assert find_missed(wire.convert(one, Pod), known) is None
+
+
+# What a pod asks for, what a node hands out beside nvidia.com/gpu, and what is meant.
+MISSPELT = [
+    ({"nvdia.com/gpu": "1"}, {}, {"nvdia.com/gpu": "nvidia.com/gpu"}),
+    ({"nvidia.com/gppu": "1"}, {}, {"nvidia.com/gppu": "nvidia.com/gpu"}),
+    ({"nvdia.com/mig-1g.5gb": "1"}, {}, {"nvdia.com/mig-1g.5gb": "nvidia.com/mig-1g.5gb"}),
+    ({"exmaple.com/nic": "1"}, {"example.com/nic": "1"}, {"exmaple.com/nic": "example.com/nic"}),
+    ({"example.com/nics": "1"}, {"example.com/nic": "1"}, {"example.com/nics": "example.com/nic"}),
+    ({"example.com/other": "1"}, {"example.com/nic": "1"}, {"example.com/other": ""}),
+    ({"nvidia.com/gpu": "1", "nvdia.com/gpumem": "1"}, {}, {"nvdia.com/gpumem": "nvidia.com/gpumem"}),
+    ({"nvdia.com/gpu": "0"}, {}, {}),
+    ({"nvdia.com/gpu": "1"}, {"nvdia.com/gpu": "0"}, {}),
+    ({"nvidia.com/gpu": "1"}, {}, {}),
+    ({"cpu": "1", "hugepages-2Mi": "2Mi", "example.kubernetes.io/x": "1"}, {}, {}),
+    ({"deviceclass.resource.kubernetes.io/gpu": "1"}, {}, {}),
+]
+
+
+@pytest.mark.parametrize(("limits", "allocatable", "meant"), MISSPELT)
+def test_a_name_that_no_table_node_or_class_has_is_found_with_the_one_that_is_meant(limits, allocatable, meant):
+    node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
+    known = msgspec.structs.replace(state(), fleet=Inventory.of([CLASS], [SLICE], [node]))
+    assert find_unknown(wire.convert(waiting(limits=limits), Pod), known) == meant
+    assert find_unknown(wire.convert(waiting(limits=limits, conditions=()), Pod), known) == meant
+
+
+UNKNOWN = {"nvdia.com/gpu": "1"}
+
+
+def with_spec(**fields):
+    one = waiting(limits=UNKNOWN)
+    return one | {"spec": one["spec"] | fields}
+
+
+NOT_JUDGED = {
+    "on a node": (with_spec(nodeName="n"), state()),
+    "gated": (with_spec(schedulingGates=[{"name": "g"}]), state()),
+    "being deleted": (waiting(limits=UNKNOWN, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), state()),
+    "of an old copy": (waiting(limits=UNKNOWN), state(confirmed=False)),
+    "no node is known": (waiting(limits=UNKNOWN), msgspec.structs.replace(state(), fleet=Inventory.of([CLASS], [SLICE], []))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_JUDGED)
+def test_no_name_is_called_unknown_where_that_is_not_known_or_does_not_matter(case):
+    one, known = NOT_JUDGED[case]
+    assert find_unknown(wire.convert(one, Pod), known) == {}
+
+
+async def test_an_author_is_told_of_a_misspelt_name_once():
+    cluster = Evicting()
+    skipped = waiting("skipped", limits=UNKNOWN, metadata={"labels": {SKIP_LABEL: "true"}})
+    await made(cluster, waiting(limits=UNKNOWN), skipped, waiting("other", limits={"example.com/x": "1"}))
+    controller = looking(cluster, evict=60)
+    for _ in range(3):
+        await controller.look()
+    [event] = (await cluster.list(resources.EVENTS)).items
+    assert (event.involved_object.name, event.reason, event.type, event.count) == ("p", "UnknownResource", "Warning", 1)
+    assert event.message == "no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Correct the template of ReplicaSet web, or its owner's"  # fmt: skip
+    assert cluster.evicted == []
+
+
+def test_the_policy_admits_what_the_controller_says_of_pods():
+    documents = manifests.read([ROOT / "manifests/base/policies.yaml"])
+    [policy] = [one.object for one in documents if one.object["metadata"]["name"] == "drawbridge-events" and one.object["kind"] == "ValidatingAdmissionPolicy"]  # fmt: skip
+    [validation] = policy["spec"]["validations"]
+    [reasons] = re.findall(r"reason\.orValue\(''\) in \[(.*?)\]", validation["expression"])
+    assert set(re.findall(r"'(\w+)'", reasons)) == {missed_pods.REASON, missed_pods.MISSPELT, FAILED}
+
+
+@pytest.mark.parametrize(("mode", "events"), [("enforce", 1), ("warn", 1), ("observe", 0), ("off", 0)])
+async def test_a_misspelt_name_is_told_where_authors_are_warned(mode, events):
+    cluster = Evicting()
+    await made(cluster, waiting(limits=UNKNOWN, owner=None))
+    await looking(cluster, known=state(mode=mode)).look()
+    messages = [one.message for one in (await cluster.list(resources.EVENTS)).items]
+    assert messages == ["no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Create the pod again with that name"] * events  # fmt: skip
 
 
 class Evicting(Embedded):

@@ -251,7 +251,6 @@ PAIR = {"primary": "nvidia.com/gpu", "secondary": "vpc.amazonaws.com/efa"}
         ({"keys": {"nvidia": {"nvidia.com/gpu": "gpu"}}}, "/keys/nvidia/nvidia.com~1gpu"),
         ({"keys": {"nvidia": {"nvidia.com/gpu": "our.kubernetes.io/gpu"}}}, "/keys/nvidia/nvidia.com~1gpu"),
         ({"keys": {"hami": {"nvidia.com/gpumem": "our.org/gpu mem"}}}, "/keys/hami/nvidia.com~1gpumem"),
-
         ({"joint": [{**PAIR, "attribute": "pcieRoot"}]}, "/joint/0/attribute"),
         ({"joint": [{**PAIR, "attribute": "our org/root"}]}, "/joint/0/attribute"),
         ({"bridge": {"schedulerName": ""}}, "/bridge/schedulerName"),
