@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dra import names
 from dra.objects import ObjectMeta, PodSpec, is_extended, template_site
 from dra.pointer import look_up, member, text_at
-from dra.validation.fields import shape
+from dra.validation.fields import pod_schema, shape
 from dra.validation.fields.limits import list_or_none, required, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
 from dra.validation.parameters.reach import strategy_of
@@ -34,7 +34,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
         return []
     path = site.path
     template = look_up(value, path)
-    found = _meta(value, "", template=False)
+    found = [*_meta(value, "", template=False), *pod_schema.check(value)]
     if not isinstance(template, dict):
         return found
     if path:
@@ -42,10 +42,8 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     spec = template.get("spec")
     if not isinstance(spec, dict):
         return found
-    shapes = shape.check(spec, PodSpec, f"{path}/spec")
-    found += shapes
-    if any(problem.code == "D001" for problem in shapes):
-        return found
+    if any(problem.code == "D001" for problem in shape.check(spec, PodSpec)):
+        return found  # `pod_schema` found it too
     typed = shape.read(spec, PodSpec)
     found += _extended_problems(typed, f"{path}/spec")
     # Debug containers come to a pod that is there already: what has a uid was read from a cluster, where they may stand.

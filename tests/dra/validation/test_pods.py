@@ -1,8 +1,13 @@
 """Pods and workloads that ask for devices in ways that do not work."""
 
+import json
+
 import pytest
 
+from cluster import manifests
 from dra.validation import misnamed_kind, review
+from dra.validation.fields import pod_schema
+from tests.dra.validation import openapi
 from tests.dra.validation.manifests import claim, codes, found, join, messages, request
 
 SPEC = """containers: [{name: c, image: x, resources: {claims: [{name: gpu}]}}], resourceClaims: [{name: gpu, resourceClaimName: c}]"""
@@ -14,6 +19,14 @@ def pod(spec=SPEC):
 
 def deployment(replicas, spec=SPEC):
     return f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: {replicas}, template: {{spec: {{{spec}}}}}}}\n"
+
+
+def cron_job(spec):
+    return f"apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: j}}\nspec: {{jobTemplate: {{spec: {{template: {{spec: {{{spec}}}}}}}}}}}\n"
+
+
+def load(text):
+    return [document.object for document in manifests.parse(text)]
 
 
 def test_a_pod_with_its_claim_has_no_findings():
@@ -52,6 +65,111 @@ def test_a_claim_that_no_container_uses_is_mentioned():
     assert codes(pod("containers: [{name: c, image: x}], resourceClaims: [{name: gpu, resourceClaimName: c}]")) == {
         "D204"
     }
+
+
+MISSPELT = [
+    ("containers: [{name: c, image: x, resource: {limits: {nvidia.com/gpu: 1}}}]", "/containers/0/resource", "did you mean resources?"),
+    ("containers: [], nodeSelectr: {a: b}", "/nodeSelectr", "did you mean nodeSelector?"),
+    ("contaners: [{name: c}]", "/contaners", "did you mean containers?"),
+    ("containers: [], Tolerations: []", "/Tolerations", "did you mean tolerations?"),
+    ("containers: [], toleration: [{key: a}]", "/toleration", "did you mean tolerations?"),
+    ("containers: [{name: c, limits: {nvidia.com/gpu: 1}}]", "/containers/0/limits", ""),
+    ("containers: [{name: c, image: x, nodeSelector: {a: b}}]", "/containers/0/nodeSelector", "it is a field of the pod's spec"),
+    ("containers: [], image: x", "/image", "it is a field of a container"),
+    ("initContainers: [{name: c, imag: x}]", "/initContainers/0/imag", "did you mean image?"),
+    ("containers: [{name: c, resources: {limit: {nvidia.com/gpu: 1}}}]", "/containers/0/resources/limit", "did you mean limits?"),
+    ("containers: [{name: c, env: [{name: a, vaule: b}]}]", "/containers/0/env/0/vaule", "did you mean value?"),
+    ("containers: [{name: c, securityContext: {priviledged: true}}]", "/containers/0/securityContext/priviledged", "did you mean privileged?"),
+    ("affinity: {nodeAffinity: {requiredDuringScheduling: {}}}", "/affinity/nodeAffinity/requiredDuringScheduling", ""),
+    ("affinity: {nodeAfinity: {}}", "/affinity/nodeAfinity", "did you mean nodeAffinity?"),
+    ("topologySpreadConstraints: [{topologykey: a}]", "/topologySpreadConstraints/0/topologykey", "did you mean topologyKey?"),
+    ("volumes: [{name: a, configmap: {name: b}}]", "/volumes/0/configmap", "did you mean configMap?"),
+    ("containers: [{name: c, newerThanOurTable: 1}]", "/containers/0/newerThanOurTable", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "path", "hint"), MISSPELT)
+@pytest.mark.parametrize("wrap", [pod, lambda spec: deployment(1, spec), cron_job])
+def test_an_unknown_field_of_a_pod_is_a_warning_with_the_field_that_is_meant(spec, path, hint, wrap):
+    text = wrap(spec)
+    at = {"Pod": "/spec", "Deployment": "/spec/template/spec", "CronJob": "/spec/jobTemplate/spec/template/spec"}
+    [value] = load(text)
+    [finding] = [one.finding for one in review([value]) if one.finding.code == "D002"]
+    assert (finding.path, finding.severity) == (at[value["kind"]] + path, "warning")
+    assert hint in finding.hint
+
+
+MISTYPED = [
+    ("containers: [{name: c, image: y}]", "/containers/0/image", "expected a text, got true"),
+    ("containers: [{name: c, command: sh -c true}]", "/containers/0/command", "expected a list"),
+    ("containers: [{name: c, args: [1]}]", "/containers/0/args/0", "expected a text"),
+    ("containers: [{name: c, resources: none}]", "/containers/0/resources", "expected an object"),
+    ("containers: [{name: c, ports: [{containerPort: '80'}]}]", "/containers/0/ports/0/containerPort", "expected a whole number"),
+    ("containers: [{name: c, livenessProbe: {httpGet: {port: true}}}]", "/containers/0/livenessProbe/httpGet/port", "got true"),
+    ("containers: {name: c}", "/containers", "expected a list"),
+    ("nodeSelector: [a]", "/nodeSelector", "expected a mapping"),
+    ("hostNetwork: 'true'", "/hostNetwork", "expected true or false"),
+    ("priority: 99999999999", "/priority", "is not from"),
+    ("volumes: [{name: a, emptyDir: {sizeLimit: [1]}}]", "/volumes/0/emptyDir/sizeLimit", "expected an amount"),
+    ("affinity: none", "/affinity", "expected an object"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "path", "says"), MISTYPED)
+def test_a_value_of_the_wrong_type_in_a_pod_is_an_error(spec, path, says):
+    [value] = load(deployment(1, spec))
+    [finding] = [one.finding for one in review([value]) if one.finding.code == "D001"]
+    assert (finding.path, finding.severity) == (f"/spec/template/spec{path}", "error")
+    assert says in finding.message
+
+
+WORKLOADS = [
+    ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {templte: {spec: {containers: []}}}", "/spec/templte"),
+    ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspce: {}", "/spce"),
+    ("apiVersion: v1\nkind: Pod\nmetadata: {name: d}\nspce: {}", "/spce"),
+    ("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: d}\nspec: {volumeClaimTemplate: []}", "/spec/volumeClaimTemplate"),
+    ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: d}\nspec: {paralellism: 2}", "/spec/paralellism"),
+    ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: d}\nspec: {template: {spec: {}, specs: {}}}", "/spec/template/specs"),
+    ("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\nspec: {template: {containers: []}}", "/spec/template/containers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "path"), WORKLOADS)
+def test_an_unknown_field_of_a_workload_is_a_warning(text, path):
+    assert [one.finding.path for one in review(load(text)) if one.finding.code == "D002"] == [path]
+
+
+def test_a_spec_that_is_no_object_is_an_error():
+    assert found("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == {("D001", "/spec")}
+
+
+@pytest.mark.real
+def test_the_table_of_fields_is_that_of_the_api_server(control_plane):
+    document = json.loads(control_plane.kubectl("get", "--raw", "/openapi/v2").stdout)
+    assert openapi.fields_of(document) == pod_schema.read_table()
+
+
+@pytest.mark.real
+def test_unknown_fields_and_wrong_types_are_those_of_strict_validation(control_plane):
+    for spec, path, _ in (*MISSPELT, *MISTYPED):
+        text = pod(spec)
+        done = control_plane.kubectl(
+            "create", "--dry-run=server", "--validate=strict", "-f", "-", input=text, check=False
+        )
+        assert done.returncode, text
+        if (spec, path, _) in MISSPELT:
+            assert "unknown field" in done.stderr, (text, done.stderr)
+            assert path.rpartition("/")[2] in done.stderr, (text, done.stderr)
+
+
+def test_keys_of_patches_and_expressions_are_not_called_fields():
+    text = pod("containers: [{$patch: delete, name: c}], $setElementOrder/containers: [], (length(containers)): 1")
+    assert not codes(text)
+
+
+def test_a_wrong_type_outside_of_what_is_read_hides_no_other_finding():
+    text = pod(f"{SPEC.replace('resourceClaimName: c', '')}, hostNetwork: 'no'")
+    assert {code for code, _ in found(text)} == {"D001", "D201"}
 
 
 @pytest.mark.parametrize(("replicas", "codes_"), [(1, set()), (2, {"D207"})])
@@ -174,11 +292,10 @@ def test_a_pod_as_a_whole_asks_for_no_extended_resource():
 
 def test_objects_and_fields_unrelated_to_dra_are_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
-    assert not codes(pod(SPEC + ", bogus: 1"))
     assert codes("metadata: {name: c}") == {"D008"}
     given = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
     assert [one.finding.hint for one in review([given])] == ["write apiVersion for apiversion"]
-    assert codes("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == set()
+    assert not codes("apiVersion: example.com/v1\nkind: Deployment\nmetadata: {name: d}\nbogus: 1\nspec: [1]")
 
 
 def test_labels_and_annotations_must_be_texts_in_the_template_too():

@@ -1,0 +1,70 @@
+"""The fields of pods and of the kinds with pods in them, read from an OpenAPI document of Kubernetes (`/openapi/v2`).
+
+    python -m tests.dra.validation.openapi FILE
+
+prints the table of `dra.validation.fields.pod_schema`; FILE is api/openapi-spec/swagger.json of Kubernetes' source, which is in Go's
+module cache once the end-to-end binaries are built.
+"""
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+from dra.objects import POD_TEMPLATES
+
+WIDTH = 118
+NAMED = {"Quantity": "amount", "IntOrString": "intOrText", "ObjectMeta": "meta"}
+
+
+def fields_of(document):
+    """The fields of each type that a kind with pods reaches, with their types as the table writes them."""
+    definitions = document["definitions"]
+    roots = [f"io.k8s.api.{group or 'core'}.v1.{kind}" for group, kind in POD_TEMPLATES]
+    found = {}
+    full_names = {}
+
+    def visit(full_name):
+        name = full_name.rpartition(".")[2]
+        assert full_names.setdefault(name, full_name) == full_name
+        if name in found:
+            return name
+        fields = found[name] = {}
+        for field, schema in sorted(definitions[full_name]["properties"].items()):
+            judged_elsewhere = field == "metadata" and (full_name in roots or name == "PodTemplateSpec")
+            dropped = field == "status" and "metadata" in definitions[full_name]["properties"]
+            fields[field] = "any" if judged_elsewhere or dropped else type_of(schema)
+        return name
+
+    def type_of(schema):
+        if "$ref" in schema:
+            full_name = schema["$ref"].rpartition("/")[2]
+            if named := NAMED.get(full_name.rpartition(".")[2]):
+                return named
+            return visit(full_name) if "properties" in definitions[full_name] else "any"
+        match schema["type"]:
+            case "array":
+                return f"[{type_of(schema['items'])}]"
+            case "object":
+                return f"{{{type_of(schema['additionalProperties'])}}}"
+            case "integer":
+                return schema["format"]
+            case plain:
+                return {"string": "text", "boolean": "flag"}[plain]
+
+    for root in roots:
+        visit(root)
+    return found
+
+
+def table(found):
+    """The table as the module has it."""
+    lines = []
+    for name in sorted(found):
+        line = f"{name} = {' '.join(f'{field}:{type_}' for field, type_ in found[name].items())}"
+        lines += textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table(fields_of(json.loads(Path(sys.argv[1]).read_text()))) + "\n")
