@@ -51,7 +51,8 @@ _RUNTIMES = ("nvidia", "nvidia-cdi", "nvidia-legacy", "habana", "ascend", "amd",
 _RUNTIME = "runtimeClassName"
 NO_NODE = "no node has it, and the pod waits until one does: "  # and then why the key stays
 UNREQUESTED = "it takes devices without a request, so no scheduler or quota counts them"
-_FIELDS = ("limits", "requests", "claims")
+_AMOUNTS = ("limits", "requests")
+_FIELDS = (*_AMOUNTS, "claims")
 # drawbridge's own keys that a pod may have.
 _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
@@ -110,13 +111,9 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
 def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
-        # Keys under a misspelt field of the resources, which the API server drops.
-        for field, amounts in mapping(slot.raw.get("resources")).items():
-            meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
-            for key in mapping(amounts) if meant else ():
-                if configuration.resource(key):
-                    detail = f"it is under {field}, which is not a field of resources: did you mean {meant}?"
-                    yield _decision(Action.UNKNOWN, key, detail, slot.name, code="D211")
+        for key, detail in _find_dropped(slot.raw):
+            if configuration.resource(key):
+                yield _decision(Action.UNKNOWN, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
             known = configuration.resource(key)
             if view.bound and (known or key in state.fleet.extended):
@@ -148,6 +145,24 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
         for key in keys:
             if one := _judge_own_key(key, place) or _judge_key(key, place, configuration):
                 yield one
+
+
+def _find_dropped(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    """Give each amount under a misspelt field of a container or of its resources, which the API server drops, and what is wrong."""
+    for field, amounts in mapping(container.get("resources")).items():
+        meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
+        for key in mapping(amounts) if meant else ():
+            yield key, f"it is under {field}, which is not a field of resources: did you mean {meant}?"
+    for field, value in container.items():
+        parts = mapping(value)
+        meant, amounts = "", {}
+        if field in _AMOUNTS:
+            meant, amounts = f"resources.{field}", parts
+        elif field != "resources" and not parts.keys().isdisjoint(_AMOUNTS):
+            meant = shape.nearest(field, ["resources"])
+            amounts = {key: amount for part in _AMOUNTS for key, amount in mapping(parts.get(part)).items()}
+        for key in amounts if meant else ():
+            yield key, f"it is under {field}, which is not a field of a container: did you mean {meant}?"
 
 
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:

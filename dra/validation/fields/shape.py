@@ -1,7 +1,7 @@
 """The shape of an object: every value of the type its field has, no field that does not exist.
 
 The shapes are read off the wire types, which are complete for resource.k8s.io and deliberately partial for pods and nodes;
-in partial ones unknown fields are not judged. Types are judged as Go's JSON decoder does it (sigs.k8s.io/json): a null is
+in partial ones unknown fields are not judged (`pod_schema` has all of pods). Types are judged as Go's JSON decoder does it (sigs.k8s.io/json): a null is
 "not set", 1.0 is not an integer, and a missing value is a zero. Types of our own that forbid unknown fields (the
 configuration) are read the same way, and demand the fields that they require.
 """

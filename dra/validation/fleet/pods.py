@@ -35,10 +35,11 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     path = site.path
     template = look_up(value, path)
     found = [*_meta(value, "", template=False), *pod_schema.check(value)]
+    if isinstance(template, dict) and path:
+        found += _meta(template, path, template=True)
+    found = [problem for problem in found if not _is_of_a_tool(problem, value)]
     if not isinstance(template, dict):
         return found
-    if path:
-        found += _meta(template, path, template=True)
     spec = template.get("spec")
     if not isinstance(spec, dict):
         return found
@@ -62,6 +63,16 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     several_pods = value.get("kind") == "DaemonSet" or (isinstance(count, int) and count > 1)
     found += judge.advice(several_pods=several_pods, complete=complete)
     return found
+
+
+def _is_of_a_tool(problem: Problem, value: dict[str, Any]) -> bool:
+    """Whether it is about a key of a patch (`$patch`) or about an expression of a test tool (`(length(x)): 1`, `replicas: ($n)`)."""
+    if problem.code == "D002":
+        return not problem.path.rpartition("/")[2][:1].isalpha()
+    written = look_up(value, problem.path)
+    if isinstance(written, dict):
+        return any(str(key).startswith("(") for key in written)
+    return isinstance(written, str) and written.startswith("(") and written.endswith(")")
 
 
 def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Problem]:

@@ -165,6 +165,8 @@ def test_unknown_fields_and_wrong_types_are_those_of_strict_validation(control_p
 def test_keys_of_patches_and_expressions_are_not_called_fields():
     text = pod("containers: [{$patch: delete, name: c}], $setElementOrder/containers: [], (length(containers)): 1")
     assert not codes(text)
+    assert not codes(text.replace("{name: p}", """{name: p, "(contains(keys(labels), 'a'))": false}"""))
+    assert not codes(pod("""containers: {"(name == 'c')": {image: x}}, priority: ($priority)"""))
 
 
 def test_a_wrong_type_outside_of_what_is_read_hides_no_other_finding():

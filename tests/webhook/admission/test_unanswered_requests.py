@@ -219,6 +219,26 @@ def test_a_key_under_a_field_that_the_api_server_drops_is_told():
     assert told(asked)[GPU] == ("unknown", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "meant"),
+    [
+        ("resource", {"limits": {GPU: 1}}, "resources"),
+        ("Resources", {"requests": {GPU: 1}}, "resources"),
+        ("limits", {GPU: 1}, "resources.limits"),
+        ("requests", {GPU: 1}, "resources.requests"),
+    ],
+)
+def test_a_key_under_a_field_of_a_container_that_the_api_server_drops_is_told(field, value, meant):
+    asked = pod({})
+    asked["spec"]["containers"][0] |= {field: value}
+    said = f"it is under {field}, which is not a field of a container: did you mean {meant}?"
+    assert told(asked)[GPU] == ("not understood", said)
+    [code] = [one.code for one in decide_object(asked, STATE).decisions if one.key == GPU]
+    assert code == "D211"
+    asked["spec"]["containers"][0][field] = {"cpu": 1, "limits": {"cpu": 1}}
+    assert GPU not in told(asked)
+
+
 def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():
     asked = pod({})
     asked["spec"]["resources"] = {"limits": {GPU: 1}}
