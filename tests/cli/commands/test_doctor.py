@@ -778,8 +778,7 @@ def test_a_misspelt_name_is_told_of_with_the_one_that_is_meant(tmp_path, mode):
     [one] = [one for one in found if one["what"] == "not served"]
     assert one["object"] == "Pod default/p"
     assert (
-        one["message"]
-        == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
+        one["message"] == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
     )
     with_plugin = node("n1", allocatable={"nvdia.com/gpu": "8"})
     assert "not served" not in {one["what"] for one in found_with(tmp_path, team(mode), misspelt(), with_plugin)}
