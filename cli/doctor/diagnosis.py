@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.doctor import surroundings
 from cli.doctor.components import Parts, examine, replica_warnings
+from cli.doctor.misspelt_settings import misspelt_settings
 from cli.doctor.open_claims import classes_named, open_claims
 from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
 from cli.doctor.surroundings import FAILED_CREATE
@@ -659,6 +660,7 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     (surroundings.not_reached, ()),
     (surroundings.nodes_away, ("Node", "Pod")),
     (surroundings.not_made, ()),
+    (misspelt_settings, ("ResourceSlice", "Namespace")),
     (without_class, ("DeviceClass",)),
     (not_translated, ("Pod", "Node", "Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange")),
     (refused, ()),

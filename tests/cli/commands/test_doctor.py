@@ -784,6 +784,31 @@ def test_a_misspelt_name_is_told_of_with_the_one_that_is_meant(tmp_path, mode):
     assert "not served" not in {one["what"] for one in found_with(tmp_path, team(mode), misspelt(), with_plugin)}
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bridge": BRIDGE | {"drivers": ["gpu.nvdia.com"]}}, "bridge.drivers names driver gpu.nvdia.com, which publishes no ResourceSlice: did you mean gpu.nvidia.com?"),
+        ({"evidence": {"drivers": ["gpu.nvidia.com", "gpu.nvida.com"]}}, None),
+        ({"evidence": {"drivers": ["gpu.nvida.com"]}}, "evidence.drivers names driver gpu.nvida.com, which publishes no ResourceSlice: did you mean gpu.nvidia.com?"),
+        ({"evidence": {"drivers": ["gpu.nvidia.com", "dra.net"]}}, None),
+        ({"evidence": {"namespaces": ["gpu-operater"]}}, "evidence.namespaces names namespace gpu-operater, which does not exist: did you mean gpu-operator?"),
+        ({"evidence": {"namespaces": ["gpu-operator", "kube-system"]}}, None),
+        ({"extendedResources": {"drivers": {"gpu.nvidai.com": "leave"}}}, "extendedResources.drivers names driver gpu.nvidai.com, which publishes no ResourceSlice: did you mean gpu.nvidia.com?"),
+        ({"extendedResources": {"namespaces": {"gpu-operators": "leave"}}}, "extendedResources.namespaces names namespace gpu-operators, which does not exist: did you mean gpu-operator?"),
+        ({"cpuClaims": {"namespaces": {"defualt": "translate"}}}, "cpuClaims.namespaces names namespace defualt, which does not exist: did you mean default?"),
+        ({"mixed": {"nvidia.com/gpu": {"prefer": "dra", "namespaces": {"defaults": {"prefer": "plugin"}}}}}, "mixed.nvidia.com/gpu.namespaces names namespace defaults, which does not exist: did you mean default?"),
+    ],
+)  # fmt: skip
+def test_a_driver_or_a_namespace_that_the_configuration_misspells_is_told_of(tmp_path, settings, message):
+    of_file = {key: CONFIGURATION[key] for key in ("apiVersion", "kind")}
+    config = manifest(tmp_path / "configuration.yaml", of_file | settings)
+    operator = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+    manifest(dump := tmp_path / "dump.yaml", *OF_NVIDIA, team("enforce"), operator)
+    dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
+    found = run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
+    assert [one["message"] for one in found if one["what"] == "misspelt setting"] == ([message] if message else [])
+
+
 def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
     said = [denied + "it requests DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
