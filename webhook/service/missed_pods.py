@@ -20,7 +20,7 @@ from dra.footprint import footprint
 from dra.texts import list_first
 from runtime.informers import Allotment
 from webhook import names
-from webhook.admission import find_missed, find_unknown, find_unserved, known_at_admission
+from webhook.admission import find_missed, find_unknown, find_unserved, known_at_admission, why_unknown
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
 from webhook.state import Mode, mode_of, workload
 
@@ -142,8 +142,8 @@ class MissedPods:
         remedy = "Create the pod again with that name"
         if owner is not None:
             remedy = f"Correct the template of {owner.kind} {owner.name}, or its owner's"
-        asked = [f"no node has {key}: did you mean {meant}?" for key, meant in unknown.items()]
-        return f"{' '.join(asked[:_SHOWN])} {remedy}"
+        problems = [f"no node has {key}: {why_unknown(meant)}" for key, meant in unknown.items()]
+        return f"{' '.join(problems[:_SHOWN])} {remedy}"
 
     async def _report_to_administrator(self, problems: Mapping[str, list[tuple[str, str]]]) -> None:
         """Say what only an administrator can fix, once in a while: so much in all, and of one namespace."""

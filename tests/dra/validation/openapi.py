@@ -61,7 +61,7 @@ def table(found):
     """The table as the module has it."""
     lines = []
     for name in sorted(found):
-        line = f"{name} = {' '.join(f'{field}:{type_}' for field, type_ in found[name].items())}"
+        line = f"{name} = {', '.join(f'{field}:{type_}' for field, type_ in found[name].items())}"
         lines += textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 

@@ -139,7 +139,7 @@ def test_an_unknown_field_of_a_workload_is_a_warning(text, path):
     assert [one.finding.path for one in review(load(text)) if one.finding.code == "D002"] == [path]
 
 
-def test_a_spec_that_is_no_object_is_an_error():
+def test_a_list_in_the_place_of_a_spec_is_an_error():
     assert found("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == {("D001", "/spec")}
 
 
