@@ -31,6 +31,7 @@ from cli.output import (
     warn,
     width,
 )
+from cli.terminal import escaped_in_json
 from dra.texts import count_of
 
 if TYPE_CHECKING:
@@ -576,7 +577,7 @@ def write_json(value: Any) -> None:
     ):
         value = {**value, "errors": [*errors, *value.get("errors", ())]}
     # enc_hook: quantities are the only type that msgspec cannot encode.
-    click.echo(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2))
+    click.echo(escaped_in_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()))
 
 
 def write_report(report: Report) -> None:

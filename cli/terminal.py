@@ -6,6 +6,7 @@ these are printed as visible escapes.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from html import escape
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
+_UNSEEN_IN_JSON = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", ""))  # JSON itself has line breaks
 # Commands in the logs of GitHub and Azure runners: `::` at the start of a line, `##[` and `##vso[` anywhere.
 _COMMAND = re.compile(r"^(\s*)(:)(?=:)|#(?=#(?:vso)?\[)")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
@@ -49,6 +51,11 @@ def _escaped(found: re.Match[str]) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def escaped_in_json(document: str) -> str:
+    """Escape the same characters in the strings of a JSON document, which then means the same."""
+    return document if document.isascii() else _UNSEEN_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], document)
 
 
 def escaped(value: object) -> str:

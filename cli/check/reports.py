@@ -15,7 +15,7 @@ import msgspec
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.report import Report, Rows, Why, marked, striped
-from cli.terminal import printable
+from cli.terminal import escaped_in_json, printable
 from dra.finding import Finding, Severity
 from dra.validation import CODES, FindingCode, shape
 from webhook.names import VERSION
@@ -98,7 +98,7 @@ def for_hosts(form: str, placed: Sequence[Placed], checked: Sequence[tuple[str, 
     match form:
         case "sarif":
             answer = msgspec.json.encode(sarif(placed))
-            return msgspec.json.format(answer, indent=2).decode()
+            return escaped_in_json(msgspec.json.format(answer, indent=2).decode())
         case "junit":
             return junit(placed, checked, command)
         case _:

@@ -13,7 +13,11 @@ from cluster.manifests.yaml_reader import resolve
 
 _BARE: Final = re.compile(r"[A-Za-z_/](?:[A-Za-z0-9_./=@+()$,*%-]| (?![ #]|$)|:(?! |$))*")
 _QUANTITY: Final = re.compile(r"[0-9]+(?:m|[kMGTP]|[KMGTPE]i)")
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+# Control characters, and characters that a reader cannot see or that reorder the text around them (U+202E). Joiners of emoji stay.
+_UNPRINTABLE: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff"
+    r"\U000e0000-\U000e007f]"
+)
 _ESCAPED: Final = re.compile(rf"[\\\"]|{_UNPRINTABLE.pattern}")
 _NAMED: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -90,5 +94,9 @@ def _text(text: str, indent: str | None) -> str:
             return "\n".join([f"|{chomp}", *indented, *[""] * (trailing_breaks - 1)])
     if "'" not in text and not _UNPRINTABLE.search(text):
         return f"'{text}'"
-    escaped = _ESCAPED.sub(lambda found: _NAMED.get(found[0]) or f"\\u{ord(found[0]):04x}", text)
-    return f'"{escaped}"'
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return _NAMED.get(found[0]) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")

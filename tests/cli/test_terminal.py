@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import colour_of_change, columns_of, cut, marked, wrapped
+from cluster import manifests
+from tests.cli.running import manifest, run
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS, WHY, MODES = (str(EXAMPLES / name) for name in ("pods", "why", "modes"))
@@ -131,3 +133,23 @@ def test_the_word_that_matters_has_the_colour_wherever_the_line_is_broken():
         "cyan",
         "",
     ]
+
+
+UNSEEN = "a\u202egpu\u2066\x9b\u200b\U000e0041"
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_characters_that_cannot_be_seen_are_printed_as_escapes_and_stay_in_the_object(form, tmp_path):
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {UNSEEN: UNSEEN, "emoji": "👩‍🚀"}}}
+    done = run("translate", "-f", manifest(tmp_path / "pod.yaml", pod), "-o", form)
+    assert done.exit_code == 0
+    assert not set(done.stdout) & (set(UNSEEN) - set("agpu"))
+    printed = [one.object for one in manifests.parse(done.stdout)]
+    assert (printed if form == "yaml" else printed[0]["items"]) == [pod]
+
+
+def test_characters_that_cannot_be_seen_are_escapes_in_sarif(tmp_path):
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": UNSEEN}, "spec": {}}
+    done = run("check", "-f", manifest(tmp_path / "claim.yaml", claim), "-o", "sarif")
+    assert "\\u202egpu" in done.stdout
+    assert not set(done.stdout) & (set(UNSEEN) - set("agpu"))
