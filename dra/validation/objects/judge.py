@@ -53,8 +53,10 @@ _CLASSIC: Final = frozenset(
 )
 OUR_GROUP: Final = "drawbridge.dev"
 OURS: Final = f"{OUR_GROUP}/v1alpha1"
-# Configuration and workloads for replays are files, judged by the rooms that read them.
-_OUR_KINDS: Final = frozenset({"DeviceCompatibility", "DeviceQuota", "DrawbridgeConfiguration", "Workload"})
+# Configurations, inventories of machines and workloads for replays are files, judged by the packages that read them.
+_OUR_KINDS: Final = frozenset(
+    {"DeviceCompatibility", "DeviceInventory", "DeviceQuota", "DrawbridgeConfiguration", "Workload"}
+)
 
 
 def is_ours(value: dict[str, Any]) -> bool:

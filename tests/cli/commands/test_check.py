@@ -413,3 +413,18 @@ def test_a_pod_that_no_device_plugin_could_serve_is_refused_by_nodes_alone(tmp_p
     assert bool(exit_code) is bool(code)
     translated = CliRunner().invoke(main, ["translate", *options])
     assert (f"[{code}]" in translated.stderr, translated.exit_code) == (bool(code), int(bool(code)))
+
+
+INVENTORIES = Path(__file__).parents[3] / "manifests" / "examples" / "inventories"
+
+
+def test_an_inventory_of_a_machine_is_judged_as_the_driver_reads_it(tmp_path):
+    done = run(str(INVENTORIES))
+    assert (done.exit_code, done.stdout) == (0, "3 objects checked: 0 errors, 0 warnings, 0 info\n")
+    text = (INVENTORIES / "hgx-h100.yaml").read_text()
+    (tmp_path / "twice.yaml").write_text(text.replace("- name: gpu-1\n", "- name: gpu-0\n"))
+    (tmp_path / "typed.yaml").write_text(text.replace("compute: 7", "compute: x"))
+    code, answer = run_json("check", tmp_path)
+    assert code == 1
+    assert ("D001", "/layouts/0/compute", 10) in {(one["code"], one["path"], one["line"]) for one in answer["findings"]}
+    assert "C001" in {one["code"] for one in answer["findings"] if one["file"].endswith("twice.yaml")}
