@@ -48,7 +48,7 @@ EMPTY: dict[str, object] = {
     "--fail-on",
     "The least severe outcome of a workload that makes the exit code 1.",
     type=click.Choice((*_LEVELS, "never")),
-    default="stays",
+    default="refused",
 )
 @inputs.output(*FORMS, default="text")
 def command(
