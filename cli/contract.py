@@ -457,12 +457,15 @@ def output(*choices: str, default: str) -> Decorator:
 
 
 def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
-    """Read manifests, or raise a ManifestError. `more` are other inputs of the command, so that `-` is refused twice."""
+    """Read manifests but for templates, or raise a ManifestError. `more` are other inputs, so that `-` is refused twice."""
+    from cli.manifest_files import SkippedFile, warn_of_skipped
     from cluster import manifests
 
     documents, problems_ = _read(paths, *more)
-    if problems_:
-        raise manifests.ManifestError(problems_)
+    templates = [one for one in problems_ if one.instead == "template"]
+    if broken := [one for one in problems_ if one not in templates]:
+        raise manifests.ManifestError(broken)
+    warn_of_skipped([SkippedFile(one.file, one.line, "template") for one in templates])
     return documents
 
 
@@ -476,6 +479,12 @@ def read_tree(
     documents, problems_ = _read(paths, *more, keep=keep)
     report_unread(problem for problem in problems_ if not problem.instead)
     return documents, [problem for problem in problems_ if problem.instead]
+
+
+def values_of_charts() -> tuple[str, ...]:
+    """Return the files of values that charts are rendered with."""
+    ctx = click.get_current_context(silent=True)
+    return tuple(ctx.meta.get(_VALUES, ())) if ctx else ()
 
 
 def report_unread(problems_: Iterable[InputProblem]) -> None:

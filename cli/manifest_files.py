@@ -8,12 +8,14 @@ what is built of them can be read with --chart and -k.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli import contract as inputs
 from cli.configuration import configuration_in
 from cli.outside import CHART, KUSTOMIZE
+from cluster.manifests import chart_of
 from dra.raw import members, strings
 from dra.texts import count_of, list_first
 
@@ -47,6 +49,11 @@ class SkippedFile(NamedTuple):
     line: int
     reason: str
     key: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What the file is, where an object would have its name."""
+        return {"other": "not a manifest", "patch": "part of a kustomization"}.get(self.reason, self.reason)
 
 
 def read_manifests(
@@ -124,8 +131,8 @@ def _reason(one: InputProblem) -> str:
 
 
 def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
-    """Name the charts that are rendered, and the files of kustomizations that are built."""
-    charts, waiting = [], []
+    """Name the charts that are rendered and their values, and the files of kustomizations that are built."""
+    charts, waiting = [os.path.normpath(file) for file in inputs.values_of_charts()], []
     for file in files:
         if file.startswith(CHART):
             charts.append(os.path.normpath(file.removeprefix(CHART)))
@@ -169,11 +176,15 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         if not names:
             continue
         line = f"skipped, {reason_text} {count_of(len(names), 'file')} ({list_first(names, _SHOWN)})"
+        charts = {os.path.relpath(chart) for chart in map(chart_of, names) if chart} if reason == "template" else ()
+        if len(charts) == 1:
+            remedy = remedy.replace("DIR", shlex.quote(*charts))  # noqa: PLW2901
         lines.append(f"{line}; {remedy}" if remedy else line)
     asking = {one.file: f"{one.file}:{one.line} {one.key}" for one in reversed(skipped) if one.key}
     if asking:
         named = list_first(list(reversed(asking.values())), _SHOWN)
-        lines.append(f"skipped, though devices are requested in {count_of(len(asking), 'file')} ({named}); {_ASKING}")
+        files = count_of(len(asking), "file")
+        lines.append(f"not read as objects, though devices are requested in {files} ({named}); {_ASKING}")
     return lines
 
 

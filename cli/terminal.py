@@ -55,7 +55,9 @@ def _escaped(found: re.Match[str]) -> str:
 
 def escaped_in_json(document: str) -> str:
     """Escape the same characters in the strings of a JSON document, which then means the same."""
-    return document if document.isascii() else _UNSEEN_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], document)
+    return (
+        document if document.isascii() else _UNSEEN_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], document)
+    )
 
 
 def escaped(value: object) -> str:

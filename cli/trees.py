@@ -23,7 +23,7 @@ from msgspec.structs import replace as replace_fields
 from cli.edited import Edited, Result, edit_text, text_at
 from cli.outside import CHART, MOST_BYTES, build_offline, builder, text_of
 from cluster import manifests
-from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError
+from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError, chart_of
 from cluster.patch import apply_json_patch
 from dra.raw import Object, inside, mapping, members
 from webhook.names import ANNOTATIONS
@@ -563,13 +563,6 @@ def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) ->
     metadata = {"name": mapping(first.get("metadata")).get("name")}
     return manifests.dump(
         [{"apiVersion": first.get("apiVersion"), "kind": first["kind"], "metadata": metadata, **value}]
-    )
-
-
-def chart_of(file: str) -> str:
-    """The folder of the chart that a file is part of, if any."""
-    return next(
-        (str(one) for one in reversed(Path(os.path.realpath(file)).parents) if (one / "Chart.yaml").is_file()), ""
     )
 
 

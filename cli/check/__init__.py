@@ -1,7 +1,13 @@
 """The findings of `drawbridge check` beyond `dra.validation`, and their output formats."""
 
 from cli.check import reports
-from cli.check.decisions import add_webhook_findings, findings_of_decisions, locate, name_placeholders
+from cli.check.decisions import (
+    add_webhook_findings,
+    findings_of_decisions,
+    findings_of_skipped,
+    locate,
+    name_placeholders,
+)
 from cli.check.feasible import find_unservable, prospective_nodes
 from cli.check.reports import Placed, explain_codes
 from cli.check.stranded import why_stranded, with_taint_finding
@@ -12,6 +18,7 @@ __all__ = [
     "explain_codes",
     "find_unservable",
     "findings_of_decisions",
+    "findings_of_skipped",
     "locate",
     "name_placeholders",
     "prospective_nodes",

@@ -20,6 +20,7 @@ from webhook.translate import Decision, at, find_placeholder, group_kind, paths
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from cli.manifest_files import SkippedFile
     from cluster.manifests import Document
 
 
@@ -143,6 +144,17 @@ def findings_of_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]
             place = document.place_of(finding.path)
             found[Placed(number, finding, *place)] = None
     return list(found)
+
+
+def findings_of_skipped(skipped: Iterable[SkippedFile], first: int) -> list[Placed]:
+    """Make a finding of each file that is not read as objects and requests devices; they are counted from `first` on."""
+    placed: list[Placed] = []
+    for number, one in enumerate(skipped, first):
+        (finding,) = findings(
+            [Problem("D012", "", f"{one.key} is requested here, and this file is not checked")], one.kind
+        )
+        placed.append(Placed(number, finding, one.file, one.line, 1))
+    return placed
 
 
 def locate(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Placed]:

@@ -68,13 +68,14 @@ def command(
         Placed,
         add_webhook_findings,
         find_unservable,
+        findings_of_skipped,
         locate,
         name_placeholders,
         prospective_nodes,
         reports,
         with_taint_finding,
     )
-    from cli.manifest_files import describe_skipped, read_manifests, warn_of_skipped
+    from cli.manifest_files import describe_skipped, read_manifests
     from dra.pointer import text_at
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read_object, review
     from node.inventory import described
@@ -142,18 +143,23 @@ def command(
     placed += locate(documents, found)
     placed.sort(key=attrgetter("number", "line", "column"))
     placed = name_placeholders(placed, documents)
+    asking = [one for one in skipped if one.key]
+    placed += findings_of_skipped(asking, len(documents))
+    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
+    checked += [(one.kind, one.file) for one in asking]
+    skipped_lines = describe_skipped([one._replace(key="") for one in skipped])
     if output not in ("json", "text"):
-        warn_of_skipped(skipped)
+        for skipped_line in skipped_lines:
+            inputs.warn(skipped_line)
     match output:
         case "json":
             inputs.write_json({**reports.as_json(placed), "passedBy": [one._asdict() for one in skipped]})
         case "markdown" | "html":
             inputs.write_report(reports.report(placed, len(documents)))
         case "sarif" | "github" | "junit":
-            checked = [(name(document.object), document.place_of("")[0]) for document in documents]
             inputs.print_for_hosts(reports.for_hosts(output, placed, checked, "check"))
         case _:
-            inputs.print_lines([*reports.text(placed, len(documents)).split("\n"), *describe_skipped(skipped)])
+            inputs.print_lines([*reports.text(placed, len(documents)).split("\n"), *skipped_lines])
     print_inventory(documents, known, (one for decisions in decided for one in decisions))
     print_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":

@@ -133,6 +133,7 @@ def command(
     print_assumed(one.key for workload in result.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     roughly = "differs" in bad and any(key.pods == "approximated" for one in result.workloads for key in one.keys)
-    if roughly or any(one.fate.value in bad for one in result.workloads):
+    unseen = "unclear" in bad and any(one.key for one in skipped)
+    if roughly or unseen or any(one.fate.value in bad for one in result.workloads):
         return Exit.REFUSED
     return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in result.unread) else Exit.UNDECIDED

@@ -99,6 +99,7 @@ def command(
             return _undo(files, dry_run=dry_run or check)
     from cli.devices import warn_of_misspelt
     from cli.loading import serves_node
+    from cli.manifest_files import separate_manifests, warn_of_skipped
     from webhook.translate import paths
 
     server = server_named(kubernetes, feature_gates)
@@ -107,18 +108,16 @@ def command(
     dry_run |= check
     writes = in_place or dry_run
     everything, others = inputs.read_tree(files)
+    documents, skipped = separate_manifests(everything, others, configuration=given)
+    if not everything and not others and not inputs.unread():
+        inputs.warn("the input holds no objects")
     if output in _PASSING_THROUGH and not writes:
         documents = everything
-        inputs.report_unread(others)
-        if not documents and not others and not inputs.unread():
-            inputs.warn("the input holds no objects")
-    else:
-        from cli.manifest_files import separate_manifests, warn_of_skipped
-
-        documents, skipped = separate_manifests(everything, others, configuration=given)
-        if writes or output == "diff":  # each of their lines is named
-            skipped = [one._replace(key="") for one in skipped]
-        warn_of_skipped(skipped)
+        inputs.report_unread(one for one in others if one.instead != "template")
+        skipped = [one if one.reason == "template" else one._replace(reason="") for one in skipped]
+    elif writes or output == "diff":  # each of their lines is named
+        skipped = [one._replace(key="") for one in skipped]
+    warn_of_skipped(skipped)
     configuration = given or configuration_in(documents, around)
     placed, elsewhere = in_namespace(documents, namespace)
     none_of_its_own = find_controlled(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
@@ -247,7 +246,8 @@ def _edits(
 ) -> list[Edited]:
     """Edit the files of kustomizations so that their builds stay right, and each other file by itself."""
     from cli.edited import edit_files, without_record
-    from cli.trees import Trees, chart_of, with_own_templates
+    from cli.trees import Trees, with_own_templates
+    from cluster.manifests import chart_of
     from webhook.translate import keys_of
 
     named = [name for name in files if Path(name).exists()]

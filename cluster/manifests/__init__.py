@@ -13,6 +13,7 @@ from cluster.manifests.documents import (
     read_leniently,
 )
 from cluster.manifests.places import LeadsOut, UnreadFile, bounds, opened_folder, settled, walk
+from cluster.manifests.templates import chart_of
 from cluster.manifests.yaml_editor import CannotEdit, edit
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ManifestError",
     "UnreadFile",
     "bounds",
+    "chart_of",
     "dump",
     "edit",
     "opened_folder",

@@ -25,6 +25,7 @@ from cluster.manifests import yaml_reader as yamltext
 from cluster.manifests.ignore import FILE as IGNORE_FILE
 from cluster.manifests.ignore import IgnorePattern, is_excluded, patterns
 from cluster.manifests.places import LeadsOut, UnreadFile, bounds, opened, settled, walk
+from cluster.manifests.templates import is_of_chart, is_unrendered
 from cluster.manifests.yaml_reader import DepthError, YamlError
 from cluster.manifests.yaml_writer import dump as _dump
 
@@ -50,10 +51,25 @@ _SOURCE: Final = re.compile(rb"\s*# Source: ([^\r\n]+)")
 _SEPARATOR: Final = re.compile(rb"^---([^\n]*)(?:\n|\Z)", re.MULTILINE)
 # Keys in double quotes mean JSON: errors are about JSON then.
 _JSON_LIKE: Final = re.compile(rb"""\s*\{\s*(?:"|\})""")
-# A template action `{{` outside of quotes, as in a Helm template, or a directive of Terraform's: such a text need not be YAML.
-_TEMPLATE: Final = re.compile(
-    rb"""^(?>[^"'#\n{]+|"[^"\n]*"|'[^'\n]*'|\{(?!\{))*+\{\{|%\{~? *(?:if|for)\b""", re.MULTILINE
-)
+
+
+# A template action `{{` outside of quotes, or one in quotes that has such quotes itself (`"{{ get "x" }}"`), as in a Helm template,
+# or a directive of Terraform's: such a text need not be YAML.
+def _template_pattern() -> re.Pattern[bytes]:
+    closed, broken = [], []
+    for quote in "\"'":
+        action = rf"\{{\{{(?>[^{quote}\n}}]+|\}}(?!\}}))*+"
+        text = rf"{quote}(?>[^{quote}\n{{]+|{action}\}}\}}|\{{(?!\{{))*+"
+        closed.append(text + quote)
+        broken.append(text + action + quote)
+    pieces = "|".join((r"[^\"'#\n{]+", *closed, r"\{(?!\{)"))
+    begins = "|".join((r"\{\{", *broken))
+    return re.compile(rf"^(?>{pieces})*+(?:{begins})|%\{{~? *(?:if|for)\b".encode(), re.MULTILINE)
+
+
+_TEMPLATE: Final = _template_pattern()
+_UNRENDERED: Final = "this is a template that was not rendered"
+_RENDER: Final = "this looks like a template: render it first (helm template, kustomize build)"
 # Keys of a manifest: at the top in YAML, anywhere in JSON.
 _KIND_KEY: Final = re.compile(rb"""^kind:|"kind" ?:""", re.MULTILINE)
 _BODY_KEY: Final = re.compile(rb"""^(?:metadata|spec):|"(?:metadata|spec)" ?:""", re.MULTILINE)
@@ -465,6 +481,10 @@ def _collect(
     home: str = "",
 ) -> None:
     """Add the objects of one file to the documents, and its problems to the problems."""
+    has_braces = not home and b"{{" in data
+    if has_braces and is_of_chart(file):
+        problems.append(InputProblem(file, _UNRENDERED, _RENDER, 1, instead="template", text=data))
+        return
     listed = jsontext.items(data) if keep is not None and data.startswith(b"{") else None
     if keep is not None and listed is not None:
         # Each item is reduced before the next is read, and the text is not kept.
@@ -485,6 +505,14 @@ def _collect(
         for value, text in _texts(data, file, problems, keep, root, home=home):
             if isinstance(value, dict):
                 for inside, item in _flatten(value, file, text, problems):
+                    if has_braces and is_unrendered(item):
+                        written = text.data or json.dumps(item).encode()
+                        begin = text.first_line
+                        problem = InputProblem(
+                            file, _UNRENDERED, _RENDER, begin, instead="template", text=written, first_line=begin
+                        )
+                        problems.append(problem)
+                        continue
                     # The items of the List are reduced already, those of a nested List are not.
                     cut_already = text.is_kept and inside.count("/") == 2
                     content = keep(item) if keep and not cut_already else item
@@ -542,7 +570,7 @@ def _texts(
             if _CONFLICT.search(chunk):
                 remedy = "there are marks of a merge conflict: settle it, and remove the lines with <<<<<<<, ======= and >>>>>>>"
             if b"{{" in chunk:
-                remedy = "this looks like a template: render it first (helm template, kustomize build)"
+                remedy = _RENDER
             instead = _instead(chunk)
             place = (error.line, error.column)
             problems.append(

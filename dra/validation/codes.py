@@ -34,6 +34,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D009": FindingCode("a namespace on an object that belongs to the whole cluster", _INFO, "remove the namespace: the API server ignores it"),
     "D010": FindingCode("an object that drawbridge fails to judge", _ERROR, "report it with the object: this is a bug in drawbridge, and nothing is known of the object"),
     "D011": FindingCode("a placeholder that is not filled in", _WARNING, "fill it in, or check what its template renders to"),
+    "D012": FindingCode("devices are requested in a file that is not read as objects", _WARNING, "check the objects that are made of it: --chart DIR --values FILE, -k DIR, or -f -"),
     # What the API server refuses.
     "D101": FindingCode("a required value is missing", _ERROR, "set the field"),
     "D102": FindingCode("a name or value has the wrong format", _ERROR, "use the format that the message gives"),

@@ -344,7 +344,7 @@ def test_one_file_that_cannot_be_read_does_not_stop_the_translation_of_the_rest(
     result = run("translate", "-f", str(mixed), "-o", "json")
     assert result.exit_code == 2
     assert len(answer(result)["items"]) == 2
-    assert len(answer(result)["errors"]) == 2
+    assert [Path(error["file"]).name for error in answer(result)["errors"]] == ["c.yaml"], "a template is skipped"
     assert run("translate", "-f", str(mixed)).stdout.count("kind: DeviceClass") == 2
 
 
@@ -352,7 +352,7 @@ def test_allocate_fails_when_a_part_of_its_input_is_unreadable(mixed):
     result = run("allocate", "-f", str(mixed), "--all-nodes", "-o", "json")
     assert result.exit_code == 2
     assert answer(result)["verdict"] == "error"
-    assert len(answer(result)["errors"]) == 2
+    assert [Path(error["file"]).name for error in answer(result)["errors"]] == ["c.yaml"]
 
 
 @pytest.fixture(scope="module")

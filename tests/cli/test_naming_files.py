@@ -117,3 +117,63 @@ def test_templates_of_terraform_are_skipped_and_counted(directive, tmp_path):
     result = run("translate", "-f", str(tmp_path), "-o", "report")
     assert result.exit_code == 0
     assert "skipped, templates in 1 file" in result.stderr
+
+
+CHART_TEMPLATE = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: "{{ .Release.Name }}"}
+spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    "words", ["check", "survey", "simulate", *(f"translate -o {form}" for form in ("yaml", "json", "patch", "diff"))]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        CHART_TEMPLATE,
+        CHART_TEMPLATE.replace('"{{ .Release.Name }}"', "p").replace("gpu: 1", 'gpu: "{{ .Values.gpus }}"'),
+        CHART_TEMPLATE.replace("spec:", 'a: "{{ $.Files.Get "x" }}"\nspec:'),
+        CHART_TEMPLATE.replace('"{{', "{{").replace('}}"', "}}"),
+    ],
+)
+def test_a_template_is_skipped_by_every_command_with_a_note(words, text, tmp_path):
+    (tmp_path / "pod.yaml").write_text(text)
+    (tmp_path / "fine.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine}\n")
+    done = run(*words.split(), "-f", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "skipped, templates in 1 file" in done.output
+    assert f"{tmp_path}/pod.yaml" in done.output
+    assert "{{" not in done.stdout
+    fine = ("-f", tmp_path / "fine.yaml", "--inventory", tmp_path / "pod.yaml")
+    inventoried = run("check", *fine)
+    assert (inventoried.exit_code, inventoried.stderr.count("skipped, templates in 1 file")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: Pod\napiVersion: v1\nmetadata:\n  name: a\n annotations: {a: '{{ x }}'}\n",
+        'kind: Pod\napiVersion: v1\nmetadata:\n  name: a\n annotations:\n   a: "{{ x }} {{ y }}\n     more"\n',
+    ],
+)
+def test_a_broken_manifest_with_braces_in_quotes_is_not_taken_for_a_template(text, tmp_path):
+    (tmp_path / "pod.yaml").write_text(text)
+    done = run("check", "-f", tmp_path)
+    assert done.exit_code == 2
+    assert f"{tmp_path}/pod.yaml:" in done.stderr
+
+
+def test_braces_that_programs_in_the_cluster_fill_in_make_no_template(tmp_path):
+    """`docker inspect --format {{.Id}}`, Vault's annotations, a ConfigMap of alerts."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {"vault": "{{ with }}"}}}
+    main = {"name": "main", "image": "x", "args": ["--format={{.Id}}"], "env": [{"name": "A", "value": "{{ a }}"}]}
+    rules = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rules"}, "data": {"a": "{{ $value }}"}}
+    probe = {"exec": {"command": ["sh", "-c", "echo {{ x }}"]}}
+    pod["spec"] = {"containers": [main | {"livenessProbe": probe}]}
+    sets = {"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": {"name": "all"}}
+    sets["spec"] = {"template": {"metadata": {"name": "{{ .name }}"}}}
+    file = manifest(tmp_path / "all.yaml", pod, rules, sets)
+    assert run("check", file).stdout == "3 objects checked: 0 errors, 0 warnings, 0 info\n"

@@ -140,7 +140,11 @@ UNSEEN = "a\u202egpu\u2066\x9b\u200b\U000e0041"
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_characters_that_cannot_be_seen_are_printed_as_escapes_and_stay_in_the_object(form, tmp_path):
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {UNSEEN: UNSEEN, "emoji": "👩‍🚀"}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "annotations": {UNSEEN: UNSEEN, "emoji": "👩‍🚀"}},
+    }
     done = run("translate", "-f", manifest(tmp_path / "pod.yaml", pod), "-o", form)
     assert done.exit_code == 0
     assert not set(done.stdout) & (set(UNSEEN) - set("agpu"))

@@ -66,8 +66,11 @@ CHART = {
     "chart/values.schema.json": '{"type": "object"}\n',
     "chart/ci/test-values.yaml": "# passed by\nreplicas: 2\n",
     "chart/templates/app.yaml": "# passed by\n{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n{{- end }}\n",
+    "chart/templates/quoted.yaml": '# passed by\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: quoted}\ndata:\n  a: "{{ $.Files.Get "x" }}"\n',
+    "chart/templates/parses.yaml": '# passed by\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: parses, annotations: {a: "{{ .Values.a }}"}}\n',
     "chart/templates/plain.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plain}\n",
     "chart/crds/thing.yaml": "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things.trees.example.com}\nspec:\n  group: trees.example.com\n  scope: Namespaced\n  names: {kind: Thing, plural: things}\n  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]\n",
+    "argo.yaml": "# unfilled\napiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: train}\nspec:\n  templates:\n  - name: main\n    container: {image: x, resources: {limits: {nvidia.com/gpu: '{{inputs.parameters.gpus}}'}}}\n",
     "alerts.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: alerts}\ndata:\n  rule: |\n    summary: {{ $labels.instance }} ${HOST} <host>\n",
 }
 # A kustomization: patches that are no objects by themselves.
@@ -79,11 +82,11 @@ OVERLAY = {
     "prod/json.yaml": "# passed by\n- {op: add, path: /spec/replicas, value: 2}\n",
     "shared/limits.yaml": "# passed by\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 2}}}]}}}\n",
 }
-# What a pipeline fills in: named once a file, however many places there are.
+# What a pipeline fills in: named once a file, however many places there are. Braces are those of a template.
 UNFILLED = {
-    f"unfilled/{number}.yaml": f"# unfilled\n{text}"
-    for number, text in enumerate(
-        text.replace("@", json.dumps(word))
+    f"unfilled/{number}.yaml": f"# {mark}\n{text}"
+    for number, (text, mark) in enumerate(
+        (text.replace("@", json.dumps(word)), "passed by" if "{{" in word else "unfilled")
         for text, word in itertools.product(
             (
                 f"{CLAIM}metadata: {{name: @}}\nspec: {ASKED}\n",

@@ -47,15 +47,16 @@ def test_each_document_of_a_repository_is_refused_reported_or_skipped_as_it_shou
 def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    lines = run("check", ".").stdout.splitlines()[-4:]
+    output = run("check", ".").stdout
+    assert output.count("warning D012: nvidia.com/gpu is requested here") == 2
+    lines = output.splitlines()[-3:]
     assert [line.partition(" (")[0] for line in lines] == [
         "skipped, not a manifest: 5 files",
-        "skipped, templates in 1 file",
+        "skipped, templates in 3 files",
         "skipped, part of a kustomization: 4 files",
-        "skipped, though devices are requested in 2 files",
     ]
     assert "-k DIR" in lines[2]
-    assert "--chart DIR" in lines[1]
+    assert "--chart chart, or" in lines[1]
 
 
 def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
@@ -68,13 +69,16 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "words",
-    ["check .", "survey .", "simulate .", "translate . -o report", "explain pod default/web -f .", "quota -f ."],
+    [
+        *("check .", "survey .", "simulate .", "explain pod default/web -f .", "quota -f ."),
+        *("translate . -o report", "translate . -o diff", "translate . --check"),
+    ],
 )
 def test_every_command_skips_templates_and_other_files_of_a_repository(words, tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
     done = run(*words.split(), "--color", "never")
-    assert "skipped, templates in 1 file" in done.output
+    assert "skipped, templates in 3 files" in done.output
     assert "skipped, not a manifest: 5 files" in done.output
     assert "app.yaml:" not in done.stderr, "a template is not a broken manifest"
 
@@ -152,6 +156,11 @@ def test_a_skipped_file_that_asks_for_devices_is_named(words, case, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     output = run(*words.format(name).split(), "--color", "never").output
     assert "skipped, " in output
+    if words.startswith("check"):
+        place, _, key = said.removeprefix(":").partition(" ")
+        told = f"{name}:{place}:1: warning D012: {key} is requested here, and this file is not checked"
+        assert told in output if said else "D012" not in output
+        return
     assert f"devices are requested in 1 file ({name}{said}); read" in output if said else "requested in" not in output
 
 
@@ -163,8 +172,29 @@ def test_values_of_a_chart_that_is_rendered_are_not_named(tmp_path, monkeypatch)
     (bin_ / "helm").chmod(0o755)
     monkeypatch.setenv("PATH", str(bin_), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
-    assert "requested in" in run("check", ".").output
-    assert "requested in" not in run("check", ".", "--chart", "chart").output
+    (tmp_path / "prod.yaml").write_text("limits: {nvidia.com/gpu: 2}\n")
+    assert run("check", ".").output.count("D012") == 2
+    assert "prod.yaml:1:1: warning D012" in run("check", ".", "--chart", "chart").output
+    assert "D012" not in run("check", ".", "--chart", "chart", "--values", "prod.yaml").output
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github", "junit", "markdown", "html"])
+def test_values_that_ask_for_devices_are_a_finding_in_every_form(form, tmp_path, monkeypatch):
+    written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run("check", "chart", "-o", form).exit_code == 0
+    done = run("check", "chart", "-o", form, "--fail-on", "warning")
+    assert done.exit_code == 1
+    assert "D012" in done.stdout
+    assert "chart/values.yaml" in done.stdout
+
+
+def test_values_that_ask_for_devices_are_unclear_to_survey(tmp_path, monkeypatch):
+    written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run("survey", "-f", "chart").exit_code == 0
+    assert run("survey", "-f", "chart", "--fail-on", "unclear").exit_code == 1
+    assert run("survey", "-f", "chart/crds", "--fail-on", "unclear").exit_code == 0
 
 
 @pytest.mark.parametrize(("name", "key"), [("values.yaml", "nvidia.com/gpu"), ("other.yaml", "")])
@@ -194,6 +224,8 @@ def test_a_key_that_an_administrator_declares_is_found_in_skipped_files(tmp_path
     (tmp_path / "chart" / "values.yaml").write_text("resources:\n  limits:\n    our.org/gpu: 1\n")
     config = manifest(tmp_path / "configuration.yaml", OURS)
     said = "devices are requested in 1 file (chart/values.yaml:3 our.org/gpu)"
+    if command.startswith("check"):
+        said = "chart/values.yaml:3:1: warning D012: our.org/gpu is requested here"
     assert said in run(*command.split(), "--config", config).output
     assert said not in run(*command.split()).output
     manifest(tmp_path / "chart" / "configuration.yaml", OURS)

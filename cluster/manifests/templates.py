@@ -1,0 +1,51 @@
+"""Tells templates that were not rendered from manifests. A template is skipped by every command, because its objects are not known.
+
+Braces alone do not make a template: programs in a cluster fill in braces of commands, annotations and data, and controllers of other
+projects (Argo Workflows, ApplicationSets) those of their own fields.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+# Groups of which the API server refuses braces in nearly every field.
+_OF_KUBERNETES: Final = frozenset(("v1", "apps", "batch", "resource.k8s.io"))
+# Fields that may hold any text.
+_ANY_TEXT: Final = frozenset(
+    ("annotations", "args", "binaryData", "command", "data", "env", "message", "parameters", "status", "stringData")
+)
+
+
+def chart_of(file: str) -> str:
+    """Return the folder of the Helm chart that a file is part of, if any."""
+    return next(
+        (str(folder) for folder in reversed(Path(os.path.realpath(file)).parents) if (folder / "Chart.yaml").is_file()),
+        "",
+    )
+
+
+def is_of_chart(file: str) -> bool:
+    """Return whether a file lies in the folder `templates` of a chart."""
+    folders = (folder for folder in Path(file).absolute().parents if folder.name == "templates")
+    return any((folder.parent / "Chart.yaml").is_file() for folder in folders)
+
+
+def is_unrendered(value: dict[str, Any]) -> bool:
+    """Return whether an object holds braces where the API server takes none; one that was read from a cluster does not."""
+    if isinstance(metadata := value.get("metadata"), dict) and metadata.get("uid"):
+        return False
+    group = str(value.get("apiVersion")).partition("/")[0]
+    whole = group in _OF_KUBERNETES
+    waiting: list[Any] = [value if whole else {key: value.get(key) for key in ("apiVersion", "kind", "metadata")}]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += [inner for key, inner in one.items() if key not in _ANY_TEXT]
+            waiting += one.keys()
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, str) and "}}" in one.partition("{{")[2]:
+            return True
+    return False
