@@ -47,9 +47,19 @@ if TYPE_CHECKING:
 
 
 # Options that `remember` keeps in `click.Context.meta`: no command takes them as parameters.
-_POSITIONAL, _KUSTOMIZATIONS, _CHARTS, _VALUES, _EXCLUDED, _REQUIRED, _ALL_NAMESPACES, _UNREAD = (
+_POSITIONAL, _KUSTOMIZATIONS, _CHARTS, _VALUES, _EXCLUDED, _REQUIRED, _ALL_NAMESPACES, _UNREAD, _OUTCOME = (
     f"{__name__}.{name}"
-    for name in ("positional", "kustomizations", "charts", "values", "excluded", "required", "all-namespaces", "unread")
+    for name in (
+        "positional",
+        "kustomizations",
+        "charts",
+        "values",
+        "excluded",
+        "required",
+        "all-namespaces",
+        "unread",
+        "outcome",
+    )
 )
 
 # Remedies for errors of the operating system.
@@ -178,9 +188,8 @@ class Command(click.Command):
             code = super().invoke(ctx)
             if unread := _errors_of(ctx):
                 code = Exit.BROKEN
-                complain(
-                    f"error: {count_of(len(unread), 'problem')} in the input (see above): the answer is incomplete"
-                )
+                outcome = ctx.meta.get(_OUTCOME, "the answer is incomplete")
+                complain(f"error: {count_of(len(unread), 'problem')} in the input (see above): {outcome}")
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as failure:  # noqa: BLE001  every failure gets an exit code and an answer
@@ -492,6 +501,11 @@ def report_unread(problems_: Iterable[InputProblem]) -> None:
     errors = [_as_dict(problem) for problem in problems_]
     _print_errors(errors)
     _errors_of(click.get_current_context()).extend(errors)
+
+
+def conclude(outcome: str) -> None:
+    """Set the end of the command's last line, which counts the reported problems: what was done in spite of them."""
+    click.get_current_context().meta[_OUTCOME] = outcome
 
 
 def unread() -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tempfile
 from collections import Counter, deque
 from contextlib import contextmanager, suppress
@@ -23,9 +24,10 @@ from msgspec.structs import replace as replace_fields
 from cli.edited import Edited, Result, edit_text, text_at
 from cli.outside import CHART, MOST_BYTES, build_offline, builder, text_of
 from cluster import manifests
-from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError, chart_of
+from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError, chart_of, is_of_chart
 from cluster.patch import apply_json_patch
 from dra.raw import Object, inside, mapping, members
+from dra.texts import list_first
 from webhook.names import ANNOTATIONS
 from webhook.translate import Verdict, at, group_kind, name_of, namespace_of
 
@@ -74,10 +76,11 @@ class Kustomization(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be written, and what is in the way."""
+    """The edit of a group of kustomizations, and why it must not be written. With problems it is the best attempt, for people."""
 
     edited: list[Edited]
     problems: list[InputProblem]
+    unnamed: list[InputProblem] = []  # files that change and are not among those of the command
 
 
 class _EditedPart(NamedTuple):
@@ -193,13 +196,21 @@ class Trees:
     """The kustomizations around the files of a command, and what of them asks for devices."""
 
     def __init__(
-        self, documents: Sequence[Document], others: Iterable[str], paths: Iterable[str], keys: re.Pattern[str]
+        self,
+        documents: Sequence[Document],
+        others: Iterable[str],
+        paths: Iterable[str],
+        keys: re.Pattern[str],
+        *,
+        changed: bool = False,
     ) -> None:
+        """With `changed`, kustomizations of which no named file requests devices are left alone."""
         self._known = find_kustomizations(paths)
         self._known |= {one.folder: one for one in list(deployed_kustomizations(documents, self._known))}
         self._keys = keys
         self._texts: dict[str, str] = {}
         self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
+        self._around: dict[str, list[Document]] = {}  # files of kustomizations that are not named
         for document in documents:
             self._read.setdefault(os.path.realpath(document.file), []).append(document)
         # Put kustomizations together that share a file which asks for devices: they are edited together, or not at all.
@@ -215,7 +226,11 @@ class Trees:
                 members, files, asking = one[0] + members, files | one[1], asking | one[2]
             groups.append((members, files, asking))
         # Those of which no file is named are another's: nothing of them is edited.
-        self.groups = [(members, files) for members, files, _ in groups if not files.isdisjoint(self._read)]
+        self.groups = [
+            (members, files)
+            for members, files, asking in groups
+            if not (asking if changed else files).isdisjoint(self._read)
+        ]
         self.files = frozenset(file for _, files in self.groups for file in files)
 
     def _used(self, folder: str) -> dict[str, Kustomization]:
@@ -237,37 +252,77 @@ class Trees:
                 self._texts[file] = ""  # a picture in a ConfigMap
         return self._texts[file]
 
+    def _documents(self, file: str, known: Collection[str]) -> list[Document]:
+        """Return the objects of a file that is named, or is one of these; none if it cannot be read."""
+        if file not in self._read and file not in self._around:
+            self._around[file] = []
+            if file in known:
+                with suppress(ManifestError, ValueError):
+                    self._around[file] = manifests.read([file])
+        return self._read.get(file) or self._around.get(file, [])
+
     def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
-        """Find an edit after which every build of a group means what translating it means; or say what is in the way."""
+        """Find an edit after which every build of a group means what translating it means; or give what is in the way."""
         used = {name: one for folder in folders for name, one in self._used(folder).items()}
-        for one in used.values():
-            if one.missing:
-                problem = f"{one.missing} is not a file of this repository, so what is built with it is not compared"
-                return Plan([], [self._name_line(one.document.file, one.missing, problem)])
+        after: dict[str, str] = {}
         try:
             parts = list(self._parts(used.values()))
-            if not builder():
-                for one in used.values():
-                    for field in sorted(one.document.object.keys() - _PLAIN):
-                        problem = (
-                            f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
-                        )
-                        return Plan([], [self._name_line(one.document.file, f"{field}:", problem)])
-                return self._as_plan(self._edit(parts, translate, frozenset()))
-            wanted, keys = self._wanted(folders, files, translate)
-            tries: list[tuple[dict[str, str], dict[str, str]]] = []
-            for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
-                after = self._edit(parts, translate, frozenset(options))
-                wrong = self._compare(wanted, files, after)
-                if not wrong:
-                    return self._as_plan(after)
-                tries.append((after, wrong))
+            after, problems = self._edit(parts, translate, frozenset())
+            problems = self._uncomparable(used.values()) or problems
+            if not problems and builder():
+                after, problems = self._compared(parts, folders, files, translate)
         except ManifestError as error:
-            return Plan([], list(error.problems))
+            problems = list(error.problems)
+        edited = []
+        for file, text in after.items():
+            is_new = not Path(file).exists()
+            edited.append(Edited(shown(file), "" if is_new else self._text(file), text, root="/", is_new=is_new))
+        unnamed = sorted(file for file in after if file not in self._read and Path(file).exists())
+        return Plan(edited, problems, self._unnamed(unnamed, used.values()) if unnamed else [])
+
+    def _uncomparable(self, used: Iterable[Kustomization]) -> list[InputProblem]:
+        """Name the first reason why builds before and after an edit cannot be compared."""
+        for one in used:
+            if one.missing:
+                problem = f"{one.missing} is not a file of this repository, so what is built with it is not compared"
+                return [self._name_line(one.document.file, one.missing, problem)]
+        for one in () if builder() else used:
+            for field in sorted(one.document.object.keys() - _PLAIN):
+                problem = f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
+                return [self._name_line(one.document.file, f"{field}:", problem)]
+        return []
+
+    def _unnamed(self, unnamed: Sequence[str], used: Iterable[Kustomization]) -> list[InputProblem]:
+        """Name the kustomization that a named file belongs to, and the other files of it that change."""
+        named, folder = next((file, one.folder) for one in used for file in sorted(one.files) if file in self._read)
+        homes: list[str] = []
+        for home in sorted({str(Path(file).parent) for file in unnamed}):
+            if not any(Path(home).is_relative_to(above) for above in homes):
+                homes.append(home)
+        others = list_first([shown(file) for file in unnamed], 3)
+        verb = "changes" if len(unnamed) == 1 else "change"
+        problem = f"belongs to the kustomization {shown(folder)}/; {others} {verb} with it"
+        options = " ".join(f"-f {shlex.quote(shown(home))}" for home in homes)
+        return [InputProblem(shown(named), problem, f"pass `{options}` too")]
+
+    def _compared(
+        self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
+    ) -> tuple[dict[str, str], list[InputProblem]]:
+        """Return the first edit whose builds mean what their translation means, or the best one with the builds that do not."""
+        wanted, keys = self._wanted(folders, files, translate)
+        tries: list[tuple[dict[str, str], dict[str, str]]] = []
+        for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
+            after, problems = self._edit(parts, translate, frozenset(options))
+            if problems:
+                return after, problems
+            wrong = self._compare(wanted, files, after)
+            if not wrong:
+                return after, []
+            tries.append((after, wrong))
         after, wrong = min(tries, key=lambda one: len(one[1]))
         # Name the builds that would be wrong, and the lines that ask for devices and would stay.
         problems = [
-            InputProblem(shown(self._known[folder].document.file), f"nothing is edited that this builds: {problem}")
+            InputProblem(shown(self._known[folder].document.file), problem, "edit its files by hand")
             for folder, problem in wrong.items()
         ]
         concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
@@ -276,14 +331,7 @@ class Trees:
             problems += [
                 one for one in self.lines_to_edit(file, keys) if self._text(file).split("\n")[one.line - 1] in stay
             ]
-        return Plan([], problems)
-
-    def _as_plan(self, after: Mapping[str, str]) -> Plan:
-        edited = []
-        for file, text in after.items():
-            is_new = not Path(file).exists()
-            edited.append(Edited(shown(file), "" if is_new else self._text(file), text, root="/", is_new=is_new))
-        return Plan(edited, [])
+        return after, problems
 
     # Editing
 
@@ -299,9 +347,9 @@ class Trees:
                     file = (
                         os.path.normpath(Path(one.folder, path)) if isinstance(path, str) and "\n" not in path else ""
                     )
-                    if self._read.get(file):
-                        objects += [document.object for document in self._read[file] if field not in _PATCHES]
-                        yield _EditedPart(one, file, "", self._read[file], field in _PATCHES)
+                    if documents := self._documents(file, one.files):
+                        objects += [document.object for document in documents if field not in _PATCHES]
+                        yield _EditedPart(one, file, "", documents, field in _PATCHES)
                     elif field in _PATCHES and isinstance(text, str) and (isinstance(entry, dict) or "\n" in text):
                         pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
                         try:
@@ -316,9 +364,12 @@ class Trees:
                     one, file, pointer, manifests.parse(merged, one.document.file), is_patch=True, text=merged
                 )
 
-    def _edit(self, parts: Iterable[_EditedPart], translate: Translate, options: frozenset[str]) -> dict[str, str]:
-        """Give the texts of all files that a translation of these changes."""
+    def _edit(
+        self, parts: Iterable[_EditedPart], translate: Translate, options: frozenset[str]
+    ) -> tuple[dict[str, str], list[InputProblem]]:
+        """Return the texts of all files that a translation of these changes, and what cannot be edited."""
         after: dict[str, str] = {}
+        problems: list[InputProblem] = []
         made: dict[str, list[Object]] = {}  # templates that a kustomization needs beside its patches
         operations: dict[str, list[Object]] = {}
         references: dict[str, set[tuple[str, str]]] = {}
@@ -342,14 +393,21 @@ class Trees:
                 # Templates of a patch stand elsewhere, and its tolerations may take the place of others.
                 made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
                 results = [_of_patch(one, tolerations="no tolerations" not in options) for one in results]
+            where = part.file or home.document.file
+            if where in after and not part.pointer:
+                continue
+            old = at(home.document.object, part.pointer) if part.pointer else self._text(where)
+            try:
+                text = _edited(shown(where), part.text or old, results)
+            except ManifestError as error:
+                problems += error.problems
+                continue
             if part.pointer:
-                old = at(home.document.object, part.pointer)
-                text = _edited(shown(home.document.file), part.text or old, results)
                 new = text.rstrip("\n") + old[len(old.rstrip("\n")) :]
                 operation = {"op": "replace", "path": part.pointer, "value": new}
                 operations.setdefault(home.folder, []).append(operation)
-            elif part.file not in after:
-                after[part.file] = _edited(shown(part.file), part.text or self._text(part.file), results)
+            else:
+                after[where] = text
         for folder, templates in made.items():
             file = str(Path(folder, _TEMPLATES))
             before = f"{self._text(file).rstrip()}\n---\n" if Path(file).exists() else ""
@@ -365,14 +423,11 @@ class Trees:
             if doing:
                 changed = Verdict(operations=tuple(doing))
                 result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
-                after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
-        for file in after:
-            if Path(file).exists() and file not in self._read:
-                problem = "it would be edited, and is not among the files named"
-                raise ManifestError(
-                    [InputProblem(shown(file), problem, "name it, too, or the folder that they lie in")]
-                )
-        return after
+                try:
+                    after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
+                except ManifestError as error:
+                    problems += error.problems
+        return after, problems
 
     def _listing(self, folder: str, field: str, name: str) -> Iterator[Object]:
         """Name a file in a field of a kustomization, unless it is named there."""
@@ -423,10 +478,10 @@ class Trees:
                 try:
                     now = _meaning([document.object for document in self._build(copy, folder)], template_names)
                 except ManifestError as error:
-                    wrong[folder] = error.problems[0].message
+                    wrong[folder] = f"it cannot be built from the edited files: {error.problems[0].message}"
                     continue
                 if different := sorted((meaning - now) + (now - meaning)):
-                    wrong[folder] = f"{different[0][0]} would not mean what its translation means"
+                    wrong[folder] = f"{different[0][0]}, built from the edited files, would differ from its translation"
         return wrong
 
     def _build(self, copy: str, folder: str) -> list[Document]:
@@ -494,13 +549,14 @@ class Trees:
     def lines_to_edit(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
         """Name the lines of a file that ask for devices, by these keys or by any."""
         found = []
+        what = ""
+        if file not in self.files:
+            what = " in a Helm template" if is_of_chart(file) else " in Helm values"
         for number, line in enumerate(self._text(file).split("\n"), 1):
             match = self._keys.search(line)
             key = match.group().replace("~1", "/") if match and not _NOTHING.match(line, match.end()) else ""
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
-                found.append(
-                    InputProblem(shown(file), f"{key} requests a device here and stays", "edit it by hand", number)
-                )
+                found.append(InputProblem(shown(file), f"{key}{what} is not rewritten", "change it by hand", number))
         return found
 
 

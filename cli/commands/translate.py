@@ -56,6 +56,10 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
 @inputs.option("--in-place", "Edit the files: only the lines that change; comments and order stay.")
 @inputs.option("--dry-run", "With --in-place: list the files that would change, and write none.")
 @inputs.option("--check", "Like --dry-run, with exit code 1 if a file would change.")
+@inputs.option(
+    "--changed",
+    "The files are those of a commit: with --in-place, edit the rest of their kustomizations, too; what cannot be edited is a warning.",
+)
 @inputs.option("--undo", "Revert --in-place in these files; later edits stay.")
 @inputs.output("yaml", "json", "diff", "patch", "report", "sarif", "github", "junit", default="yaml")
 def command(
@@ -72,6 +76,7 @@ def command(
     in_place: bool,
     dry_run: bool,
     check: bool,
+    changed: bool,
     undo: bool,
     output: str,
 ) -> Exit:
@@ -107,6 +112,8 @@ def command(
     around = inputs.read(inventory, files) if inventory else []
     dry_run |= check
     writes = in_place or dry_run
+    if changed and not writes:
+        raise Broken("--changed has no effect on output", "add --in-place, --dry-run or --check")
     everything, others = inputs.read_tree(files)
     documents, skipped = separate_manifests(everything, others, configuration=given)
     if not everything and not others and not inputs.unread():
@@ -143,17 +150,36 @@ def command(
             )
         ]
 
-    edits = (
-        _edits(results, everything, others, files, state=state, translate_each=translate_each)
-        if writes or output == "diff"
-        else []
-    )
+    edits: list[Edited] = []
+    problems: list[InputProblem] = []
+    if writes or output == "diff":
+        edits, problems = _edits(
+            results,
+            everything,
+            others,
+            files,
+            state=state,
+            translate_each=translate_each,
+            writes=writes,
+            changed=changed,
+        )
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
         looked_at = [one for number, one in enumerate(results) if number not in none_of_its_own]
         _print(looked_at if output == "report" else results, output, edits)
     if writes:
-        _write_into(edits, dry_run=dry_run, err=wanted)
+        _write_into(edits, problems, dry_run=dry_run, err=wanted, lenient=changed)
+    else:
+        for problem in problems:
+            inputs.warn(f"the diff cannot be applied as it is: {problem}")
+    shows_change = wanted or not writes
+    if (
+        shows_change
+        and output in ("diff", "yaml")
+        and results
+        and not (edits or any(one.translation.changed for one in results))
+    ):
+        inputs.warn(_why_unchanged(results))
     warn_of_misspelt(documents)
     print_inventory(documents, around, (one for result in results for one in result.translation.decisions))
     print_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
@@ -175,7 +201,7 @@ def command(
         for warning in () if inputs.quiet() else warnings:
             inputs.complain(f"{where}: warning: {result.name}: {warning}")
     would_change = check and any(not one.problem for one in edits)
-    refused = any(result.translation.refusals for result in results)
+    refused = any(result.translation.refusals for result in results) or (problems and not writes)
     return Exit.REFUSED if would_change or refused else Exit.FINE
 
 
@@ -243,16 +269,22 @@ def _edits(
     *,
     state: State,
     translate_each: Callable[[Sequence[Document]], list[Result]],
-) -> list[Edited]:
-    """Edit the files of kustomizations so that their builds stay right, and each other file by itself."""
+    writes: bool,
+    changed: bool,
+) -> tuple[list[Edited], list[InputProblem]]:
+    """Edit the files of kustomizations so that their builds stay right, and each other file by itself.
+
+    Return the edits, and why an edit of a kustomization is not right; such an edit is returned only for people, not to be written.
+    """
     from cli.edited import edit_files, without_record
     from cli.trees import Trees, with_own_templates
     from cluster.manifests import chart_of
     from webhook.translate import keys_of
 
     named = [name for name in files if Path(name).exists()]
-    trees = Trees(everything, [one.file for one in others], named, keys_of(state.configuration))
-    inputs.report_unread(trees.left_to_charts(translate_each))
+    trees = Trees(everything, [one.file for one in others], named, keys_of(state.configuration), changed=changed)
+    for line in trees.left_to_charts(translate_each):
+        inputs.warn(str(line))
     plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
     plain = [one for one in plain if not chart_of(one.document.file)]
     # A file that is also behind a link is edited once.
@@ -264,11 +296,19 @@ def _edits(
     ]
     changing = translate_each([one.document for one in plain if one.translation.changed])
     edits = edit_files(with_own_templates(changing, [one.document for one in plain]))
+    problems: list[InputProblem] = []
     for folders, used in trees.groups:
         plan = trees.plan(folders, used, lambda given: [without_record(one) for one in translate_each(given)])
-        edits += plan.edited
-        inputs.report_unread(plan.problems)
-    return edits
+        unnamed = [] if changed else plan.unnamed
+        problems += plan.problems
+        if writes:
+            problems += unnamed
+        elif not plan.problems:
+            for one in unnamed:
+                inputs.warn(f"{one}; this diff has all of them")
+        if not (writes and (plan.problems or unnamed)):
+            edits += plan.edited
+    return edits, problems
 
 
 def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
@@ -330,20 +370,30 @@ def _print_diff(results: list[Result], edits: list[Edited]) -> None:
     import difflib
 
     from cli.edited import diff
-    from cluster.manifests import dump
+    from cluster.manifests import chart_of, dump
 
+    edited = set()
     for one in edits:
         if not one.problem:
+            edited.add(os.path.realpath(one.path))
             inputs.print_diff("".join(diff(one)))
-            continue
-        if one.path != "-":
+        elif one.path != "-":
             inputs.warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
-        for result in results:
-            if result.document.file == one.path and result.translation.changed:
-                before = dump([result.document.object]).splitlines(keepends=True)
-                after = dump([*result.templates, result.object]).splitlines(keepends=True)
-                changes = difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}")
-                inputs.print_diff("".join(changes))
+    for result in results:
+        file = result.document.file
+        if result.translation.changed and os.path.realpath(file) not in edited and not chart_of(file):
+            before = dump([result.document.object]).splitlines(keepends=True)
+            after = dump([*result.templates, result.object]).splitlines(keepends=True)
+            changes = difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}")
+            inputs.print_diff("".join(changes))
+
+
+def _why_unchanged(results: list[Result]) -> str:
+    """Return the reason why no object changes."""
+    objects = inputs.count_of(len(results), "object")
+    if asking := sum(map(_requests, results)):
+        return f"nothing changes: devices are requested in {asking:,} of {objects}; `-o report` gives each reason"
+    return f"nothing changes: {objects} read, and none requests devices by a key of a device plugin"
 
 
 def _requests(result: Result) -> bool:
@@ -403,17 +453,19 @@ def _print_report(results: list[Result]) -> None:
     )
 
 
-def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
-    """Write the edited files, and list them; on stderr if stdout has another answer."""
+def _write_into(edited: list[Edited], problems: list[InputProblem], *, dry_run: bool, err: bool, lenient: bool) -> None:
+    """Write the edited files, and list them, on stderr if stdout has another answer; then what is not written."""
     from cli.edited import write
     from cli.undo import edit_lock, save
     from cluster.manifests import InputProblem
 
-    problems = [one for one in edited if one.problem]
     remedy = "use the output of -o yaml"
-    inputs.report_unread(
-        InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line) for one in problems
-    )
+    not_written = [
+        InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line)
+        for one in edited
+        if one.problem
+    ]
+    not_written += problems
     changing = [one for one in edited if not one.problem]
     if not dry_run:
         with edit_lock():
@@ -423,11 +475,18 @@ def _write_into(edited: list[Edited], *, dry_run: bool, err: bool) -> None:
                 where = error.filename or "the state folder"
                 inputs.warn(f"{where}: {error.strerror}: --undo will not work for these files")
             write(changing)
-    lines = [f"{one.path}: {'would be edited' if dry_run else 'edited'}" for one in changing]
-    if not edited:
+    verb = "would be edited" if dry_run else "edited"
+    lines = [f"{one.path}: {verb}" for one in changing]
+    if not edited and not problems:
         lines.append("nothing to edit")
     if not (err and inputs.quiet()):
         inputs.print_lines(lines, err=err)
+    if lenient:
+        for problem in not_written:
+            inputs.warn(str(problem))
+    elif not_written:
+        inputs.report_unread(not_written)
+        inputs.conclude(f"{inputs.count_of(len(changing), 'file')} {verb}, the rest not")
 
 
 def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
