@@ -152,8 +152,9 @@ def command(
 
     edits: list[Edited] = []
     problems: list[InputProblem] = []
+    by_object: set[str] = set()
     if writes or output == "diff":
-        edits, problems = _edits(
+        edits, problems, by_object = _edits(
             results,
             everything,
             others,
@@ -166,7 +167,7 @@ def command(
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
         looked_at = [one for number, one in enumerate(results) if number not in none_of_its_own]
-        _print(looked_at if output == "report" else results, output, edits)
+        _print(looked_at if output == "report" else results, output, edits, by_object)
     if writes:
         _write_into(edits, problems, dry_run=dry_run, err=wanted, lenient=changed)
     else:
@@ -271,10 +272,11 @@ def _edits(
     translate_each: Callable[[Sequence[Document]], list[Result]],
     writes: bool,
     changed: bool,
-) -> tuple[list[Edited], list[InputProblem]]:
+) -> tuple[list[Edited], list[InputProblem], set[str]]:
     """Edit the files of kustomizations so that their builds stay right, and each other file by itself.
 
-    Return the edits, and why an edit of a kustomization is not right; such an edit is returned only for people, not to be written.
+    Return the edits, why an edit of a kustomization is not right (such an edit is returned only for people, not to be written), and
+    the files of such a kustomization that have no edit.
     """
     from cli.edited import edit_files, without_record
     from cli.trees import Trees, with_own_templates
@@ -297,6 +299,7 @@ def _edits(
     changing = translate_each([one.document for one in plain if one.translation.changed])
     edits = edit_files(with_own_templates(changing, [one.document for one in plain]))
     problems: list[InputProblem] = []
+    by_object: set[str] = set()
     for folders, used in trees.groups:
         plan = trees.plan(folders, used, lambda given: [without_record(one) for one in translate_each(given)])
         unnamed = [] if changed else plan.unnamed
@@ -308,10 +311,12 @@ def _edits(
                 inputs.warn(f"{one}; this diff has all of them")
         if not (writes and (plan.problems or unnamed)):
             edits += plan.edited
-    return edits, problems
+        if plan.problems:
+            by_object |= used - {os.path.realpath(one.path) for one in plan.edited}
+    return edits, problems, by_object
 
 
-def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
+def _print(results: list[Result], output: str, edits: list[Edited], by_object: Container[str]) -> None:
     from cluster import manifests
 
     objects = [obj for result in results for obj in (*result.templates, result.object)]
@@ -347,7 +352,7 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
             ]
             inputs.write_json(patches)
         case "diff":
-            _print_diff(results, edits)
+            _print_diff(results, edits, by_object)
         case "report":
             _print_report(results)
         case "sarif" | "github" | "junit":
@@ -365,23 +370,25 @@ def _print(results: list[Result], output: str, edits: list[Edited]) -> None:
             inputs.print_for_hosts(reports.for_hosts(output, placed, checked, "translate"))
 
 
-def _print_diff(results: list[Result], edits: list[Edited]) -> None:
-    """Print a diff that git applies; for a file that cannot be edited, a diff of its objects for people."""
+def _print_diff(results: list[Result], edits: list[Edited], by_object: Container[str]) -> None:
+    """Print a diff that git applies; for a file that cannot be edited, a diff of its objects for people.
+
+    `by_object` are the files that no edit is for, because their kustomization cannot be edited.
+    """
     import difflib
 
     from cli.edited import diff
-    from cluster.manifests import chart_of, dump
+    from cluster.manifests import dump
 
-    edited = set()
+    unedited = {one.path for one in edits if one.problem}
     for one in edits:
         if not one.problem:
-            edited.add(os.path.realpath(one.path))
             inputs.print_diff("".join(diff(one)))
         elif one.path != "-":
             inputs.warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
     for result in results:
         file = result.document.file
-        if result.translation.changed and os.path.realpath(file) not in edited and not chart_of(file):
+        if result.translation.changed and (file in unedited or os.path.realpath(file) in by_object):
             before = dump([result.document.object]).splitlines(keepends=True)
             after = dump([*result.templates, result.object]).splitlines(keepends=True)
             changes = difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}")

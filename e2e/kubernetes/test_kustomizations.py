@@ -122,8 +122,52 @@ def test_a_tree_that_cannot_be_edited_is_unchanged_and_each_place_is_reported(na
     written(tree, tmp_path)
     first = texts(tmp_path)
     done = run("translate", "--in-place", *tree.named)
-    assert done.exit_code == 2
+    assert done.exit_code == tree.code
     assert texts(tmp_path) == first
     for place in tree.by_hand:
         assert f"{place}: " in done.stderr, done.stderr
     assert not [place for place in tree.no if place in done.stderr]
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_the_diff_of_one_file_is_that_of_all_that_change_with_it(name, tmp_path, monkeypatch):
+    """`-o diff` only reads, so it needs no file to be named beside the one that it is about."""
+    monkeypatch.chdir(tmp_path)
+    written(EDITED[name], tmp_path)
+    asking = sorted(file for file in texts(tmp_path) if b"nvidia.com" in (tmp_path / file).read_bytes())
+    whole = run("translate", ".", "-o", "diff")
+    assert whole.exit_code == 0, whole.stderr
+    told = [run("translate", file, "-o", "diff") for file in asking if file.endswith((".yaml", ".yml"))]
+    assert {one.exit_code for one in told} == {0}
+    for one in told:
+        assert one.stdout in {whole.stdout, ""} or set(one.stdout.splitlines()) <= set(whole.stdout.splitlines())
+    assert any(one.stdout == whole.stdout for one in told), [one.stderr for one in told]
+
+
+def test_in_place_names_what_else_to_pass_and_changed_writes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(TREES["a patch that raises"], tmp_path)
+    before = texts(tmp_path)
+    refused = run("translate", "--in-place", "base/web.yaml")
+    assert refused.exit_code == 2
+    assert "base/web.yaml: belongs to the kustomization base/; prod/gpus.yaml, prod/kustomization.yaml change" in (
+        refused.stderr
+    )
+    assert texts(tmp_path) == before
+    [options] = re.findall(r"pass `(.*)` too", refused.stderr)
+    assert run("translate", "--in-place", "base/web.yaml", *options.split()).exit_code == 0
+    edited = texts(tmp_path)
+    assert run("translate", "--undo", ".").exit_code == 0
+    assert texts(tmp_path) == before
+    assert run("translate", "--in-place", "--changed", "--", "base/web.yaml").exit_code == 0
+    assert texts(tmp_path) == edited
+
+
+@pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand and tree.named == (".",)])
+def test_what_cannot_be_edited_blocks_no_commit(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(TREES[name], tmp_path)
+    asking = sorted(file for file in texts(tmp_path) if b"nvidia.com" in (tmp_path / file).read_bytes())
+    done = run("translate", "--in-place", "--changed", "--", *(file for file in asking if file.endswith(".yaml")))
+    assert done.exit_code == 0, done.stderr
+    assert "warning: " in done.stderr

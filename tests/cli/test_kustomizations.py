@@ -156,5 +156,112 @@ def test_undo_names_an_edit_in_its_way_and_brings_nothing_back(here):
 def test_values_that_request_no_device_need_no_edit(here, amount, is_named):
     write(here, {"values.yaml": f"limits:\n  nvidia.com/gpu: {amount}\n"})
     done = run("translate", "--in-place", ".")
-    assert done.exit_code == (2 if is_named else 0)
-    assert ("values.yaml:2: nvidia.com/gpu requests a device" in done.stderr) == is_named
+    assert done.exit_code == 0
+    assert ("warning: values.yaml:2: nvidia.com/gpu in Helm values is not rewritten" in done.stderr) == is_named
+
+
+TWO = {
+    ".git/HEAD": "",
+    "base/kustomization.yaml": "resources: [a.yaml, more/b.yaml]\n",
+    "base/a.yaml": deployment("a"),
+    "base/more/b.yaml": deployment("b"),
+}
+
+
+def test_the_diff_of_a_file_has_all_that_change_with_it(here):
+    before = write(here, TWO)
+    done = run("translate", "-f", "base/a.yaml", "-o", "diff")
+    assert done.exit_code == 0
+    assert [line for line in done.stdout.splitlines() if line.startswith("diff ")] == [
+        "diff --git a/base/a.yaml b/base/a.yaml",
+        "diff --git a/base/more/b.yaml b/base/more/b.yaml",
+    ]
+    assert (
+        "warning: base/a.yaml: belongs to the kustomization base/; base/more/b.yaml changes with it "
+        "(pass `-f base/more` too); this diff has all of them\n"
+    ) in done.stderr
+    assert texts(here) == before
+
+
+def test_in_place_writes_no_file_that_is_not_named_and_says_what_to_pass(here):
+    before = write(here, TWO)
+    done = run("translate", "--in-place", "base/a.yaml")
+    assert done.exit_code == 2
+    assert "error: base/a.yaml: belongs to the kustomization base/" in done.stderr
+    assert texts(here) == before
+    assert run("translate", "--in-place", "base/a.yaml", "-f", "base/more").exit_code == 0
+    assert {name for name, text in texts(here).items() if text != before[name]} == {
+        str(here / "base/a.yaml"),
+        str(here / "base/more/b.yaml"),
+    }
+
+
+def test_a_commit_that_changes_one_file_is_edited_with_the_rest_of_its_kustomization(here):
+    before = write(here, TWO | {"other/kustomization.yaml": "resources: [c.yaml]\n", "other/c.yaml": deployment("c")})
+    done = run("translate", "--in-place", "--changed", "--", "base/a.yaml", "other/kustomization.yaml")
+    assert (done.exit_code, done.stdout) == (0, "base/a.yaml: edited\nbase/more/b.yaml: edited\n")
+    assert texts(here)[str(here / "other/c.yaml")] == before[str(here / "other/c.yaml")], "it was not changed"
+    assert run("translate", "--check", "--changed", "--", "base/a.yaml").exit_code == 0
+
+
+def test_a_diff_that_may_not_be_applied_is_printed_with_the_reason(here):
+    """Nothing on this machine can compare what is built."""
+    write(here, TREES["a patch that raises"].files)
+    done = run("translate", "-f", "base/web.yaml", "-o", "diff")
+    assert done.exit_code == 1
+    assert "+      - name: drawbridge-main-gpu" in done.stdout
+    reason = "patches may change what is built, and neither kustomize nor kubectl is here to compare"
+    assert f"warning: the diff cannot be applied as it is: prod/kustomization.yaml:4: {reason}\n" in done.stderr
+
+
+def test_the_diff_of_a_file_that_cannot_be_edited_is_one_of_its_objects(here):
+    write(here, TREES["an anchor"].files)
+    done = run("translate", "-f", "base/web.yaml", "-o", "diff")
+    assert done.exit_code == 1
+    assert "+++ b/Deployment/default/web" in done.stdout
+    assert "warning: the diff cannot be applied as it is: base/web.yaml:1: cannot be edited in place: " in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a patch that raises", "an anchor", "a remote base"])
+def test_a_kustomization_that_cannot_be_edited_blocks_no_commit(here, name):
+    before = write(here, TREES[name].files)
+    done = run("translate", "--in-place", "--changed", "--", "base/web.yaml")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "warning: " in done.stderr
+    assert texts(here) == before
+
+
+def test_a_run_that_edits_some_files_says_how_many(here):
+    write(here, TREES["an anchor"].files | {f"{name}.yaml": deployment(name) for name in "abcde"})
+    done = run("translate", "-q", "--in-place", "-o", "json", ".")
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].endswith("in the input (see above): 5 files edited, the rest not")
+
+
+def test_changed_is_for_files_that_are_written(here):
+    write(here, TWO)
+    done = run("translate", "--changed", "base/a.yaml", "-o", "diff")
+    assert done.exit_code == 2
+    assert "--changed has no effect on output" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["diff", "yaml"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the input holds no objects"),
+        ("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n", "nothing changes: 1 object read, and none requests"),
+        (
+            "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {drawbridge.dev/mode: observe}}\n---\n"
+            + deployment("a"),
+            "nothing changes: devices are requested in 1 of 2 objects; `-o report` gives each reason",
+        ),
+    ],
+)
+def test_where_nothing_changes_a_line_says_why(here, form, text, why):
+    write(here, {"a.yaml": text})
+    done = run("translate", "-f", "a.yaml", "-o", form)
+    assert done.exit_code == 0
+    assert done.stderr.count(f"warning: {why}") == 1
+    assert form == "yaml" or not done.stdout
+    assert not run("translate", "-q", "-f", "a.yaml", "-o", form).stderr

@@ -1,5 +1,7 @@
 """What `-f` is given, and files that stand by themselves."""
 
+import json
+
 import pytest
 
 from tests.allocator.fleets import exactly, gpu
@@ -177,3 +179,26 @@ def test_braces_that_programs_in_the_cluster_fill_in_make_no_template(tmp_path):
     sets["spec"] = {"template": {"metadata": {"name": "{{ .name }}"}}}
     file = manifest(tmp_path / "all.yaml", pod, rules, sets)
     assert run("check", file).stdout == "3 objects checked: 0 errors, 0 warnings, 0 info\n"
+
+
+ARGO = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: train}
+spec:
+  templates:
+  - {name: main, container: {image: x, resources: {limits: {nvidia.com/gpu: "{{inputs.parameters.gpus}}"}}}}
+"""
+
+
+@pytest.mark.parametrize("text", [ARGO, json.dumps(ASKING).replace('"1"', '"${GPUS}"')])
+def test_a_placeholder_that_is_filled_in_later_is_a_warning_of_every_command(text, tmp_path):
+    (tmp_path / "app.yaml").write_text(text)
+    checked, surveyed, diff = (
+        run(*words, "-f", tmp_path) for words in (["check"], ["survey"], ["translate", "-o", "diff"])
+    )
+    assert (checked.exit_code, surveyed.exit_code, diff.exit_code) == (0, 0, 0)
+    assert "warning D011" in checked.stdout
+    assert "placeholder" in surveyed.stdout
+    assert ": warning: " in diff.stderr
+    assert "placeholder" in diff.stderr

@@ -320,7 +320,10 @@ def decide_object(
             patched = apply_json_patch(filled.written, filled.undo(verdict.operations))
         places = paths(obj, unknown=unknown)
         asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
-        verdict = verdict.refuse(_refused_by_api_server(patched, places, of_devices_alone=about_devices and not asks))
+        refused, unfilled = _refused_by_api_server(patched, places, of_devices_alone=about_devices and not asks)
+        if unfilled is not None and not refused:
+            verdict = _leave_unfilled(verdict, unfilled)
+        verdict = verdict.refuse(refused)
     operations = filled.undo(verdict.operations)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in operations):
@@ -427,10 +430,29 @@ def _refused(name: str, key: str, text: str, code: str, remedy: str = "", *, con
     return Decision(name, container, "", key, Action.REFUSED, text, code=code, remedy=remedy)
 
 
-def _refused_by_api_server(obj: Object, places: Iterable[str], *, of_devices_alone: bool) -> list[Decision]:
-    """Say what the API server would refuse of an object with pod templates at these paths, or of their requests for devices alone."""
+def _leave_unfilled(verdict: Verdict, unfilled: Decision) -> Verdict:
+    """Leave an object that has a placeholder: what becomes of it is known when the placeholder is filled in."""
+    left = _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be", _CHANGING)
+    warning = str(Denial(unfilled.code, f"{unfilled.key}: {unfilled.detail}", unfilled.remedy))
+    return replace(
+        verdict,
+        decisions=(*left, unfilled),
+        operations=verdict.cleaning,
+        templates={},
+        given=(),
+        warnings=(warning, *verdict.warnings),
+    )
+
+
+def _refused_by_api_server(
+    obj: Object, places: Iterable[str], *, of_devices_alone: bool
+) -> tuple[list[Decision], Decision | None]:
+    """Say what the API server would refuse of an object with pod templates at these paths, or of their requests for devices alone.
+
+    The first placeholder that is not filled in is returned by itself: each further one has the same cause.
+    """
     name = name_of(obj)
-    unfilled: list[Decision] = []
+    unfilled: Decision | None = None
     refused: dict[Decision, None] = {}
     for place in places:
         for fault in answer_of_api_server(obj, place):
@@ -441,13 +463,14 @@ def _refused_by_api_server(obj: Object, places: Iterable[str], *, of_devices_alo
                 continue
             if placeholder := find_placeholder(at(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
-                unfilled.append(_refused(name, key, text, "D011", validation.CODES["D011"].hint))
+                hint = validation.CODES["D011"].hint
+                unfilled = unfilled or Decision(name, "", "", key, Action.UNKNOWN, text, code="D011", remedy=hint)
                 continue
             if resource:
                 container, key = str(mapping(at(obj, around)).get("name") or ""), resource
             text = f"the API server refuses it: {fault.message}"
             refused[_refused(name, key, text, fault.code, fault.hint, container=container)] = None
-    return [*unfilled[:1], *refused]  # each further placeholder has the same cause
+    return list(refused), unfilled
 
 
 def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
