@@ -59,6 +59,9 @@ _REMOTE: Final = re.compile(r"[a-z+]+://|git@|[\w-]+\.[a-z]+/.*(//|\?ref=)")
 _AMOUNT: Final = re.compile(
     r"(?P<container>(?P<pod>(?:/\w+)*/spec)/containers/\d+)/resources/(?P<field>limits|requests)/(?P<key>[^/]+)"
 )
+_DOMAIN: Final = re.compile(
+    r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]+(?=/|~1)"
+)  # where a key may begin: few places of a large file
 _NOTHING: Final = re.compile(r"""["']? *: *["']?0+["']? *(?:[#,}]|$)""")  # an amount that asks for no device
 _HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
 _MOST: Final = 10_000  # kustomizations of a repository
@@ -209,6 +212,7 @@ class Trees:
         self._known |= {one.folder: one for one in list(deployed_kustomizations(documents, self._known))}
         self._keys = keys
         self._texts: dict[str, str] = {}
+        self._asking: dict[str, bool] = {}
         self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
         self._around: dict[str, list[Document]] = {}  # files of kustomizations that are not named
         for document in documents:
@@ -217,7 +221,7 @@ class Trees:
         groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
         for folder in self._known:
             files = frozenset(file for one in self._used(folder).values() for file in one.files)
-            asking = frozenset(file for file in files if self._keys.search(self._text(file)))
+            asking = frozenset(filter(self._asks, files))
             if not asking:
                 continue
             members = [folder]
@@ -244,6 +248,13 @@ class Trees:
                 waiting += one.folders
         return found
 
+    def _asks(self, file: str) -> bool:
+        """Return whether a key of devices stands in a file; many kustomizations use the same one."""
+        if file not in self._asking:
+            text = self._text(file)
+            self._asking[file] = any(self._keys.match(text, found.start()) for found in _DOMAIN.finditer(text))
+        return self._asking[file]
+
     def _text(self, file: str) -> str:
         if file not in self._texts:
             try:
@@ -268,8 +279,10 @@ class Trees:
         try:
             parts = list(self._parts(used.values()))
             after, problems = self._edit(parts, translate, frozenset())
-            problems = self._uncomparable(used.values()) or problems
-            if not problems and builder():
+            uncomparable = self._uncomparable(used.values())
+            if after or problems:
+                problems = uncomparable or problems
+            if not (problems or uncomparable) and builder():
                 after, problems = self._compared(parts, folders, files, translate)
         except ManifestError as error:
             problems = list(error.problems)
