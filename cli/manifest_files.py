@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import PurePath
+from contextlib import suppress
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli import contract as inputs
 from cli.configuration import configuration_in
 from cli.outside import CHART, KUSTOMIZE
-from cluster.manifests import chart_of
+from cluster import manifests
+from cluster.manifests import ManifestError, chart_of
 from dra.raw import members, strings
 from dra.texts import count_of, list_first
 
@@ -87,23 +89,23 @@ def separate_manifests(
     `configuration` says which keys ask for devices; without it, one among the manifests does.
     """
     every = list(documents)
-    patches = {path for document in every for path in _patches(document)}
-    manifests: list[Document] = []
+    patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
+    objects: list[Document] = []
     skipped = [(SkippedFile(one.file, one.line, _reason(one)), one.text, one.first_line) for one in others]
     for document in every:
         value = document.object
         has = value.keys() & {"apiVersion", "kind"}
         has_body = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
         reason = "" if len(has) > 1 or (has and has_body) else "other"
-        if _is_kustomization(document) or os.path.normpath(document.file) in patches:
+        if _is_kustomization(document) or _absolute(document.file) in patches:
             reason = "patch"
         if reason:
             begin = document.first_line
             skipped.append((SkippedFile(document.file, begin, reason), document.text.encode(), begin))
         else:
-            manifests.append(document)
+            objects.append(document)
     charts, built = _built(every, files)
-    known = configuration or configuration_in(manifests, judged=True)
+    known = configuration or configuration_in(objects, judged=True)
     not_built: list[SkippedFile] = []
     for one, data, begin in skipped:
         path = PurePath(os.path.normpath(one.file))
@@ -112,7 +114,7 @@ def separate_manifests(
             continue
         # Values of a chart that is rendered are in what it renders to.
         not_built.append(one if is_of_chart else _asking(one, data.decode(errors="replace"), begin, known))
-    return manifests, not_built
+    return objects, not_built
 
 
 def _asking(one: SkippedFile, text: str, begin: int, known: Configuration) -> SkippedFile:
@@ -149,6 +151,25 @@ def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[st
         for key in _FOLDERS:
             waiting += [os.path.normpath(folder / path) for path in strings(one.object, key)]
     return charts, used
+
+
+def _absolute(path: str) -> str:
+    return os.path.normpath(Path(path).absolute())
+
+
+def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
+    """Read the kustomizations in the folders of these documents and above, up to that of .git: a commit may have a patch alone."""
+    named = {Path(one.file).absolute() for one in documents}
+    folders: set[Path] = set()
+    for home in {file.parent for file in named if file.is_file()}:
+        above = [home, *home.parents]
+        root = next((number for number, folder in enumerate(above) if (folder / ".git").exists()), 0)
+        folders.update(above[: root + 1])
+    for folder in sorted(folders):
+        for file in (folder / name for name in _KUSTOMIZATIONS):
+            if file not in named and file.is_file():
+                with suppress(ManifestError):
+                    yield from manifests.read([os.path.relpath(file)])
 
 
 def _is_kustomization(document: Document) -> bool:

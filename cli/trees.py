@@ -562,14 +562,14 @@ class Trees:
     def lines_to_edit(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
         """Name the lines of a file that ask for devices, by these keys or by any."""
         found = []
-        what = ""
+        place = ""
         if file not in self.files:
-            what = " in a Helm template" if is_of_chart(file) else " in Helm values"
+            place = " in a Helm template" if is_of_chart(file) else " in Helm values"
         for number, line in enumerate(self._text(file).split("\n"), 1):
             match = self._keys.search(line)
             key = match.group().replace("~1", "/") if match and not _NOTHING.match(line, match.end()) else ""
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
-                found.append(InputProblem(shown(file), f"{key}{what} is not rewritten", "change it by hand", number))
+                found.append(InputProblem(shown(file), f"{key}{place} is not rewritten", "change it by hand", number))
         return found
 
 

@@ -78,8 +78,7 @@ def command(
     from cli.manifest_files import describe_skipped, read_manifests
     from dra.pointer import text_at
     from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read_object, review
-    from node.inventory import described
-    from node.inventory import read as inventory_of
+    from node import inventory as machines
     from webhook.admission import decide_object, out_of_bounds
     from webhook.state import configuration as configurations
     from webhook.translate import group_kind
@@ -112,8 +111,8 @@ def command(
         if obj.get("kind") == "DrawbridgeConfiguration":
             _, mistakes = configurations.read(obj)
             found += [Reviewed(number, mistake) for mistake in mistakes]
-        if (obj.get("apiVersion"), obj.get("kind")) == (described.VERSION, described.KIND):
-            _, problems = inventory_of(obj)
+        if (obj.get("apiVersion"), obj.get("kind")) == (machines.VERSION, machines.KIND):
+            _, problems = machines.read(obj)
             found += [Reviewed(number, finding) for finding in findings(problems, name(obj))]
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
     # Without a fleet in the input, nothing is refused because a device is missing.

@@ -6,7 +6,6 @@ projects (Argo Workflows, ApplicationSets) those of their own fields.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ _ANY_TEXT: Final = frozenset(
 def chart_of(file: str) -> str:
     """Return the folder of the Helm chart that a file is part of, if any."""
     return next(
-        (str(folder) for folder in reversed(Path(os.path.realpath(file)).parents) if (folder / "Chart.yaml").is_file()),
+        (str(folder) for folder in reversed(Path(file).resolve().parents) if (folder / "Chart.yaml").is_file()),
         "",
     )
 

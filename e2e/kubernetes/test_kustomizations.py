@@ -164,7 +164,7 @@ def test_in_place_names_what_else_to_pass_and_changed_writes_it(tmp_path, monkey
 
 
 @pytest.mark.parametrize("name", [name for name, tree in TREES.items() if tree.by_hand and tree.named == (".",)])
-def test_what_cannot_be_edited_blocks_no_commit(name, tmp_path, monkeypatch):
+def test_a_tree_that_cannot_be_edited_blocks_no_commit(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(TREES[name], tmp_path)
     asking = sorted(file for file in texts(tmp_path) if b"nvidia.com" in (tmp_path / file).read_bytes())

@@ -1,6 +1,6 @@
 """The hardware of a machine, described in a file or discovered in sysfs, and the devices that the driver publishes for it."""
 
-from node.inventory.described import DeviceInventory
+from node.inventory.described import KIND, VERSION, DeviceInventory
 from node.inventory.discovered import NumaFound, PciDevice, discovered
 from node.inventory.machine import (
     UNHEALTHY,
@@ -16,7 +16,9 @@ from node.inventory.machine import (
 from node.inventory.reading import read, unpublishable
 
 __all__ = [
+    "KIND",
     "UNHEALTHY",
+    "VERSION",
     "DeviceAccess",
     "DeviceInventory",
     "Machine",

@@ -100,6 +100,15 @@ def test_files_of_a_build_are_not_reported_as_skipped(tmp_path, monkeypatch):
     }
 
 
+@pytest.mark.parametrize("command", ["check", "translate -o report", "survey"])
+def test_a_patch_that_a_commit_changes_alone_is_not_judged_as_an_object(command, tmp_path, monkeypatch):
+    written(TREES["overlay"], tmp_path)
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in ("prod/gpus.yaml", "./prod/gpus.yaml", tmp_path / "prod" / "gpus.yaml"):
+        assert "skipped, part of a kustomization: 1 file" in run(*command.split(), "-f", name).output
+
+
 def test_unreadable_files_are_annotated_with_their_location(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b.yaml").write_text("# apiVersion\na: [\n")
