@@ -49,7 +49,8 @@ def test_a_kind_with_pods_whose_name_is_misspelt_is_told_once_and_where(verb, tm
     bad = good.replace("kind: Pod", "kind: pod")
     (tmp_path / "p.yaml").write_text(f"{good}---\n{bad}---\n{bad}")
     result = run(verb, tmp_path / "p.yaml")
-    assert result.stderr == f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)\n"
+    told = [line for line in result.stderr.splitlines() if "nothing changes: " not in line]
+    assert told == [f"warning: {tmp_path}/p.yaml:6: v1 has no kind pod, it is called Pod (write kind: Pod)"]
 
 
 def test_no_file_at_all_is_a_broken_usage():
@@ -82,7 +83,7 @@ def test_a_folder_says_itself_what_is_passed_by(folder):
     (folder / ".drawbridgeignore").write_text("# templates\nchart/**\n!chart/values.yaml\n\n")
     assert names(run_json("translate", folder)) == (0, ["a", "b", "values"])
     # A file that is named is read.
-    assert run("translate", folder / "chart" / "c.yaml").exit_code == 2
+    assert "skipped, templates in 1 file" in run("translate", folder / "chart" / "c.yaml").stderr
 
 
 @pytest.mark.parametrize(

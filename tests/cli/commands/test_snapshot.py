@@ -264,7 +264,7 @@ def test_redaction_accepts_any_object_and_is_idempotent(obj):
     assert again == made
 
 
-OURS = ("DrawbridgeConfiguration", "Workload", "List")  # files, which no cluster has
+OURS = ("DeviceInventory", "DrawbridgeConfiguration", "Workload", "List")  # files, which no cluster has
 QUESTIONS = {
     "translate": ("decisions",),
     "survey": ("workloads",),
