@@ -81,7 +81,6 @@ def command(
     from node import inventory as machines
     from webhook.admission import decide_object, out_of_bounds
     from webhook.state import configuration as configurations
-    from webhook.translate import group_kind
 
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
@@ -120,7 +119,7 @@ def command(
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
     decided: list[Sequence[Decision]] = []
     for value in objects:
-        done = decide_object(value, state, unknown=group_kind(value) in state.custom_kinds)
+        done = decide_object(value, state)
         key_decisions = [with_taint_finding(one, state) for one in done.decisions]
         decided.append((*key_decisions, *done.doubts, *out_of_bounds(value, state)))
     found = add_webhook_findings(objects, decided, found)

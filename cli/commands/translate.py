@@ -105,7 +105,7 @@ def command(
     from cli.devices import warn_of_misspelt
     from cli.loading import serves_node
     from cli.manifest_files import separate_manifests, warn_of_skipped
-    from webhook.translate import paths
+    from webhook.translate import is_unknown_kind, paths
 
     server = server_named(kubernetes, feature_gates)
     given = configuration_of(config, files, inventory) if config else None
@@ -188,7 +188,7 @@ def command(
     kinds: Counter[str] = Counter()
     for document in documents:
         obj = document.object
-        if not all_kinds and not paths(obj) and paths(obj, unknown=True):
+        if not all_kinds and is_unknown_kind(obj) and paths(obj):
             kinds[str(obj.get("kind") or "without a kind")] += 1
     if kinds:
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
@@ -234,7 +234,9 @@ def _translate_all(
         done = (
             Verdict()
             if number in elsewhere
-            else leave_refused_keys(decide_object(placed[number].object, state, unknown=unknown, about_devices=True))
+            else leave_refused_keys(
+                decide_object(placed[number].object, state, rewrite_unknown=unknown, about_devices=True)
+            )
         )
         # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
         # that equal requests share a template and a second run changes nothing.

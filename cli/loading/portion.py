@@ -137,7 +137,7 @@ def _without_unread(obj: Any) -> Any:
 
 def _lean_object(obj: Object) -> Object:
     is_claim = obj.get("kind") in ("ResourceClaim", "ResourceClaimTemplate")
-    for pod in () if is_claim else pods_in(obj, unknown=True):
+    for pod in () if is_claim else pods_in(obj):
         spec = inside(pod, "spec")
         for part in _CONTAINERS:
             for container in items(spec, part):

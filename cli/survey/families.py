@@ -54,7 +54,7 @@ def families(
     for number, one in enumerate(every):
         if has_ended(one) or serves_node(one):
             continue
-        if not paths(one, unknown=True) and (asks is None or not asks(one)):
+        if not paths(one) and (asks is None or not asks(one)):
             continue
         # Follow owners to the top, which need not have been read. A static pod is owned by its node.
         top, file = identity_of(one), files[number]
@@ -72,7 +72,7 @@ def families(
     for (top, _), of_top in members.items():
         pods = [(number, one) for _, number, one in of_top if is_pod(one)]
         makers = [each for each in of_top if not is_pod(each[2])]
-        templates = [each for each in makers if paths(each[2], unknown=True)]
+        templates = [each for each in makers if paths(each[2])]
         lowest = min((height for height, _, _ in templates), default=0)
         telling = [(number, one) for height, number, one in templates if height == lowest]
         telling = telling or pods or [(number, one) for _, number, one in makers]

@@ -90,7 +90,7 @@ class GateNeeds:
         needed: set[str] = set()
         classes: set[str] = set()
         for shape in family.shapes:
-            for pod in pods_in(shape, unknown=True):
+            for pod in pods_in(shape):
                 spec = inside(pod, "spec")
                 for claim in items(spec, "resourceClaims"):
                     needed.add(server.CLAIMS)

@@ -194,7 +194,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
     for family in families:
         labels: dict[str, Any] = {}
         for shape in family.shapes:
-            for one in (shape, *pods_in(shape, unknown=True)):
+            for one in (shape, *pods_in(shape)):
                 labels |= inside(one, "metadata", "labels")
         if queue := text(labels.get(_QUEUE)):
             queues[family.top.namespace, queue] += 1

@@ -101,7 +101,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
         if self.labels is None:
             return True
         for shape in (*family.shapes, *family.pods[:1]):
-            labelled = (shape, *pods_in(shape, unknown=True))
+            labelled = (shape, *pods_in(shape))
             if any(self.labels(inside(one, "metadata", "labels")) for one in labelled):
                 return True
         return False

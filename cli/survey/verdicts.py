@@ -182,7 +182,7 @@ class MoveJudge:
             if one.keys:
                 warnings |= dict.fromkeys(one.warnings)
         if not keys:
-            pods = [pod for shape in shapes.values() for pod in pods_in(shape, unknown=True)]
+            pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
             on_claims = any(inside(pod, "spec").get("resourceClaims") for pod in pods)
             return _ON_CLAIMS if on_claims else None
         if family.pods and all(map(is_moved, family.pods)):
@@ -206,13 +206,13 @@ class MoveJudge:
         found = self._judged.get(sign)
         if found is not None:
             return found
-        done = later = decide_object(shape, self.now, unknown=True, about_devices=True)
+        done = later = decide_object(shape, self.now, about_devices=True)
         if done.refusals or any(_fate(one) is MoveOutlook.STAYS for one in done.decisions):
-            later = decide_object(shape, self.later, unknown=True, about_devices=True)
+            later = decide_object(shape, self.later, about_devices=True)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
         if self.switched_on is not None and any(_fate(one) in STAYING for one in later.decisions):
-            claimed = decide_object(shape, self.switched_on, unknown=True, about_devices=True)
+            claimed = decide_object(shape, self.switched_on, about_devices=True)
         needed = {
             server.EXTENDED for one in claimed.decisions if one.action is Action.SERVED and one.key.startswith(IMPLICIT)
         }
@@ -246,7 +246,7 @@ class MoveJudge:
                 asides.append(one)
         if not telling:
             # Words outside of pod templates, and all of them where there is no template or one speaks.
-            pods = pods_in(shape, unknown=True)
+            pods = pods_in(shape)
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
             every = not pods or any(view_pod(pod, self.now.configuration).asks_for_devices for pod in pods)
             telling = [one for one in asides if every or one.container not in containers]
@@ -340,7 +340,7 @@ def _fate(decision: Decision) -> MoveOutlook:
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
-    for pod in pods_in(shape, unknown=True):
+    for pod in pods_in(shape):
         spec = inside(pod, "spec")
         yield from ((spec, one) for one in containers_of(spec))
 

@@ -27,7 +27,7 @@ from dra import validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.finding import Severity
-from dra.objects import is_extended, versions
+from dra.objects import is_extended, template_site, versions
 from dra.pointer import split
 from dra.raw import Object, inside, mapping
 from dra.wire import WireError
@@ -291,12 +291,12 @@ def decide_object(
     obj: dict[str, Json],
     state: State,
     *,
-    unknown: bool = False,
+    rewrite_unknown: bool = False,
     about_devices: bool = False,
     stored: bool = False,
     budget: Budget | None = None,
 ) -> Verdict:
-    """Decide about a pod, the pods of a workload, or a claim; about kinds that are not known only if `unknown`.
+    """Decide about a pod, the pods of a workload, or a claim; templates of unknown kinds are rewritten only if `rewrite_unknown`.
 
     A refused object has no operations: its fields stay as they are. With `about_devices` nothing is told of what the API server refuses
     of an object that asks for no device. The API server has accepted an object that is `stored`.
@@ -304,7 +304,7 @@ def decide_object(
     budget = budget or Budget(STEPS)
     if group_kind(obj) in _CLAIMS:
         return _decide_claim(obj, state, budget)
-    given, conflict = given_by_runtime(obj, state, unknown=unknown)
+    given, conflict = given_by_runtime(obj, state)
     if conflict:
         return conflict
     if given:
@@ -312,13 +312,13 @@ def decide_object(
     mode = mode_of(state, owner_of_pods(obj))
     if mode is Mode.WARN and group_kind(obj) not in _NAMED and not why_not(state, namespace_of(obj)):
         mode = Mode.ENFORCE
-    filled = fill_in(obj, state, unknown=unknown)
-    verdict = _decide(filled.object, state, mode, budget, unknown=unknown)
+    filled = fill_in(obj, state)
+    verdict = _decide(filled.object, state, mode, budget, rewrite_unknown=rewrite_unknown)
     if not verdict.refusals and not stored:
         patched = apply_json_patch(filled.object, verdict.operations)
         if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
             patched = apply_json_patch(filled.written, filled.undo(verdict.operations))
-        places = paths(obj, unknown=unknown)
+        places = paths(obj)
         asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
         refused, unfilled = _refused_by_api_server(patched, places, of_devices_alone=about_devices and not asks)
         if unfilled is not None and not refused:
@@ -334,13 +334,11 @@ def decide_object(
     return replace(verdict, operations=operations, cleaning=(), warnings=tuple(map(str, verdict.warnings)))
 
 
-def given_by_runtime(
-    obj: Object, state: State, *, unknown: bool = False
-) -> tuple[tuple[Operation, ...], Verdict | None]:
+def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], Verdict | None]:
     """Give what the API server adds to pods of an object by their RuntimeClass, or the refusal where both do not agree."""
     runtimes = state.fleet.installed.runtimes
     operations: list[Operation] = []
-    for path in paths(obj, unknown=unknown) if runtimes else ():
+    for path in paths(obj) if runtimes else ():
         spec = inside(at(obj, path), "spec")
         name = spec.get("runtimeClassName")
         runtime = runtimes.get(name) if isinstance(name, str) else None
@@ -378,7 +376,7 @@ def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
     return NOTHING
 
 
-def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, unknown: bool = False) -> Verdict:
+def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_unknown: bool = False) -> Verdict:
     name, namespace, owner = name_of(obj), namespace_of(obj), owner_of_pods(obj)
     is_pod = group_kind(obj) == ("", "Pod")
     # A pod of a dump that runs, or has run, was let in.
@@ -391,7 +389,9 @@ def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, unknown: b
         return _cpu_check(candidate_at(path), state, budget)
 
     try:
-        translated = translate_each(obj, state, unknown=unknown, budget=budget.separate(STEPS), cpus_unserved=cpu_check)
+        translated = translate_each(
+            obj, state, rewrite_unknown=rewrite_unknown, budget=budget.separate(STEPS), cpus_unserved=cpu_check
+        )
     except OutOfBudget:
         return give_up(f"left as it is: {TOO_LATE}")
     judged: list[Verdict] = []
@@ -410,7 +410,7 @@ def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, unknown: b
         verdict = replace(verdict, warnings=tuple(dict.fromkeys((*verdict.warnings, *warnings))))
         judged.append(_leave_to_webhook(apply_mode(verdict, mode, namespace, state), one.stays))
     # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
-    outside = decide_unknown_kind(obj, state, unknown=unknown)
+    outside = decide_unknown_kind(obj, state)
     if outside.verdict.decisions or outside.verdict.warnings:
         judged.append(apply_mode(outside.verdict, mode, namespace, state))
     for place, pod in outside.pods.items():
@@ -487,7 +487,7 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
     """Find why the API server would refuse an object for the pod template at `path`, or an object of a kind that it knows."""
     judged = obj
     before = ""
-    if path and path not in paths(obj):  # a kind of another project: its operator makes a pod of the template
+    if path and template_site(obj) is None:  # a kind of another project: its operator makes a pod of the template
         template = mapping(at(obj, path))
         metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
         judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}

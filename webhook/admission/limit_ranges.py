@@ -58,13 +58,13 @@ class Filled(NamedTuple):
         return tuple(reverted)
 
 
-def fill_in(obj: Object, state: State, *, unknown: bool = False) -> Filled:
+def fill_in(obj: Object, state: State) -> Filled:
     """Give the containers of an object's pods what the LimitRanges of its namespace give them."""
     defaults = state.container_defaults.get(namespace_of(obj))
     if defaults is None or _is_stored(obj):
         return Filled(obj, obj, {})
     given: dict[str, tuple[Json, dict[str, Json]]] = {}
-    for path in paths(obj, unknown=unknown):
+    for path in paths(obj):
         spec = inside(at(obj, path), "spec")
         for place, container in _containers(spec):
             before = container.get("resources")

@@ -24,6 +24,7 @@ from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Action
 from webhook.refusals import Denial
 from webhook.translate import (
+    OWN_GROUP,
     RENDERED,
     Decision,
     Verdict,
@@ -70,8 +71,6 @@ _COUNTING = {
     ("kubeflow.org", "Profile"): "it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota",
     ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
 }
-# Groups of Kubernetes and of drawbridge: their kinds ask for no devices unless this module or a pod template says so.
-_OWN = re.compile(r"[a-z]*|.*\.k8s\.io|drawbridge\.dev")
 # Fields in which a number of devices stands under no resource's name.
 _FIELD = re.compile(
     r"(?:num|n|request|limit|entrypointnum)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?",
@@ -115,9 +114,9 @@ class UnknownKindDecision(NamedTuple):
     reader: str = ""  # the program that reads them there
 
 
-def decide_unknown_kind(obj: Object, state: State, *, unknown: bool = False) -> UnknownKindDecision:
-    """Look outside of an object's pod templates; those of kinds we do not know are looked into only if `unknown`."""
-    mentions = list(find_outside_templates(obj, state, paths(obj, unknown=unknown)))
+def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
+    """Look outside of an object's pod templates."""
+    mentions = list(find_outside_templates(obj, state, paths(obj)))
     name = name_of(obj)
     both = group_kind(obj)
     counted = _COUNTING.get(both)
@@ -174,7 +173,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         yield from islice(_in_texts(obj, state), MOST)
         return
     yield from islice(_in_arguments(obj, state, inside), MOST)
-    is_own = _OWN.fullmatch(both[0]) and both not in _COUNTING and known is None
+    is_own = OWN_GROUP.fullmatch(both[0]) and both not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # only the pod templates of such kinds ask for anything
     named = at(obj, known.profile) if known and known.profile and not inside else None

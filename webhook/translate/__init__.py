@@ -2,9 +2,11 @@
 
 from webhook.translate.known_keys import keys_of, near_key, rows_at
 from webhook.translate.pod_template import (
+    OWN_GROUP,
     at,
     bodies,
     controller_kind,
+    is_unknown_kind,
     name_of,
     namespace_of,
     paths,
@@ -45,6 +47,7 @@ from webhook.translate.workload_kind import (
 __all__ = [
     "MIRROR",
     "NOTHING",
+    "OWN_GROUP",
     "PLACEHOLDER",
     "RENDERED",
     "STANDALONE",
@@ -65,6 +68,7 @@ __all__ = [
     "group_kind",
     "is_genuine",
     "is_passed_by",
+    "is_unknown_kind",
     "keys_of",
     "kind_of",
     "marks_of",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from dra.objects import template_site
 from dra.pointer import escape, split
 from dra.raw import inside, mapping
-from webhook.translate.workload_kind import kind_of, right_kind
+from webhook.translate.workload_kind import group_kind, kind_of, right_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Fields of an object without pod templates.
 _ABOUT = frozenset(("apiVersion", "kind", "metadata", "status"))
+# Groups of Kubernetes and of drawbridge: their kinds ask for no devices unless a table says so.
+OWN_GROUP = re.compile(r"[a-z]*|.*\.k8s\.io|drawbridge\.dev")
 # The controller between a workload and its pods.
 _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
@@ -32,19 +35,24 @@ def name_of(obj: Mapping[str, Json]) -> str:
     return f"{obj.get('kind', '')}/{metadata.get('namespace') or 'default'}/{name}"
 
 
-def paths(obj: Mapping[str, Json], *, unknown: bool = False) -> list[str]:
-    """Return the pointers to the pod templates of an object. Unknown kinds are searched only if `unknown`, misspelt ones never."""
+def paths(obj: Mapping[str, Json]) -> list[str]:
+    """Return the pointers to the pod templates of an object of any kind; none of a kind whose name is misspelt."""
     site = template_site(obj)
     if site is not None:
         return [site.path] if _is_pod(at(obj, site.path)) else []
-    if (not unknown and kind_of(obj) is None) or right_kind(obj):
+    if right_kind(obj) or (kind_of(obj) is None and OWN_GROUP.fullmatch(group_kind(obj)[0])):
         return []
     return [found for name in bodies(obj) for found in _search(obj[name], f"/{escape(name)}")]
 
 
-def pods_in(obj: Mapping[str, Json], *, unknown: bool = False) -> list[dict[str, Json]]:
+def is_unknown_kind(obj: Mapping[str, Json]) -> bool:
+    """Return whether an object is neither of a kind of Kubernetes nor of one that the table of kinds has."""
+    return template_site(obj) is None and kind_of(obj) is None
+
+
+def pods_in(obj: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Return the pod templates of an object; for a pod, the pod."""
-    return [mapping(at(obj, path)) for path in paths(obj, unknown=unknown)]
+    return [mapping(at(obj, path)) for path in paths(obj)]
 
 
 def bodies(obj: Mapping[str, Json]) -> list[str]:

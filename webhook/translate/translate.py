@@ -26,7 +26,7 @@ from webhook.translate.checks import CheckedPod, judge, make_context
 from webhook.translate.cpus import leave_cpus, with_cpus
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
-from webhook.translate.pod_template import at, lost_claims, name_of, namespace_of, paths
+from webhook.translate.pod_template import at, is_unknown_kind, lost_claims, name_of, namespace_of, paths
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import (
     LARGEST,
@@ -305,11 +305,14 @@ def translate_each(
     obj: dict[str, Json],
     state: State,
     *,
-    unknown: bool = False,
+    rewrite_unknown: bool = False,
     budget: Budget | None = None,
     cpus_unserved: Callable[[str], CpuCheck] | None = None,
 ) -> dict[str, Verdict]:
-    """Translate every pod template of an object, by the pointer to it; `cpus_unserved` makes the check for the template at a pointer."""
+    """Translate every pod template of an object, by the pointer to it; `cpus_unserved` makes the check for the template at a pointer.
+
+    The template of a kind that is not known stays, unless `rewrite_unknown`: its controller may read the keys.
+    """
     name = name_of(obj)
     namespace = namespace_of(obj)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
@@ -317,7 +320,7 @@ def translate_each(
     definitions = [kind for kind in defined if version in kind.served]
     origin = origin_of(obj, state.configuration, is_defined=bool(definitions))
     done: dict[str, Verdict] = {}
-    for path in paths(obj, unknown=unknown):
+    for path in paths(obj):
         pod = at(obj, path)
         translation = translate(
             pod,
@@ -329,6 +332,8 @@ def translate_each(
             cpus_unserved=cpus_unserved(path) if cpus_unserved is not None else None,
         )
         stays = origin.stays
+        if is_unknown_kind(obj) and not rewrite_unknown:
+            stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
         if translation.changed and not stays and definitions:
             stays = _dropped(apply_json_patch(obj, translation.operations), path, version, definitions)
         if translation.changed and stays:

@@ -51,7 +51,7 @@ def state(case: Case) -> State:
 
 def decide(case: Case) -> Verdict:
     """Decide about the object of a case."""
-    return decide_object(case.given, state(case), unknown=True)
+    return decide_object(case.given, state(case), rewrite_unknown=True)
 
 
 def judge(case: Case) -> tuple[str, str]:

@@ -11,13 +11,15 @@ SPOT = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedu
 def required(*terms: Object) -> Object:
     """Write a required node affinity."""
     return {
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [*terms]}}
+        }
     }
 
 
 def wanting(key: str, operator: str, *values: str) -> Object:
     """Write a term of one expression."""
-    return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": values} if values else {})]}
+    return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": [*values]} if values else {})]}
 
 
 def named(operator: str, name: str) -> Object:

@@ -93,7 +93,7 @@ def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
 @given(spoiled([{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": SEEDS[0]}}]), st.booleans())
 def test_a_spoiled_workload_is_not_an_error_either(value, unknown):
     if isinstance(value, dict):
-        decide_object(value, STATE, unknown=unknown)
+        decide_object(value, STATE, rewrite_unknown=unknown)
 
 
 GOOD = {
