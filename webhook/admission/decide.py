@@ -176,6 +176,8 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
             return verdict.refuse([_refused(candidate.name, "", text, Code.TAKEN) for text in taken])
     if verdict.stays:  # the scheduler makes claims for pods, which the webhook translates
         claims = all_claims(pod, verdict.given)
+    elif not state.fleet.extended:
+        claims = all_claims(pod, verdict.given)
     else:
         replaced = {(one.container, one.key) for one in verdict.decisions if one.action in REPLACED}
         claims = claims_of_pod(pod, verdict.given, state, _on_pod(verdict.operations, candidate.path), replaced)
@@ -208,7 +210,9 @@ class _Requested(NamedTuple):
 def _judge(candidate: Candidate, verdict: Verdict, requested: _Requested, state: State, budget: Budget) -> Verdict:
     pod, namespace, controller = candidate.pod, candidate.namespace, candidate.owner.kind
     claims, by_plugin, unchanged = requested
-    choice = choose_nodes(_prefer_nodes(candidate, verdict, state), claims, namespace, state, budget)
+    choice = None
+    if state.fleet.handed_out_anywhere or state.prospects is not None:
+        choice = choose_nodes(_prefer_nodes(candidate, verdict, state), claims, namespace, state, budget)
     if choice is not None and not choice.moved:
         found = judge_unchanged(unchanged, claims, namespace, state, budget, controller=controller)
         warnings = () if choice.preferred else (f"left as it is: {choice.why}",)
@@ -219,16 +223,21 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: _Requested, state:
         namespace,
         state,
         budget,
-        _scheduler_of(candidate, verdict),
+        # Another scheduler than drawbridge's knows no DeviceCompatibility.
+        _scheduler_of(candidate, verdict) if state.stock is not None and state.stock.compatibilities else "",
         by_plugin=by_plugin,
         place=place_in(pod),
         controller=controller,
     )
-    plugin_reason, found = find_plugin_fallback(found, verdict.decisions, unchanged, state, budget)
-    if plugin_reason:
-        reason = f"{plugin_reason}, and no claim could replace it: {found.denials[0]}"
-        return verdict.leave(reason, (f"left as it is: {reason}",))
-    decisions, stranded = add_stranded(verdict.decisions, claims, state, candidate.name)
+    if found.decisions:
+        plugin_reason, found = find_plugin_fallback(found, verdict.decisions, unchanged, state, budget)
+        if plugin_reason:
+            reason = f"{plugin_reason}, and no claim could replace it: {found.denials[0]}"
+            return verdict.leave(reason, (f"left as it is: {reason}",))
+    named = [one for one in claims if one.asks]  # claims that the scheduler makes
+    if found is NOTHING_FOUND and choice is None and not named:
+        return verdict
+    decisions, stranded = add_stranded(verdict.decisions, named, state, candidate.name)
     side = choice.why if choice is not None else ""
     if choice is not None:
         decisions = _add_choice(decisions, choice)

@@ -54,6 +54,8 @@ class Found(msgspec.Struct, frozen=True):
     @property
     def denials(self) -> tuple[Denial, ...]:
         """The refusals, as messages."""
+        if not self.decisions:
+            return ()
         refused = [one for one in self.decisions if one.action is Action.REFUSED]
         return tuple([Denial(one.code, one.detail, one.remedy) for one in refused])
 
@@ -152,12 +154,14 @@ def judge_requests(
     `place` are the pod's constraints on its node. Device plugins come first: a pod that they can never serve needs no look at its claims.
     Whether a denial stands is for `deny_or_warn` to say. The controller of a DaemonSet makes no more pods where one is refused, and begins anew later.
     """
-    found = judge_plugin_request(by_plugin, state, budget)
-    if not found.denials:
+    found = judge_plugin_request(by_plugin, state, budget) if by_plugin is not None else NOTHING_FOUND
+    if not found.decisions:
         of_claims = _judge_claims(given_claims, namespace, state, budget, scheduler, place=place)
         if found.warnings:
             of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
         found = of_claims
+        if not found.decisions:
+            return found
     if controller == "DaemonSet" and MayServe.UNREACHED in found.may_serve:
         return replace(found, waits=_NODES_OF_OTHERS)
     if MayServe.DRIVER in found.may_serve:

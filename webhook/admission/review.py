@@ -129,19 +129,19 @@ class ObjectReview(NamedTuple):
     path: str
     request: AdmissionRequest
     object: dict[str, Json]
+    name: str  # the object's kind, namespace and name, for the record
+
+    @classmethod
+    def of(cls, path: str, request: AdmissionRequest, obj: dict[str, Json]) -> ObjectReview:
+        """Name the object of a request."""
+        metadata = mapping(obj.get("metadata"))
+        name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
+        where = f"{request.namespace}/" if request.namespace else ""
+        return cls(path, request, obj, f"{request.kind.kind}/{where}{name}")
 
     @property
     def kind(self) -> str:
         return self.request.kind.kind or "object"
-
-    @property
-    def name(self) -> str:
-        """The object's kind, namespace and name, for the record."""
-        request = self.request
-        metadata = mapping(self.object.get("metadata"))
-        name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
-        where = f"{request.namespace}/" if request.namespace else ""
-        return f"{request.kind.kind}/{where}{name}"
 
 
 def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
@@ -161,7 +161,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     else:
         request, obj = reviews.decode_pod(body)
     namespace = request.namespace
-    question = ObjectReview(path, request, obj or {})
+    question = ObjectReview.of(path, request, obj or {})
     if not concerns_us(path, request):
         return answer(question, NOTHING, OUT_OF_SCOPE, Mode.OFF)
     if obj is None:
@@ -173,7 +173,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
             response = reviews.deny(request.uid, reviews.DenialStatus(code=400, reason="BadRequest", message=message))
             record = _record(question, Verdict(problems=(message,)), "unreadable", Mode.OFF)
             return Outcome(response=response, record=record)
-        question = ObjectReview(path, request, obj)
+        question = ObjectReview.of(path, request, obj)
     metadata = obj.get("metadata")
     owner = workload(namespace, metadata if isinstance(metadata, dict) else {})
     mode = mode_of(state, owner)
@@ -439,7 +439,7 @@ def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
     is not known to a canary, which makes no difference here.
     """
     request = reviews.decode(body)
-    question = ObjectReview(path, request, {})
+    question = ObjectReview.of(path, request, {})
     if not concerns_us(path, request):
         return answer(question, NOTHING, OUT_OF_SCOPE, Mode.OFF)
     mode = mode_of(state, workload(request.namespace, {}))
