@@ -67,6 +67,7 @@ from webhook.translate import (
     find_placeholder,
     group_kind,
     is_passed_by,
+    is_unknown_kind,
     merge,
     name_of,
     namespace_of,
@@ -323,7 +324,8 @@ def decide_object(
         mode = Mode.ENFORCE
     filled = fill_in(obj, state)
     verdict = _decide(filled.object, state, mode, budget, rewrite_unknown=rewrite_unknown)
-    if not verdict.refusals and not stored:
+    # A template of an unknown kind may be a part of a pod, such as the pattern of a policy.
+    if not verdict.refusals and not stored and (rewrite_unknown or not is_unknown_kind(obj)):
         patched = apply_json_patch(filled.object, verdict.operations)
         if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
             patched = apply_json_patch(filled.written, filled.undo(verdict.operations))

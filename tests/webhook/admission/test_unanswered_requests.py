@@ -232,7 +232,7 @@ def test_a_key_under_a_field_of_a_container_that_the_api_server_drops_is_told(fi
     asked = pod({})
     asked["spec"]["containers"][0] |= {field: value}
     said = f"it is under {field}, which is not a field of a container: did you mean {meant}?"
-    assert told(asked)[GPU] == ("not understood", said)
+    assert told(asked)[GPU] == ("unknown", said)
     [code] = [one.code for one in decide_object(asked, STATE).decisions if one.key == GPU]
     assert code == "D211"
     asked["spec"]["containers"][0][field] = {"cpu": 1, "limits": {"cpu": 1}}
