@@ -35,6 +35,7 @@ class ExtendedClaims:
         self._bridge = bridge
         self._backoff = backoff or Backoff(least=1.0, most=10.0)
         self._writers = asyncio.Semaphore(WRITERS)
+        self.deadline = DEADLINE  # seconds for one write
         self._making: dict[str, asyncio.Task[None]] = {}  # by uid of the pod
 
     def make(self, pod: Pod) -> None:
@@ -66,7 +67,7 @@ class ExtendedClaims:
             problem: Exception
             try:
                 self._bridge.lead.demand_lead()
-                async with self._writers, asyncio.timeout(DEADLINE):
+                async with self._writers, asyncio.timeout(self.deadline):
                     await self._make(pod, wanted)
             except HttpError as error:
                 if not self._bridge.lead.leads:

@@ -71,7 +71,8 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     """Make a finding of a decision, at the path of its key."""
     page = KNOWN[code]
     container = f"container {decision.container}: " if decision.container else ""
-    key = f"{decision.key}: " if decision.key else ""
+    is_place = decision.key.startswith("/")  # of a fault that the API server finds outside of requests
+    key = f"{decision.key}: " if decision.key and not is_place else ""
     severity = page.severity
     if decision.action is not Action.REFUSED and severity is Severity.ERROR:
         severity = Severity.WARNING  # the namespace's mode admits the pod
@@ -79,7 +80,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
         code=code,
         severity=severity,
         object=name(value),
-        path=next(_places(value, decision), ""),
+        path=decision.key if is_place else next(_places(value, decision), ""),
         message=f"{container}{key}{decision.detail}",
         hint=decision.remedy or page.hint,
     )

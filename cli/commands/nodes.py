@@ -86,8 +86,10 @@ def _lines(stories: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
                 rows.append((*row, (holder.claim if holder else "") or _NONE, share or _NONE, device.model or _NONE))
     if stories:
         yield from aligned(rows if wide else [row[: len(_COLUMNS)] for row in rows])
-    devices = [device for node in stories for device in node.devices]
-    held_devices = sum(not all(one.admin_access for one in device.holders) for device in devices)
-    unknown = sum(device.state == "unknown" for device in devices)  # not all claims were read
+    from cli.capacity import count_devices, in_use
+
+    counts = count_devices(stories)
+    unknown = counts.get("unknown", 0)  # not all claims were read
     also = f", {unknown} unknown" if unknown else ""
-    yield f"{inputs.count_of(len(stories), 'node')}: {inputs.count_of(len(devices), 'device')}, {held_devices} held{also}"
+    devices = inputs.count_of(sum(counts.values()), "device")
+    yield f"{inputs.count_of(len(stories), 'node')}: {devices}, {in_use(counts)} in use{also}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from cli.capacity import STATES, count_devices
 from cli.html import STATE_TEXTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from cli.explain import DeviceHeld, NodeStory
     from cli.loading import Scene
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 STATE = "state"
-STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
 CHOICES = (STATE, "health", "namespace", "owner", "driver", "mechanism", "model")
 MOST_VALUES = 50  # of an attribute that devices are coloured by
 _OWN = 7  # values that have their own colour; the others share the last
@@ -28,29 +28,6 @@ _WITHOUT = {
     "mechanism": "not held",
     "model": "no model",
 }
-
-
-def count_devices(
-    nodes: Iterable[NodeStory], of: Callable[[NodeStory, DeviceHeld], str] = lambda _, device: device.state
-) -> dict[str, int]:
-    """Count devices by state, or by what `of` says. One that several nodes reach counts once; a plugin's are what its pods have."""
-    names: set[str] = set()
-    counted: Counter[str] = Counter()
-    for node in nodes:
-        for device in node.devices:
-            if device.state == "plugin":
-                amounts = (amount for one in device.holders for amount in one.share.values())
-                counted[of(node, device)] += sum(int(amount) for amount in amounts if amount.isdigit())
-            elif device.device not in names:
-                names.add(device.device)
-                counted[of(node, device)] += 1
-    ordered = sorted(counted, key=lambda one: STATES.index(one) if one in STATES else len(STATES))
-    return {one: counted[one] for one in ordered if counted[one]}
-
-
-def in_use(counts: Mapping[str, int]) -> int:
-    """How many devices have a holder."""
-    return sum(counts.get(state, 0) for state in ("held", "shared", "plugin"))
 
 
 class Colours(NamedTuple):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.strategies import fragmentation, room, units_of
-from cli.dashboard.colours import count_devices, in_use
+from cli.capacity import count_devices, in_use
 from cli.dashboard.lines import WAITING, Line, draw
 from cli.dashboard.timeline import ago
 from cli.html import el

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli import explain
+from cli.capacity import count_devices, in_use
 from cli.dashboard import api
-from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of, count_devices, in_use
+from cli.dashboard.colours import CHOICES, STATE, attributes_of, colours_of
 from cli.dashboard.hardware import hardware_of
 from cli.dashboard.hardware import page_of as to_scale
 from cli.dashboard.history import page_of as history_of

@@ -14,13 +14,13 @@ from cli.loading import is_extended
 from dra.objects import results_of
 from dra.quantity import Quantity
 
+PLUGIN = "plugin"  # the state of what a device plugin has handed out
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from cli.loading import Scene
     from dra.stock import Stock
-
-_PLUGIN = "plugin"
 
 
 def refuse_unknown_node(name: str, stock: Stock) -> None:
@@ -39,7 +39,7 @@ def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
     for claim in stock.claims.values():
         for result in results_of(claim):
             holders[result.driver, result.pool, result.device].append(holder_of(claim, result))
-    by_plugin: defaultdict[str, list[DeviceHeld]] = defaultdict(list)
+    by_plugin: defaultdict[str, defaultdict[str, list[Holder]]] = defaultdict(lambda: defaultdict(list))
     for pod in scene.pods.values():
         # What a running pod has by the name of an extended resource, where no claim serves it.
         if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
@@ -49,7 +49,7 @@ def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
             if amount and is_extended(key):
                 share = {key: str(Quantity.from_nano(amount))}
                 holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
-                by_plugin[pod.spec.node_name].append(DeviceHeld(device=key, state=_PLUGIN, holders=(holder,)))
+                by_plugin[pod.spec.node_name][key].append(holder)
     for node in wanted or sorted(stock.nodes):
         devices = [
             DeviceHeld(
@@ -60,6 +60,8 @@ def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
             )
             for one in node_report(stock, node).devices
         ]
-        devices += by_plugin[node]
+        devices += [
+            DeviceHeld(device=key, state=PLUGIN, holders=tuple(of_key)) for key, of_key in by_plugin[node].items()
+        ]
         if devices or wanted:
             yield NodeStory(node=node, devices=tuple(devices))

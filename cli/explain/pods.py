@@ -243,6 +243,9 @@ def _at_its_scheduler(
         return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
     keyed = [one for one in webhook.decisions if one.key]
     keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
+    lacking = [key for key in keys if state.configuration.resource(key) and not state.offers(key)]
+    if lacking and state.fleet.nodes and state.confirmed and not state.unseen:
+        room = f"it waits for a node that has {', '.join(lacking)}, and no node does"
     return NextStep(keeper=keeper, message=f"no claim replaces {', '.join(keys)}: {room}")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cli import capacity
 from cli.loading import Object, inside, is_extended, items, text
 from dra.errors import QuantityError
 from dra.quantity import NANO, parse
@@ -91,13 +92,8 @@ def plugin_stocks(
 
 def published(stock: Stock) -> list[DriverStock]:
     """Count what every driver publishes."""
-    devices: Counter[str] = Counter()
-    nodes: dict[str, set[str]] = {}
-    for piece in stock.slices.values():
-        driver = piece.spec.driver
-        devices[driver] += len(piece.spec.devices)
-        nodes.setdefault(driver, set()).add(piece.spec.node_name or "")
-    return [DriverStock(driver=name, nodes=len(nodes[name]), devices=devices[name]) for name in sorted(devices)]
+    counts = capacity.published(stock).items()
+    return [DriverStock(driver=driver, nodes=nodes, devices=devices) for driver, (nodes, devices) in counts]
 
 
 def uses(pods: Iterable[Object]) -> Counter[Use]:

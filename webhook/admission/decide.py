@@ -56,6 +56,7 @@ from webhook.refusals import Code, Denial
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
 from webhook.translate import (
     NOTHING,
+    PLACEHOLDER,
     STANDALONE,
     Decision,
     Operation,
@@ -95,6 +96,7 @@ STEPS: Final = 1_000_000
 # Which of its limits a review meets first (steps, time, a place among others) depends on how busy the machine is.
 TOO_LATE: Final = "it could not be decided in time"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+_UNFILLED: Final = "D011"
 # Kinds whose own name is the one that their pods give as their controller's.
 _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
 # Kinds that the webhook judges although they are no pods and make none.
@@ -324,6 +326,8 @@ def decide_object(
         mode = Mode.ENFORCE
     filled = fill_in(obj, state)
     verdict = _decide(filled.object, state, mode, budget, rewrite_unknown=rewrite_unknown)
+    if verdict.refusals and all(one.remedy == PLACEHOLDER for one in verdict.refusals):
+        verdict = _leave_unfilled(verdict)
     # A template of an unknown kind may be a part of a pod, such as the pattern of a policy.
     if not verdict.refusals and not stored and (rewrite_unknown or not is_unknown_kind(obj)):
         patched = apply_json_patch(filled.object, verdict.operations)
@@ -332,8 +336,8 @@ def decide_object(
         places = paths(obj)
         asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
         refused, unfilled = _refused_by_api_server(patched, places, of_devices_alone=about_devices and not asks)
-        if unfilled is not None and not refused:
-            verdict = _leave_unfilled(verdict, unfilled)
+        if unfilled is not None and not refused and all(one.code != unfilled.code for one in verdict.decisions):
+            verdict = _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
         verdict = verdict.refuse(refused)
     operations = filled.undo(verdict.operations)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
@@ -441,17 +445,20 @@ def _refused(name: str, key: str, text: str, code: str, remedy: str = "", *, con
     return Decision(name, container, "", key, Action.REFUSED, text, code=code, remedy=remedy)
 
 
-def _leave_unfilled(verdict: Verdict, unfilled: Decision) -> Verdict:
-    """Leave an object that has a placeholder: what becomes of it is known when the placeholder is filled in."""
+def _leave_unfilled(verdict: Verdict) -> Verdict:
+    """Leave an object that is refused for placeholders alone: what becomes of it is known when they are filled in."""
     left = _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be", _CHANGING)
-    warning = str(Denial(unfilled.code, f"{unfilled.key}: {unfilled.detail}", unfilled.remedy))
-    return replace(
-        verdict,
-        decisions=(*left, unfilled),
+    unknown = {"action": Action.UNKNOWN, "code": _UNFILLED}
+    decisions = tuple([replace(one, **unknown) if one.action is Action.REFUSED else one for one in left])
+    warnings = [
+        str(Denial(one.code, f"{one.key}: {one.detail}", one.remedy)) for one in decisions if one.code == _UNFILLED
+    ]
+    return Verdict(
+        decisions=decisions,
         operations=verdict.cleaning,
-        templates={},
-        given=(),
-        warnings=(warning, *verdict.warnings),
+        cleaning=verdict.cleaning,
+        warnings=(*warnings, *verdict.warnings),
+        doubts=verdict.doubts,
     )
 
 
@@ -474,8 +481,8 @@ def _refused_by_api_server(
                 continue
             if placeholder := find_placeholder(at(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
-                hint = validation.CODES["D011"].hint
-                unfilled = unfilled or Decision(name, "", "", key, Action.UNKNOWN, text, code="D011", remedy=hint)
+                hint = validation.CODES[_UNFILLED].hint
+                unfilled = unfilled or Decision(name, "", "", key, Action.UNKNOWN, text, code=_UNFILLED, remedy=hint)
                 continue
             if resource:
                 container, key = str(mapping(at(obj, around)).get("name") or ""), resource

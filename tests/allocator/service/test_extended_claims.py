@@ -109,7 +109,6 @@ async def test_no_claim_is_made_for_a_pod_that_waits_no_more_and_was_never_shown
 
 
 async def test_a_write_that_is_never_answered_is_given_up_and_tried_again(monkeypatch):
-    monkeypatch.setattr("allocator.service.extended_claims.DEADLINE", 0.05)
     cluster = Failing([])
     create, calls = cluster.create, []
 
@@ -121,6 +120,7 @@ async def test_a_write_that_is_never_answered_is_given_up_and_tried_again(monkey
 
     monkeypatch.setattr(cluster, "create", hang_once)
     async with running(cluster) as one:
+        one.bridge.extended.deadline = 0.05
         await asked_before_the_watch(one, monkeypatch)
         await until(lambda: has_claim(one))
         assert calls

@@ -23,7 +23,7 @@ def test_every_device_has_a_row_with_its_holder_and_since_when(tmp_path):
         ["n0", f"{DRIVER}/n0/gpu-1", "held", "default/p1", "2026-11-20T01:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-0", "held", "default/p2", "2026-11-20T02:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-1", "held", "claim", "default/c", SINCE],
-        ["2", "nodes:", "4", "devices,", "4", "held"],
+        ["2", "nodes:", "4", "devices,", "4", "in", "use"],
     ]
 
 
@@ -42,7 +42,7 @@ def test_free_devices_and_what_a_plugin_has_handed_out_are_told_too(tmp_path):
     [holder] = plugin["holders"]
     assert (plugin["device"], plugin["state"]) == ("example.com/gpu", "plugin")
     assert (holder["pods"], holder["share"], holder["since"]) == (["default/old"], {"example.com/gpu": "2"}, SINCE)
-    assert "1 node: 2 devices, 1 held" in run("nodes", "-f", file).stdout
+    assert "1 node: 3 devices, 2 in use" in run("nodes", "-f", file).stdout
     assert "example.com/gpu=2" in run("nodes", "-f", file, "-o", "wide").stdout
 
 
