@@ -30,7 +30,7 @@ _WORD = re.compile(" *[^ ]+")
 # Words at the start of a line that are coloured.
 _MARKS = {
     "red": ("error", "refused", "fail", "beyond"),
-    "yellow": ("warning", "assumed", "approximated", "ignored", "left"),
+    "yellow": ("warning", "assumed", "approximated", "left"),
     "green": ("translated", "pass", "within"),
     "cyan": ("info",),
 }

@@ -35,7 +35,6 @@ from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import add_stranded
 from webhook.admission.judge import (
     NOTHING_FOUND,
-    REPLACED,
     all_claims,
     choose_nodes,
     claims_of_pod,
@@ -50,7 +49,7 @@ from webhook.admission.limit_ranges import fill_in
 from webhook.admission.plugin_requests import plugin_request
 from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
-from webhook.dialects import Action
+from webhook.dialects import REPLACED, Action
 from webhook.mixed_fleet import read_preference
 from webhook.refusals import Code, Denial
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
@@ -105,8 +104,6 @@ _CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceCl
 _STAYING = (Action.LEFT, Action.SERVED, Action.UNKNOWN)
 # Phases of a pod that no kubelet has begun.
 _NOT_YET = (None, "", "Pending")
-# Actions that change a pod.
-_CHANGING = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 
 
 class Candidate(NamedTuple):
@@ -447,7 +444,7 @@ def _refused(name: str, key: str, text: str, code: str, remedy: str = "", *, con
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
     """Leave an object that is refused for placeholders alone: what becomes of it is known when they are filled in."""
-    left = _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be", _CHANGING)
+    left = _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be", REPLACED)
     unknown = {"action": Action.UNKNOWN, "code": _UNFILLED}
     decisions = tuple([replace(one, **unknown) if one.action is Action.REFUSED else one for one in left])
     warnings = [
@@ -540,7 +537,7 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
     would = f"{mode}: would be"
     refused = [str(one.prefixed(f"{would} refused: ")) for one in verdict.refusals]
     return Verdict(
-        decisions=_as_left(verdict.decisions, would, (*_CHANGING, Action.REFUSED)),
+        decisions=_as_left(verdict.decisions, would, (*REPLACED, Action.REFUSED)),
         operations=operations,
         cleaning=verdict.cleaning,
         warnings=(left, *refused, *verdict.warnings),
@@ -553,7 +550,7 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
     """Mark keys that the webhook, not this object, will have translated; `stays` is why the object keeps them."""
     if not stays:
         return verdict
-    decisions = [replace(one, stays=stays) if one.action in _CHANGING else one for one in verdict.decisions]
+    decisions = [replace(one, stays=stays) if one.action in REPLACED else one for one in verdict.decisions]
     return replace(verdict, decisions=tuple(decisions))
 
 
@@ -561,7 +558,7 @@ def leave_refused_keys(verdict: Verdict) -> Verdict:
     """Say of the keys of a refused object, which all stay as they are, what each would be."""
     if not verdict.refusals:
         return verdict
-    stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", _CHANGING)
+    stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", REPLACED)
     return replace(verdict, decisions=stays)
 
 

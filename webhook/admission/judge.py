@@ -25,7 +25,7 @@ from webhook.admission.feasibility import Feasibility, MayServe, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.plugin_requests import find_shortage
 from webhook.admission.risk import find_broken_rule
-from webhook.dialects import Action
+from webhook.dialects import REPLACED, Action
 from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints
 from webhook.refusals import Code, Denial, Warned
 from webhook.translate import Decision, PodClaim
@@ -63,7 +63,6 @@ class Found(msgspec.Struct, frozen=True):
 NOTHING_FOUND = Found()
 NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
 _PLACING = frozenset(("nodeName", "nodeSelector", "affinity"))  # the fields of a spec that have some, but for taints
-REPLACED = (Action.TRANSLATED, Action.APPROXIMATED)
 _NODES_OF_OTHERS = "its pods for such nodes wait"
 # Steps for the question whether a pod's claims can be served with those for CPUs.
 _CPUS = 1_000_000

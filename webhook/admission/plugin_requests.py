@@ -30,7 +30,7 @@ from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
 from dra.raw import mapping
 from dra.wire import WireError
-from webhook.dialects import Action
+from webhook.dialects import REPLACED
 from webhook.mixed_fleet import place_of, reach_ignoring_taints, reach_templates
 from webhook.refusals import Code, Denial, none_could
 from webhook.translate import MIRROR, find_names, is_passed_by
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import Decision
 
-# What becomes of a key that a translation takes off the pod.
-_REMOVED = (Action.TRANSLATED, Action.APPROXIMATED, Action.IGNORED)
 _SEVERAL = "its containers"
 
 
@@ -68,7 +66,7 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
     fleet = state.fleet
     if not (state.confirmed and fleet.known) or is_passed_by(pod):
         return None
-    removed = {(one.container, one.key) for one in decisions if one.action in _REMOVED}
+    removed = {(one.container, one.key) for one in decisions if one.action in REPLACED}
     names = [
         name
         for name in find_names(pod, fleet.handed_out_anywhere, removed)

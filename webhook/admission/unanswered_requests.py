@@ -237,6 +237,8 @@ def _judge_key(key: str, place: Position, configuration: Configuration) -> Decis
         return None
     for row in _matching(key, place, configuration):
         stays = row.role is Role.NONE or row.action is Action.LEFT
+        if row.is_dropped:  # only together with a request
+            return _decision(Action.LEFT, key, "it requests nothing by itself")
         return _decision(row.action, key, row.because) if stays else None
     domain, _, end = key.partition("/")
     if not (_is_vendors(key) or domain in _domains(configuration)):

@@ -16,6 +16,7 @@ from webhook.dialects.systems.koordinator import reader as koordinator
 from webhook.dialects.table import (
     ALTERNATIVES,
     CLAIMS,
+    REPLACED,
     SHARES,
     Action,
     Dialect,
@@ -29,6 +30,7 @@ from webhook.dialects.table import (
     Unit,
     pattern,
     pattern_of_any,
+    say_dropped,
 )
 from webhook.dialects.targets import DRANET_NUMA_NODE, NETWORK_RESOURCE, NUMA_NODE, PCIE_ROOT, TARGETS, Target
 from webhook.dialects.vocabulary import (
@@ -96,6 +98,7 @@ __all__ = [
     "NUMBER",
     "PCIE_ROOT",
     "POD_LIMIT",
+    "REPLACED",
     "SHARES",
     "TARGETS",
     "UNREADABLE",
@@ -143,5 +146,6 @@ __all__ = [
     "pattern",
     "pattern_of_any",
     "plain",
+    "say_dropped",
     "too_costly",
 ]

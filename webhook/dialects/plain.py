@@ -123,7 +123,10 @@ def read(
     for amount in container.amounts:
         row = amount.row
         counted = row.role is Role.COUNT and not row.because
-        notes.append(Note(amount.key, row.action, several(amount.value, "device") if counted else row.because))
+        if row.is_dropped:
+            notes.append(Note.of_dropped(amount.key, row.because))
+        else:
+            notes.append(Note(amount.key, row.action, several(amount.value, "device") if counted else row.because))
         if row.role in _NETWORK and amount.value:
             # Devices that are published under the name of their pool are asked for by it.
             target = targets[row.target or table.target]
@@ -152,7 +155,7 @@ def _read_hints(
             return Untranslated(hint.key, hint.row.because)
         nearer = container.of(role)
         if nearer:
-            notes.append(Note(hint.key, Action.IGNORED, f"{nearer.key} on the container says it"))
+            notes.append(Note(hint.key, Action.TRANSLATED, f"{nearer.key} on the container says it"))
             continue
         read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
         if isinstance(read_, Stop):

@@ -21,16 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
+_DROPPED = "dropped: "
+
+
 class Action(StrEnum):
     """What becomes of a key. The order is the order of how much a reader has to care."""
 
     TRANSLATED = "translated"
     APPROXIMATED = "approximated"
-    IGNORED = "ignored"
     SERVED = "served"  # by Kubernetes, with devices of a DeviceClass
     LEFT = "left"
     UNKNOWN = "unknown"  # no table has the key
     REFUSED = "refused"
+
+
+REPLACED = (Action.TRANSLATED, Action.APPROXIMATED)  # what becomes of keys that the translation takes off the pod
 
 
 class Position(StrEnum):
@@ -116,7 +121,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     role: Role = Role.NONE
     # What becomes of it. Where it is left, the container stays as it is.
     action: Action = Action.TRANSLATED
-    # What an approximation loses, or why a key is ignored, left or refused.
+    # What an approximation loses, or why a key is left or refused.
     because: str = ""
     # Other systems use the name too, so the key alone does not prove that the pod speaks this dialect; other words of the pod or
     # `meanings` decide.
@@ -131,6 +136,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     when: str = ""
     # How the value is read, in CEL over the text `value` (`webhook.dialects.plain`).
     expression: str = ""
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the translation drops the key, with a loss: no part of a demand comes from it."""
+        return self.action is Action.APPROXIMATED and self.role is Role.NONE
 
     @property
     def bounds(self) -> str:
@@ -161,6 +171,17 @@ def row(name: str, meaning: str, role: Role = Role.NONE, place: Position = Posit
 def left(name: str, meaning: str, because: str, place: Position = Position.RESOURCE, **more: Any) -> Row:
     """Make the row of a key that stays where it is, and why."""
     return row(name, meaning, more.pop("role", Role.NONE), place, because=because, action=Action.LEFT, **more)
+
+
+def dropped(name: str, meaning: str, because: str, **more: Any) -> Row:
+    """Make the row of an annotation that has no counterpart in a claim, and what is lost with it."""
+    place = Position.ANNOTATION
+    return row(name, meaning, place=place, because=say_dropped(because), action=Action.APPROXIMATED, **more)
+
+
+def say_dropped(because: str) -> str:
+    """Begin the detail of a decision about a key that is dropped."""
+    return because if because.startswith(_DROPPED) else f"{_DROPPED}{because}"
 
 
 def node_label(name: str, meaning: str, role: Role = Role.NONE) -> Row:

@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Role, Row, Scheduler, Unit
+from webhook.dialects.table import Action, Dialect, Role, Row, Scheduler, Unit, say_dropped
 from webhook.refusals import Code
 
 MIB = 1 << 20
@@ -116,6 +116,12 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
     about: Role = Role.NONE  # which part of the demand it speaks of, where a reader has to tell notes apart
     code: str = ""  # of a finding: the pod is warned, whatever `approximations` says
+    is_dropped: bool = False  # the key has no counterpart in a claim, but the container's request has
+
+    @classmethod
+    def of_dropped(cls, key: str, because: str) -> Note:
+        """Note that a key is dropped, and what is lost with it."""
+        return cls(key, Action.APPROXIMATED, say_dropped(because), is_dropped=True)
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):

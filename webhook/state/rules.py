@@ -480,7 +480,7 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
     """Find a role that is not read in its place, or that contradicts the action of the key."""
     if row.action in (Action.REFUSED, Action.UNKNOWN, Action.SERVED):
         reason = f"a table cannot declare a key as {row.action}"
-        yield Mistake(f"{path}/action", reason, "write translated, approximated, ignored or left")
+        yield Mistake(f"{path}/action", reason, "write translated, approximated or left")
     if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:
         reason = "role nic requests any network device, even one that can't do RDMA"
         yield Mistake(f"{path}/role", reason, "write `role: rdma`")
@@ -492,8 +492,6 @@ def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
         reason = unread or f"role {row.role} has no effect on a {row.place}"
         yield Mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none")
         return
-    if row.action is Action.IGNORED:
-        yield Mistake(f"{path}/role", "an ignored key has no role", "leave role out, or set another action")
     if row.place is Position.ENV and table.scope == "pod":
         reason = "a variable belongs to one container, and numbers of this dialect to the whole pod"
         yield Mistake(f"{path}/role", reason, "leave role out, or write `scope: container`")

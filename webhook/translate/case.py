@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from dra.raw import items, mapping, members
 from webhook.claims import ServedDemand
 from webhook.dialects import (
+    REPLACED,
     UNREADABLE,
     WHOLE,
     Action,
@@ -229,7 +230,8 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
         return _stop(case, answer)
     # Annotations that a claim replaces are removed, so that their system does not serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
-    taken = {note.key for note in answer.notes if note.action in (Action.TRANSLATED, Action.APPROXIMATED)}
+    # An annotation that is dropped stays on the pod.
+    taken = {note.key for note in answer.notes if note.action in REPLACED and not note.is_dropped}
     replaced_keys = [
         LegacyKey(key, (KnownRow(dialect, row),), raw=pod.annotations[key])
         for key, row in read_by.items()
@@ -294,7 +296,7 @@ def _answer(
     if refusals:
         return case(refusals=tuple(refusals))
     if not requests_something:
-        return case(notes=tuple([Note(key, Action.IGNORED, "requests nothing") for key in keys]))
+        return case(notes=tuple([Note(key, Action.TRANSLATED, "requests nothing") for key in keys]))
     hints = owners.hints.get(dialect.name, {})
     rows = configuration.variables.get(dialect.name)
     if rows:

@@ -408,10 +408,10 @@ def make_claims(case: Case, context: Context) -> Case:
 
 
 def leave_approximations(case: Case, context: Context) -> Case:
-    """Leave keys that could only be approximated, if the administrator rules that out."""
+    """Leave keys that could only be approximated, if the administrator rules that out. A hint that is dropped does not count."""
     if context.configuration.file.approximations == "leave":
         for note in case.notes:
-            if note.action is Action.APPROXIMATED:
+            if note.action is Action.APPROXIMATED and not note.is_dropped:
                 return case.leave(note.key, f"it could only be approximated: {note.detail}")
     return case
 
@@ -573,8 +573,8 @@ def _pack_nodes(
         text = f"the pod's own {STRATEGY} says how it is placed"
     placed: list[Case] = []
     for case in cases:
-        # Drop the notes that say these annotations are ignored.
-        notes = [note for note in case.notes if note.key not in packing.keys or note.action is not Action.IGNORED]
+        # Drop the notes that say these annotations are dropped.
+        notes = [note for note in case.notes if note.key not in packing.keys or not note.is_dropped]
         placed.append(replace(case, notes=tuple(notes)))
     return tuple(placed), strategy, dict.fromkeys(packing.keys, (packing.dialect, text))
 

@@ -50,7 +50,7 @@ class Owners(msgspec.Struct, frozen=True):
     """The dialects with keys on a pod, and their keys outside of containers (hints)."""
 
     hints: Mapping[str, Mapping[Role, Hint]]  # by dialect
-    ignored: tuple[tuple[str, Hint], ...]  # known keys without a role, by dialect
+    without_role: tuple[tuple[str, Hint], ...]  # known keys that feed no demand, by dialect
     system: Dialect | None = None
     # The system whose own keys are in a container, by the container's order.
     container_systems: Mapping[int, Dialect] = {}
@@ -92,7 +92,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
     Keys that an earlier round removed (`written`) count as well: a pod is of one system in every round.
     """
     selected = pod.selected
-    hints, ignored, evidence = _hints(pod, selected, configuration)
+    hints, without_role, evidence = _hints(pod, selected, configuration)
     container_systems: dict[int, Dialect] = {}
     systems: dict[str, tuple[Dialect, str]] = {}
     privileged = ""
@@ -111,7 +111,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
     if len(systems) > 1:
         (one, key), (other, other_key), *_ = systems.values()
         reason = f"belongs to {one.title}, {other_key} to {other.title}: both would allocate the same devices"
-        return Owners(hints, ignored, mixed=Untranslated(key, reason))
+        return Owners(hints, without_role, mixed=Untranslated(key, reason))
     system = None
     if container_systems:
         system = next(iter(container_systems.values()))
@@ -142,7 +142,7 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
         ]
     return Owners(
         hints,
-        ignored,
+        without_role,
         system=system,
         container_systems=container_systems,
         privileged=privileged,
@@ -161,7 +161,7 @@ def _hints(
     if selected.always or selected.terms:
         places[Position.NODE_SELECTOR] = _labels(selected)
     hints: dict[str, dict[Role, Hint]] = {}
-    ignored: list[tuple[str, Hint]] = []
+    without_role: list[tuple[str, Hint]] = []
     evidence: Dialect | None = None
     for place, texts in places.items():
         for key, value in texts.items() if texts else ():
@@ -171,7 +171,7 @@ def _hints(
                     continue
                 hint = Hint.of(key, known.row, text_of(value))
                 if known.row.role is Role.NONE:
-                    ignored.append((known.dialect.name, hint))
+                    without_role.append((known.dialect.name, hint))
                     continue
                 of_dialect = hints.setdefault(known.dialect.name, {})
                 of_dialect[known.row.role] = hint
@@ -179,7 +179,7 @@ def _hints(
                 if evidence is None and known.dialect.system and place is not Position.NODE_SELECTOR:
                     named = [one for one in rows if pod.scheduler in one.dialect.schedulers]
                     evidence = known.dialect if known is (named or rows)[0] else None
-    return hints, tuple(ignored), evidence
+    return hints, tuple(without_role), evidence
 
 
 _SHOWN_LABELS = 4  # labels of a selector that are named

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from webhook.dialects import WHOLE, Action, Refusal, Untranslated
+from webhook.dialects import REPLACED, WHOLE, Action, Refusal, Untranslated, say_dropped
 from webhook.refusals import Code, Denial
 from webhook.translate.pod_view import equal
 
@@ -64,14 +64,14 @@ def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
     actions = {one.action for one in requests or every}
     if Action.REFUSED in actions:
         return Action.REFUSED
-    moving = actions & {Action.TRANSLATED, Action.APPROXIMATED}
+    moving = actions.intersection(REPLACED)
     staying = actions & {Action.SERVED, Action.LEFT, Action.UNKNOWN}
     if moving and staying:
         return PARTLY
     for action in (Action.APPROXIMATED, Action.TRANSLATED, Action.UNKNOWN, Action.LEFT, Action.SERVED):
         if action in actions:
             return action
-    return Action.LEFT if actions else None  # keys without effect alone
+    return None
 
 
 class PodReport:
@@ -87,16 +87,16 @@ class PodReport:
         self.refusals: list[Denial] = []
 
     def add(self, verdict: CheckedPod, owners: Owners) -> None:
-        """Report every case, and the known keys that are ignored."""
+        """Report every case, and the known keys that are dropped."""
         dialects = set()
         for case in verdict.cases:
-            dialects.add(case.dialect.name)
             if case.left:
                 self._add_left(case)
             elif case.refusals:
                 for refusal in case.refusals:
                     self.refuse(case.container, case.dialect.name, refusal)
             else:
+                dialects.add(case.dialect.name)
                 self._add_translated(case)
         scheduled = owners.scheduled
         if verdict.scheduler:
@@ -105,12 +105,12 @@ class PodReport:
             self._decide("", "", scheduled.key, Action.LEFT, scheduled.row.because)
         for key, (dialect, text) in verdict.packed.items():
             self._decide("", dialect, key, Action.APPROXIMATED, text)
-            if self._approximations == "warn":
-                self._warn(f"{key}: approximated: {text}")
-        for dialect, hint in owners.ignored:
-            if dialect in dialects and hint.key not in verdict.packed and hint.row.action is Action.IGNORED:
-                self._decide("", dialect, hint.key, Action.IGNORED, hint.row.because)
-                self._warn(f"{hint.key}: ignored: {hint.row.because}")
+            self._warn_of_loss(key, text)
+        for dialect, hint in owners.without_role:
+            if dialect in dialects and hint.key not in verdict.packed and hint.row.is_dropped:
+                text = say_dropped(hint.row.because)
+                self._decide("", dialect, hint.key, Action.APPROXIMATED, text)
+                self._warn_of_loss(hint.key, text, is_dropped=True)
 
     def _add_translated(self, case: Case) -> None:
         dialect = case.dialect.name
@@ -132,13 +132,10 @@ class PodReport:
                     assumed=unit.assumed,
                 )
             )
-            if action is Action.APPROXIMATED and self._approximations == "warn":
-                subject = _subject(case.container)
-                self._warn(f"{subject}{key}: approximated: {note.detail}")
+            if action is Action.APPROXIMATED:
+                self._warn_of_loss(f"{_subject(case.container)}{key}", note.detail, is_dropped=note.is_dropped)
             elif note.code:
                 self._warn(f"{_subject(case.container)}{key}: {note.detail}")
-            elif action is Action.IGNORED and key not in case.keys:
-                self._warn(f"{key}: ignored: {note.detail}")
         for key in silent:
             self._decide(case.container, dialect, key, Action.TRANSLATED, "")
 
@@ -204,6 +201,11 @@ class PodReport:
 
     def _decide(self, container: str, dialect: str, key: str, action: Action, detail: str) -> None:
         self.decisions.append(Decision(self._object, container, dialect, key, action, detail))
+
+    def _warn_of_loss(self, subject: str, detail: str, *, is_dropped: bool = False) -> None:
+        """Warn of an approximation; where approximations are left, what is dropped beside a translated key is the only one."""
+        if self._approximations == "warn" or (is_dropped and self._approximations == "leave"):
+            self._warn(f"{subject}: approximated: {detail}")
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings:

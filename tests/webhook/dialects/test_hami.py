@@ -63,7 +63,7 @@ ROWS = {
     "nvidia.com/nouse-gpuuuid": Row(noted("nvidia.com/nouse-gpuuuid", "GPU-1"), "translated"),
     "nvidia.com/numa-bind": Row(noted("nvidia.com/numa-bind", "true"), "approximated", {"numaBind": "drop"}),
     "nvidia.com/vgpu-mode": Row(noted("nvidia.com/vgpu-mode", "mps"), "left"),
-    **{key: Row(noted(key, "binpack"), "ignored") for key in POLICIES},
+    **{key: Row(noted(key, "binpack"), "approximated") for key in POLICIES},
     "hami.io/webhook": Row(noted("hami.io/webhook", "ignore", "labels"), "left"),
     "hami.io/dra": Row(noted("hami.io/dra", "true", "labels"), "left", key="nvidia.com/gpu"),
     "CUDA_DISABLE_CONTROL": Row(with_variable("CUDA_DISABLE_CONTROL", "true"), ""),
@@ -207,7 +207,7 @@ def test_numa_binding_of_whole_gpus_goes_to_the_driver_that_publishes_nodes():
     assert exactly(done)[0]["class"] == "gpu.nvidia.com"
 
 
-def test_an_unreadable_numa_binding_is_ignored_as_hami_ignores_it():
+def test_an_unreadable_numa_binding_has_no_effect_as_in_hami():
     assert became(hami({"numa_bind": "yes please"}, gpu=2, gpumem=1)).changed
 
 
@@ -245,7 +245,9 @@ def test_mutex_is_the_exclusive_form():
 def test_scoring_is_dropped_and_said(key):
     done = became(pod({"nvidia.com/gpumem": 1000}, annotations={key: "spread"}))
     assert done.changed
-    assert actions(done)[key] == "ignored"
+    assert actions(done)[key] == "approximated"
+    (text,) = [decision.detail for decision in done.decisions if decision.key == key]
+    assert text.startswith("dropped: ")
     assert any(key in warning for warning in done.warnings)
 
 
@@ -285,7 +287,7 @@ def test_the_bridge_packs_by_the_nearest_strategy(wish, strategy):
     told = {"node": NODE, "gpu": GPU}
     known = [told[name] for name, text in wish.items() if text != "odd"]
     assert [actions(done)[key] for key in known] == ["approximated"] * len(known)
-    assert not any("ignored" in text and key in text for text in done.warnings for key in known)
+    assert not any("dropped" in text and key in text for text in done.warnings for key in known)
 
 
 def test_a_strategy_of_the_pod_itself_stands_and_an_unknown_policy_says_nothing():
@@ -301,7 +303,7 @@ def test_without_the_bridge_no_strategy_is_written():
     value = wishing(gpu="binpack")
     done = became(value)
     assert STRATEGY not in patched(value, done)["metadata"]["annotations"]
-    assert actions(done)[GPU] == "ignored"
+    assert actions(done)[GPU] == "approximated"
 
 
 def test_a_priority_is_lost_and_said():

@@ -108,7 +108,7 @@ ROWS = {
         key: Row(labelled(key), "left")
         for key in ("pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name")
     },
-    PARTITION: Row(asking(BOTH, gpu_partition_spec={}), "ignored"),
+    PARTITION: Row(asking(BOTH, gpu_partition_spec={}), "translated"),
     TOPOLOGY: Row(asking({"gpu": 100}, numa_topology_spec={"numaTopologyPolicy": "SingleNUMANode"}), "approximated"),
     BINDING: Row(asking({"gpu": 100}, resource_spec={"requiredCPUBindPolicy": "FullPCPUs"}), "approximated"),
     KOORD + "gpu-isolation-provider": Row(labelled(KOORD + "gpu-isolation-provider"), ""),
@@ -348,7 +348,7 @@ def hosted(*native: dict, asked: dict, hints: dict, fleet: Inventory, config: di
 def test_a_request_of_zero_devices_on_one_numa_node_makes_no_claim():
     """Nothing at all is what none of a key is; tied to one node it ended the reading."""
     _, done = hosted({}, asked={"rdma": 0}, hints=ONE_NODE, fleet=hosts())
-    assert actions(done) == {KOORD + "rdma": "translated", TOPOLOGY: "ignored"}
+    assert actions(done) == {KOORD + "rdma": "translated", TOPOLOGY: "translated"}
     assert done.templates == {}
 
 
@@ -435,7 +435,7 @@ def test_a_required_numa_policy_that_is_not_kept_is_reported_as_lost(spec, words
 def test_a_preference_claims_nothing(hints):
     _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints=hints, fleet=hosts())
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
-    assert {actions(done)[key] for key in hints} <= {"ignored"}
+    assert {actions(done)[key] for key in hints} <= {"translated"}
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_apply_for_all_takes_all_matching_devices():
     assert request["exactly"] == {"deviceClassName": "dranet", "allocationMode": "All"}
 
 
-def test_apply_for_all_is_ignored_for_several_whole_devices():
+def test_apply_for_all_has_no_effect_on_several_whole_devices():
     done = koordinator({"rdma": 200}, hints={HINT: {"rdma": {"allocateStrategy": "ApplyForAll"}}})
     assert exactly(done) == [{"class": "dranet", "count": 2}]
 
@@ -578,7 +578,7 @@ def test_without_a_scope_nothing_is_demanded_and_a_warning_says_so():
 def test_joint_allocation_of_one_type_is_without_effect():
     done = koordinator({"gpu": 200}, hints={JOINT: SAME})
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
-    assert actions(done)[JOINT] == "ignored"
+    assert actions(done)[JOINT] == "translated"
 
 
 def test_counts_that_do_not_pair_are_left():
@@ -664,7 +664,7 @@ def test_where_partitions_are_published_the_gpus_are_one_and_a_wish_for_the_best
 def test_a_partition_does_not_concern_shares():
     done = koordinator({"gpu-core": 50, "gpu-memory": "8Gi"}, hints={PARTITION: {}})
     assert done.changed
-    assert actions(done)[PARTITION] == "ignored"
+    assert actions(done)[PARTITION] == "translated"
 
 
 def test_init_containers_and_sidecars_see_the_pods_devices():

@@ -102,7 +102,7 @@ def test_the_setting_nearest_to_the_container_overrides_the_others():
     value["spec"]["containers"][0]["resources"]["limits"]["our.org/mib"] = 3072
     done = became(value, **rules(*both, on_container))
     assert exactly(done)[0]["capacity"]["memory"] == "3Gi"
-    assert actions(done)["OUR_MEM"] == "ignored"
+    assert actions(done)["OUR_MEM"] == "translated"
 
 
 @pytest.mark.parametrize("text", ["4Gi", "many", "-1", "", "99999999", "9" * 5000, "٤"])
@@ -310,7 +310,7 @@ def found(*keys: dict, **more) -> dict[str, str]:
         ({**ANNOTATION, "rolle": "memory"}, "keys/1/rolle"),
         ({**ANNOTATION, "role": "nic"}, "keys/1/role"),
         ({**ANNOTATION, "role": "memory"}, "keys/1/unit"),
-        ({**ANNOTATION, "role": "memory", "unit": "MiB", "action": "ignored"}, "keys/1/role"),
+        ({**ANNOTATION, "role": "memory", "unit": "MiB", "action": "ignored"}, "keys/1/action"),
         ({**ANNOTATION, "action": "refused"}, "keys/1/action"),
         ({**ANNOTATION, "expression": "int(value)"}, "keys/1/expression"),
         ({**ANNOTATION, "role": "cores", "expression": "value"}, "keys/1/expression"),
@@ -434,7 +434,7 @@ ROWS = st.fixed_dictionaries(
     optional={
         "place": st.sampled_from(["resource", "annotation", "label", "env", "nodeSelector"]),
         "unit": st.sampled_from(["count", "percent", "bytes", "MiB", "GiB", "text", "list", "json"]),
-        "action": st.sampled_from(["translated", "approximated", "ignored", "left"]),
+        "action": st.sampled_from(["translated", "approximated", "left"]),
         "expression": EXPRESSIONS,
         "most": st.sampled_from([0, 1, 100, 2**70, None]),
         "target": st.sampled_from(["", "gpu", "nic", "npu", "vf", "mig", "efa"]),

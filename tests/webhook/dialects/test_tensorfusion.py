@@ -215,7 +215,7 @@ def test_a_pod_that_asks_for_no_memory_is_left(annotations):
 def test_a_word_that_a_claim_loses_is_told_and_stays_on_the_pod(key):
     value = asking(vram_limit="8Gi", **{key: "true"})
     done = became(value, **MOVED)
-    assert actions(done)[f"{DOMAIN}/{key}"] == "ignored"
+    assert actions(done)[f"{DOMAIN}/{key}"] == "approximated"
     assert f"{DOMAIN}/{key}" in patched(value, done)["metadata"]["annotations"]
 
 

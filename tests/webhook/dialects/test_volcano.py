@@ -38,7 +38,7 @@ ROWS = {
     V + "mode": Row(hinted(mode="mig"), "left"),
     V + "use-gpuuuid": Row(hinted(use_gpuuuid="a"), "translated"),
     V + "nouse-gpuuuid": Row(hinted(nouse_gpuuuid="a"), "translated"),
-    V + "podgroup-policy": Row(hinted(podgroup_policy="spread"), "ignored"),
+    V + "podgroup-policy": Row(hinted(podgroup_policy="spread"), "approximated"),
     "nvidia.com/use-gputype": Row(pod(MEMORY, annotations={"nvidia.com/use-gputype": "A100"}), "translated"),
     "nvidia.com/nouse-gputype": Row(pod(MEMORY, annotations={"nvidia.com/nouse-gputype": "A100"}), "translated"),
     **rows_left(DIALECT, MEMORY),
@@ -66,7 +66,7 @@ def test_numbers_are_for_each_of_several_gpus():
 def test_the_percentage_wins_over_the_amount():
     done = asked(number=1, memory=3000, memory_percentage=50)
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
-    assert actions(done)[V + "memory"] == "ignored"
+    assert actions(done)[V + "memory"] == "translated"
 
 
 def test_where_the_percentage_has_no_name_the_amount_counts():

@@ -33,7 +33,7 @@ def test_numbers_are_whole_gpus_and_no_share():
 
 def test_none_is_nothing():
     assert untouched(became(pod({MEMORY: 0})))
-    assert actions(became(pod({MEMORY: 0})))[MEMORY] in {"left", "ignored"}
+    assert actions(became(pod({MEMORY: 0})))[MEMORY] in {"left", "translated"}
 
 
 def test_memory_is_counted_in_factors():

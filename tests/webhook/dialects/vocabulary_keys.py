@@ -28,7 +28,7 @@ hami resource translated nvidia.com/gpu nvidia.com/gpumem nvidia.com/gpumem-perc
 hami resource approximated nvidia.com/priority
 hami annotation translated nvidia.com/use-gputype nvidia.com/nouse-gputype nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/vgpu-mode
 hami annotation approximated nvidia.com/numa-bind
-hami annotation ignored hami.io/node-scheduler-policy hami.io/gpu-scheduler-policy hami.io/device-scoring-weights
+hami annotation approximated hami.io/node-scheduler-policy hami.io/gpu-scheduler-policy hami.io/device-scoring-weights
 hami label left hami.io/webhook
 hami env left CUDA_DISABLE_CONTROL GPU_CORE_UTILIZATION_POLICY
 hami annotation left hami.io/vgpu-node hami.io/vgpu-time hami.io/bind-time hami.io/bind-phase hami.io/vgpu-mig-allocations
@@ -80,7 +80,7 @@ koordinator label translated koordinator.sh/gpu-isolation-provider
 koordinator nodeSelector left node.koordinator.sh/gpu-vendor node.koordinator.sh/gpu-model node.koordinator.sh/gpu-driver-version
 volcano resource translated volcano.sh/vgpu-number volcano.sh/vgpu-memory volcano.sh/vgpu-memory-percentage volcano.sh/vgpu-cores
 volcano annotation translated volcano.sh/vgpu-mode volcano.sh/vgpu-use-gpuuuid volcano.sh/vgpu-nouse-gpuuuid nvidia.com/use-gputype nvidia.com/nouse-gputype
-volcano annotation ignored volcano.sh/vgpu-podgroup-policy
+volcano annotation approximated volcano.sh/vgpu-podgroup-policy
 volcano annotation left volcano.sh/vgpu-ids-new volcano.sh/devices-to-allocate volcano.sh/vgpu-node volcano.sh/vgpu-time volcano.sh/bind-time
 volcano annotation left volcano.sh/bind-phase volcano.sh/predicate-time scheduling.k8s.io/group-name scheduling.volcano.sh/queue-name
 volcano label left volcano.sh/queue-name

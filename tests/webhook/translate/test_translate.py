@@ -35,6 +35,7 @@ from webhook.state import State
 from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.translate.record import digest
+from webhook.translate.report import outcome_of
 from webhook.translate.rewrite import PodClaim
 from webhook.translate.translate import translate
 
@@ -433,6 +434,28 @@ def test_a_class_with_the_old_name_keeps_being_charged():
 def test_approximations_are_allowed_warned_of_or_left(policy, changed, warned):
     done = became(pod({"nvidia.com/gpumem": 3000}), approximations=policy)
     assert (done.changed, bool(done.warnings)) == (changed, warned)
+
+
+SCORING = ("hami.io/gpu-scheduler-policy", "hami.io/node-scheduler-policy")  # one with a role, one without
+
+
+@pytest.mark.parametrize("key", SCORING)
+@pytest.mark.parametrize(("policy", "warned"), [("allow", False), ("warn", True), ("leave", True)])
+def test_a_dropped_hint_alone_leaves_no_container(key, policy, warned):
+    limits = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
+    done = became(pod(limits, annotations={key: "binpack"}), approximations=policy)
+    assert done.changed
+    assert actions(done)[key] == "approximated"
+    assert outcome_of(done.decisions) == "approximated"
+    assert any(key in warning for warning in done.warnings) == warned
+
+
+@pytest.mark.parametrize("key", SCORING)
+def test_a_hint_beside_keys_that_stay_is_not_dropped(key):
+    value = pod({"nvidia.com/gpumem": 3000}, annotations={key: "binpack"})
+    done = became(value, approximations="leave")  # without cores the amount is an approximation
+    assert outcome_of(done.decisions) == "left"
+    assert not done.changed
 
 
 def test_warnings_keep_to_what_clients_show():

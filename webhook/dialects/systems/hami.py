@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Scheduler, Unit, left, row
+from webhook.dialects.table import Action, Dialect, Position, Role, Scheduler, Unit, dropped, left, row
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MIB,
@@ -113,28 +113,20 @@ DIALECT = Dialect(
             Position.ANNOTATION,
             because="hami-core is what the target does; mig alone takes the smallest published profile that holds gpumem; mps alone is left",
         ),
-        row(
-            "hami.io/node-scheduler-policy",
-            "binpack or spread over nodes",
-            place=Position.ANNOTATION,
-            action=Action.IGNORED,
-            because=_PACKING,
-        ),
+        dropped("hami.io/node-scheduler-policy", "binpack or spread over nodes", _PACKING),
         row(
             "hami.io/gpu-scheduler-policy",
             "binpack, spread, topology-aware, numa; mutex: only GPUs without users",
             Role.POLICY,
             Position.ANNOTATION,
             unit=Unit.LIST,
-            action=Action.IGNORED,
-            because=f"{_PACKING}; mutex becomes the exclusive form",
+            action=Action.APPROXIMATED,
+            because=f"dropped: {_PACKING}; mutex becomes the exclusive form",
         ),
-        row(
+        dropped(
             "hami.io/device-scoring-weights",
             "weights of the scoring",
-            place=Position.ANNOTATION,
-            action=Action.IGNORED,
-            because="a claim cannot say it, and the bridge's strategies score by other measures",
+            "a claim cannot say it, and the bridge's strategies score by other measures",
         ),
         left(
             "hami.io/webhook",
@@ -295,7 +287,7 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
         text = f"{share.memory_bytes // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
         notes.append(Note(memory.key, Action.TRANSLATED, text))
     if percent and memory and memory.value:
-        notes.append(Note(percent.key, Action.IGNORED, f"{memory.key} determines the amount"))
+        notes.append(Note(percent.key, Action.TRANSLATED, f"{memory.key} determines the amount"))
     elif percent:
         text = f"{share.percent} % of each GPU's memory" if share.percent else "the whole memory"
         notes.append(Note(percent.key, Action.TRANSLATED, text))
@@ -339,7 +331,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
             Note(policy.key, Action.APPROXIMATED, "mutex: the whole card is reserved, not only chosen when idle")
         )
     elif policy and not exclusive:
-        notes.append(Note(policy.key, Action.IGNORED, _PACKING))
+        notes.append(Note.of_dropped(policy.key, _PACKING))
     if exclusive:
         demand = Demand(target=demand.target, count=demand.count)
     bind = hints.get(Role.NUMA_BIND)

@@ -130,7 +130,7 @@ _UNSERVED = (
     ("enabled-replicas", "", "it applies to some pods of the workload, and only Tensor Fusion knows which"),
     ("gang-enabled", "true", "only Tensor Fusion's scheduler keeps a gang together"),
 )  # fmt: skip
-_IGNORED = {
+_DROPPED = {
     "qos": "no PriorityClass is set by it: name one in priorityClassName",
     "gpupool": "a claim has no pools: name the nodes in nodeSelector",
     "autoscale": "amounts of a claim do not change while the pod runs",
@@ -179,7 +179,7 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> DialectAnswer | S
     for name in ("gpu-model", "isolation", "is-local-gpu", "sidecar-worker", "vendor", "dedicated-gpu"):
         if name in texts and texts[name].key not in noted:
             notes.append(Note(texts[name].key, Action.TRANSLATED))
-    notes += [Note(texts[name].key, Action.IGNORED, why) for name, why in _IGNORED.items() if name in texts]
+    notes += [Note.of_dropped(texts[name].key, why) for name, why in _DROPPED.items() if name in texts]
     return DialectAnswer(demands=(KeyedDemand(key, demand),), notes=tuple(notes), containers=containers)
 
 

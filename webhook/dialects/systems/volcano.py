@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, row
+from webhook.dialects.table import Action, Dialect, Position, Role, Unit, dropped, left, row
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
@@ -86,12 +86,10 @@ DIALECT = Dialect(
             Position.ANNOTATION,
             common=True,
         ),
-        row(
+        dropped(
             "volcano.sh/vgpu-podgroup-policy",
             "spread the members of a group over GPUs",
-            place=Position.ANNOTATION,
-            action=Action.IGNORED,
-            because="a claim cannot say it; where the bridge places the pod, its strategy LowLoadFirst spreads all pods",
+            "a claim cannot say it; where the bridge places the pod, its strategy LowLoadFirst spreads all pods",
         ),
         *(
             left(name, "membership of a group or a queue", _GANG, place, role=Role.SCHEDULED)
@@ -147,7 +145,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     if percent and options.percentage:
         notes.append(Note(percent.key, Action.TRANSLATED, f"{percent.value} % of each GPU's memory"))
         if memory:
-            notes.append(Note(memory.key, Action.IGNORED, f"{percent.key} determines the amount"))
+            notes.append(Note(memory.key, Action.TRANSLATED, f"{percent.key} determines the amount"))
         if not percent.value:
             return Refusal(percent.key, "0 % reserves no memory at all", "ask for 1 or more")
         relative = percent.value if percent.value < 100 else None
@@ -182,7 +180,7 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
         filters["models"] = () if "" in models else models
         notes.append(Note(wanted.key, Action.TRANSLATED, "the product name contains one of them"))
     if wanted and others:
-        notes.append(Note(others.key, Action.IGNORED, f"has no effect together with {wanted.key}, as in Volcano"))
+        notes.append(Note(others.key, Action.TRANSLATED, f"has no effect together with {wanted.key}, as in Volcano"))
     elif others:
         models = tuple(others.text.split(","))
         if "" in models:

@@ -240,12 +240,12 @@ def pair(draft: Draft) -> Stop | None:
     key = draft.request.names[Role.JOINT]
     gpus, networks = draft.gpus, draft.networks
     if gpus is None or networks is None or not {"gpu", "rdma"}.issubset(joint.device_types):
-        draft.note(key, Action.IGNORED, "without effect: it needs requests of both types")
+        draft.note(key, Action.TRANSLATED, "without effect: it needs requests of both types")
         return None
     if networks.everything:
         if joint.required_scope:
             return Untranslated(key, "ApplyForAll and a required scope can't both be applied")
-        draft.note(key, Action.IGNORED, "ApplyForAll does not apply to the network devices")
+        draft.note(key, Action.TRANSLATED, "without effect: ApplyForAll takes all network devices")
         return None
     if joint.required_scope != "SamePCIe":
         text = "no scope is required: placing them near each other is lost"
@@ -311,11 +311,11 @@ def ask_host(draft: Draft) -> Stop | None:
         if policy == FEWEST_NODES:
             text = f"{policy}, the fewest NUMA nodes that can do for all of it, is lost"
         elif policy != ONE_NODE:
-            action, text = Action.IGNORED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
+            action, text = Action.TRANSLATED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
         elif not request.options.host_resources:
             text = f"{policy} is lost ({_REMEDY})"
         elif not draft.demands:
-            action, text = Action.IGNORED, "it applies to nothing that the pod requests"
+            action, text = Action.TRANSLATED, "it applies to nothing that the pod requests"
         else:
             text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
         draft.note(key, action, text)
@@ -324,7 +324,7 @@ def ask_host(draft: Draft) -> Stop | None:
     if request.binding is not None:
         key, policy = request.names[Role.CPUS], request.binding.required
         if not policy:
-            draft.note(key, Action.IGNORED, "it requires nothing")
+            draft.note(key, Action.TRANSLATED, "it requires nothing")
         elif CPU in given:
             draft.note(key, Action.APPROXIMATED, f"{counted}; that it is {show(policy)} is left to the driver")
         else:
@@ -360,7 +360,7 @@ def note_partition(draft: Draft) -> None:
         return
     key = draft.request.names[Role.PARTITION]
     if draft.gpus is None or draft.gpus.partial:
-        draft.note(key, Action.IGNORED, "it concerns whole GPUs only")
+        draft.note(key, Action.TRANSLATED, "it concerns whole GPUs only")
         return
     text = "the GPUs are one partition as published by the driver, of any score"
     if partition.allocate_policy == BEST_SCORE:
