@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class Stranding(NamedTuple):
-    """Why a name is not served, and what to do about it."""
+    """Why a name is not served, what has to change, and what to do about it."""
 
     reason: str
+    until: str
     remedy: str
     taint: str = ""  # which all its devices have
 
@@ -41,12 +42,16 @@ def why_stranded(key: str, state: State) -> Stranding | None:
         return None
     if not served.devices:
         reason = "and the class selects no device of a pool that can be used"
-        return Stranding(reason, "install its driver, or correct the class's selectors") if stock.slices else None
+        until = f"DeviceClass {served.name} has devices"
+        return (
+            Stranding(reason, until, "install its driver, or correct the class's selectors") if stock.slices else None
+        )
     taint = _taint_on_all(stock, served.driver)
     if not taint or taint == names.FENCE:  # of a fence the webhook's own verdict tells
         return None
     reason = f"but all devices of {served.driver} have the taint {taint}, which kube-scheduler's claims do not tolerate"
-    return Stranding(reason, "remove the taint, or write claims that tolerate it", taint)
+    until = f"a device of {served.driver} is without taint {taint}"
+    return Stranding(reason, until, "remove the taint, or write claims that tolerate it", taint)
 
 
 @lru_cache(maxsize=32)  # each pod of the input asks; a stock is itself alone

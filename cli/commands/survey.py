@@ -14,12 +14,12 @@ from cli.state import print_assumed
 from dra.texts import list_first
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
-_LEVELS = ("refused", "unclear", "stays", "waits", "differs")
+_LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 
 
 EMPTY: dict[str, object] = {
     "server": "",
-    **{key: {} for key in ("fates", "features", "classes", "modes")},
+    **{key: {} for key in ("outcomes", "features", "classes", "modes")},
     "network": {"pools": {}, "configuration": "", "driverObjects": "", "driverConfiguration": ""},
     **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "sides", "unread", "passedBy")},
     "objects": 0,
@@ -116,9 +116,9 @@ def command(
 
     match output:
         case "json":
-            fates = {fate.value: number for fate, number in result.fates.items()}
+            outcomes = {outcome.value: number for outcome, number in result.outcomes.items()}
             passed_by = [one._asdict() for one in skipped]
-            inputs.write_json({"fates": fates, **msgspec.to_builtins(result), "passedBy": passed_by})
+            inputs.write_json({"outcomes": outcomes, **msgspec.to_builtins(result), "passedBy": passed_by})
         case "csv":
             click.echo(table(result), nl=False)
         case "sarif" | "github" | "junit":
@@ -132,8 +132,7 @@ def command(
             inputs.print_lines(lines, styled=True)
     print_assumed(one.key for workload in result.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
-    roughly = "differs" in bad and any(key.pods == "approximated" for one in result.workloads for key in one.keys)
-    unseen = "unclear" in bad and any(one.key for one in skipped)
-    if roughly or unseen or any(one.fate.value in bad for one in result.workloads):
+    unseen = "unknown" in bad and any(one.key for one in skipped)
+    if unseen or any(one.outcome in bad for one in result.workloads):
         return Exit.REFUSED
     return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in result.unread) else Exit.UNDECIDED

@@ -12,8 +12,8 @@ from cli import survey
 from cli.html import el, link, table
 from cli.loading import is_extended
 from cli.report import Drawn, Rows, part_as_html
-from cli.survey import MoveOutlook
 from webhook import names
+from webhook.dialects import Action
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _COMMAND = "drawbridge survey"
 
 
 class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A namespace whose workloads ask for devices: its mode, its workloads by what becomes of them, its pods, and how many were translated."""
+    """A namespace whose workloads ask for devices: its mode, its workloads by outcome, its pods, and how many run on claims already."""
 
     namespace: str
     mode: str
@@ -47,22 +47,22 @@ def survey_of(scene: Scene, configuration: Configuration) -> Overview:
 
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
     """Add up a survey by namespace, the one with most pods still to move first."""
-    fates: defaultdict[str, Counter[MoveOutlook]] = defaultdict(Counter)
+    outcomes: defaultdict[str, Counter[Action]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for one in overview.workloads:
-        fates[one.namespace][one.fate] += 1
+        outcomes[one.namespace][one.outcome] += 1
         pods[one.namespace] += one.pods
         moved[one.namespace] += one.moved
     found = [
         NamespaceMoved(
             namespace=name,
             mode=overview.modes.get(name, ""),
-            workloads={fate.value: counts[fate] for fate in MoveOutlook if counts[fate]},
+            workloads={outcome.value: counts[outcome] for outcome in Action if counts[outcome]},
             pods=pods[name],
             moved=moved[name],
         )
-        for name, counts in fates.items()
+        for name, counts in outcomes.items()
     ]
     return tuple(sorted(found, key=lambda one: (one.moved - one.pods, one.namespace)))
 
@@ -90,7 +90,7 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
 def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Write a survey as parts of a page of bounded size."""
     rows = [
-        (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", ", ".join(f"{number} {fate}" for fate, number in one.workloads.items()), one.moved, one.pods)
+        (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", ", ".join(f"{number} {outcome}" for outcome, number in one.workloads.items()), one.moved, one.pods)
         for one in namespaces_of(overview)
     ]  # fmt: skip
     first, *others = survey.report(overview).parts
@@ -100,7 +100,7 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         yield table(("Mechanism", "Pods"), list(mechanisms.items()))
     if rows:
         yield el("h2", "Namespaces")
-        yield table(("Namespace", "Mode", "Workloads", "Pods moved", "Pods"), rows[:MOST_ROWS])
+        yield table(("Namespace", "Mode", "Workloads", "Pods on claims", "Pods"), rows[:MOST_ROWS])
         yield from _left(rows)
     for part in others:
         if isinstance(part, Drawn):  # the table below it has the same numbers

@@ -18,9 +18,9 @@ from cli.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
 from cli.loading import Unread
 from cli.matrix import PoolMatrix
 from cli.observations import SeenNamespace
-from cli.survey import MoveOutlook, Overview
+from cli.survey import Overview
 from dra.finding import Finding, Severity
-from webhook.dialects import Dialect
+from webhook.dialects import Action, Dialect
 from webhook.translate import Decision
 
 
@@ -75,7 +75,7 @@ class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge survey -o json`."""
 
     # How many workloads have which.
-    fates: dict[MoveOutlook, int]  # type: ignore[assignment]
+    outcomes: dict[Action, int]  # type: ignore[assignment]
     # Files left out, with the reason, and the first key of each that asks for devices.
     passed_by: list[Passed]
 

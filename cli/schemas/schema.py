@@ -17,7 +17,7 @@ import msgspec
 from cli.schemas.answers import ANSWERS, Trouble
 from dra.quantity import Quantity
 from dra.wire import Opaque
-from webhook.dialects import TARGETS, VOCABULARIES, Action, Position, Role, plain
+from webhook.dialects import REPLACED, TARGETS, VOCABULARIES, Action, Position, Role, plain
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ def schema_of(name: str) -> Schema:
             places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
         _choose(members["role"], _values(read))
         # What only code can decide.
-        actions = set(Action)
-        actions -= {Action.REFUSED, Action.UNKNOWN, Action.SERVED}
-        _choose(members["action"], sorted(actions))
+        _choose(members["action"], sorted((*REPLACED, Action.LEFT)))
         for narrowed in ("Role", "Action"):
             del definitions[narrowed]
         # Our targets and dialects, where a file may name one of its own as well: editors offer them.

@@ -7,11 +7,9 @@ from cli.survey.reading import read_cluster
 from cli.survey.report import report
 from cli.survey.rows import findings, table
 from cli.survey.screen import screen
-from cli.survey.verdicts import MoveOutlook
 
 __all__ = [
     "DriverStock",
-    "MoveOutlook",
     "MoveReason",
     "Obstacle",
     "Overview",

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from cli.loading import identity_of, inside, items, text
 from cli.survey.obstacle import Obstacle, remedy_of
-from cli.survey.verdicts import Key, MoveOutlook
+from cli.survey.verdicts import Key, gates_on
 from dra import server
 from dra.objects import IMPLICIT, versions
 from dra.raw import containers_of
 from dra.validation import gates
+from webhook.dialects import Action
 from webhook.state import Inventory
 from webhook.translate import pods_in
 
@@ -117,21 +118,21 @@ class GateNeeds:
             self._pods[gate] += len(family.pods)
 
     def settled(self, judged: JudgedWorkload, own: OwnNeeds) -> JudgedWorkload:
-        """Have a workload wait whose own claims the API server would not take whole."""
-        if judged.fate is not MoveOutlook.MOVED or not own.gates:
+        """Leave a workload until the gates are on, whose own claims the API server would not take whole."""
+        if judged.keys or not own.gates:
             return judged
         gates_off = sorted(own.gates, key=list(_TITLES).index)
         key = Key(
             container="",
             key="resourceClaims",
             dialect="",
-            amount="",
-            fate=MoveOutlook.WAITS,
+            action=Action.LEFT,
+            until=gates_on(gates_off),
             detail=f"the API server (1.{self._features.minor}, {', '.join(gates_off)} off) would drop what its claims need: "
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return replace(judged, fate=MoveOutlook.WAITS, keys=(*judged.keys, key))
+        return replace(judged, outcome=Action.LEFT, keys=(key,))
 
     def obstacles(self) -> Iterator[Obstacle]:
         """Name each gate that is missing, and how many wait for it."""

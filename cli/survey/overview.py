@@ -15,11 +15,12 @@ from cli.survey.gates import GateNeeds
 from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles, of_unread_pools
 from cli.survey.pools import PoolTables, pool_tables
-from cli.survey.verdicts import STAYING, JudgedWorkload, Key, MoveJudge, MoveOutlook, is_moved
+from cli.survey.verdicts import JudgedWorkload, Key, MoveJudge, is_on_claims, stays_for_good
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
+from webhook.dialects import Action
 from webhook.mixed_fleet import NodesOfName, group_nodes
-from webhook.translate import pods_in
+from webhook.translate import decides_outcome, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,17 +30,16 @@ if TYPE_CHECKING:
     Test = Callable[[Mapping[str, str]], bool]
 
 
-_TELLING = (MoveOutlook.WEBHOOK, MoveOutlook.DIFFERS, MoveOutlook.WAITS, *STAYING)
-
-
 class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why workloads do not simply move, and how many it concerns: what a person has to decide."""
+    """One reason why keys are not simply translated, and how many workloads it concerns: what a person has to decide."""
 
-    fate: MoveOutlook
+    outcome: Action
     key: str
     detail: str
     remedy: str
     code: str
+    stays: str = ""
+    until: str = ""
     workloads: int = 0
     pods: int = 0
 
@@ -50,10 +50,10 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     kind: str
     name: str
-    fate: MoveOutlook
+    outcome: Action
     dialects: tuple[str, ...]
     keys: tuple[Key, ...]
-    # The pods that live, those of them that have a node, and those that were translated already.
+    # The pods that live, those of them that have a node, and those of them that run on claims already.
     pods: int
     running: int
     moved: int
@@ -83,9 +83,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Unread, ...]
 
     @property
-    def fates(self) -> Counter[MoveOutlook]:
-        """How many workloads have which fate."""
-        return Counter(one.fate for one in self.workloads)
+    def outcomes(self) -> Counter[Action]:
+        """How many workloads have which outcome."""
+        return Counter(one.outcome for one in self.workloads)
 
 
 class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
             continue
         judged = needs.settled(judged, own)
         # The use of nodes counts all workloads, whichever are asked about.
-        (staying if judged.fate in STAYING else moving).update(uses(family.pods))
+        (staying if any(map(_stays, judged.keys)) else moving).update(uses(family.pods))
         if scope.holds(family):
             workloads.append(_asking(family, judged, *(gathered.places[family.number] if gathered.places else ("", 0))))
             concerned.append(family)
@@ -139,7 +139,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     )
     labels = {identity_of(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
     namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
-    stays = {key.key for one in workloads for key in one.keys if key.fate in STAYING}
+    stays = {key.key for one in workloads for key in one.keys if _stays(key)}
     known = state.fleet.installed.network.pools
     pools = [pool for name, pool in known.items() if name in stays]
     live = sorted(stays - known.keys()) if gathered.server else ()  # in files every ConfigMap counts
@@ -176,12 +176,12 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
         namespace=top.namespace,
         kind=top.kind,
         name=top.name,
-        fate=judged.fate,
+        outcome=judged.outcome,
         dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
         keys=judged.keys,
         pods=len(family.pods),
         running=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
-        moved=sum(map(is_moved, family.pods)),
+        moved=sum(map(is_on_claims, family.pods)),
         warnings=judged.warnings,
         file=file,
         line=line,
@@ -189,16 +189,48 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
 
 
 def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
-    """Put equal reasons together; the reason of the gravest fate and of most pods comes first."""
+    """Put equal reasons together; the reason of the gravest outcome and of most pods comes first."""
     counts: Counter[MoveReason] = Counter()
     pods: Counter[MoveReason] = Counter()
     for one in workloads:
-        telling = [key for key in one.keys if key.fate in _TELLING]
         for reason in {
-            MoveReason(fate=key.fate, key=key.key, detail=key.detail, remedy=key.remedy, code=key.code)
-            for key in telling
+            MoveReason(
+                outcome=key.action,
+                key=key.key,
+                detail=key.detail,
+                remedy=key.remedy,
+                code=key.code,
+                stays=key.stays,
+                until=key.until,
+            )
+            for key in one.keys
+            if needs_decision(key)
         }:
             counts[reason] += 1
             pods[reason] += one.pods
     found = [replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
-    return sorted(found, key=lambda one: (-_TELLING.index(one.fate), -one.pods, -one.workloads, one.key, one.detail))
+    order = list(Action)
+    return sorted(
+        found,
+        key=lambda one: (
+            -order.index(one.outcome),
+            bool(one.until or one.stays),
+            -one.pods,
+            -one.workloads,
+            one.key,
+            one.detail,
+        ),
+    )
+
+
+def needs_decision(key: Key) -> bool:
+    """Say whether a person has to read why a key is not simply translated, or served."""
+    if key.would:  # the reason is with the key for which the object is refused
+        return False
+    if key.action in (Action.TRANSLATED, Action.SERVED):
+        return bool(key.stays or key.until or key.code)
+    return bool(decides_outcome(key) or key.code)
+
+
+def _stays(key: Key) -> bool:
+    return decides_outcome(key) and stays_for_good(key)

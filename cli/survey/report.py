@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli.report import Report, Rows, Screen, Why, marked, striped
-from cli.survey.screen import OUTLOOK_TEXTS, SIDE_TEXTS, network_tables
-from cli.survey.verdicts import MoveOutlook
+from cli.survey.screen import SIDE_TEXTS, network_tables, totals, why
 from dra.texts import count_of, list_first
 
 if TYPE_CHECKING:
@@ -21,10 +20,10 @@ _NAMED = 12  # nodes
 def report(overview: Overview) -> Report:
     """Make the report."""
     server = f"Kubernetes {overview.server}, " if overview.server else ""
-    fates = {fate.value: overview.fates[fate] for fate in MoveOutlook if overview.fates[fate]}
-    fated = [(number, marked(fate), OUTLOOK_TEXTS[MoveOutlook(fate)]) for fate, number in fates.items()]
+    counted = list(totals(overview))
+    outcomes = [(number, marked(outcome), meaning) for outcome, number, meaning in counted]
     reasons = [
-        (one.workloads, one.pods, marked(one.fate), one.key, Why(f"{one.detail}{f' [{one.code}]' if one.code else ''}", one.remedy))
+        (one.workloads, one.pods, marked(one.outcome), one.key, Why(f"{why(one)}{f' [{one.code}]' if one.code else ''}", one.remedy))
         for one in overview.reasons
     ]  # fmt: skip
     obstacles = [(one.kind, one.object, Why(one.message, one.remedy)) for one in overview.obstacles]
@@ -42,22 +41,22 @@ def report(overview: Overview) -> Report:
         requests: dict[str, None] = {}  # each key once
         for key in one.keys:
             amount = f" = {key.amount}" if key.amount else ""
-            requests[f"{key.key}{amount}{f': {key.detail}' if key.detail else ''}"] = None
-        workloads.append((one.namespace, (one.kind, one.name), marked(one.fate), one.pods, tuple(requests)))
+            requests[f"{key.key}{amount}{f': {reason}' if (reason := why(key)) else ''}"] = None
+        workloads.append((one.namespace, (one.kind, one.name), marked(one.outcome), one.pods, tuple(requests)))
     unread = [(one.kind, one.reason) for one in overview.unread]
     used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
     parts = (
         f"{server}{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them.",
         "" if overview.workloads else "No workload requests a device.",
-        striped(fates) if fates else "",
-        Rows(("Workloads", "Fate", ""), fated),
-        Rows(("Workloads", "Pods", "Fate", "Key", "Why, and what to do"), reasons, "To decide"),
+        striped({outcome.value: number for outcome, number, _ in counted}) if counted else "",
+        Rows(("Workloads", "Outcome", ""), outcomes),
+        Rows(("Workloads", "Pods", "Outcome", "Key", "Why, and what to do"), reasons, "To decide"),
         *(Screen(lines, title) for title, lines in network_tables(overview.network)),
         Rows(("What", "Where", "Why, and what to do"), obstacles, "In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "which", "Names"), sides, "Node by node"),
-        Rows(("Namespace", "Workload", "Fate", "Pods", "What it requests"), workloads, "Workloads"),
+        Rows(("Namespace", "Workload", "Outcome", "Pods", "What it requests"), workloads, "Workloads"),
         Rows(("What", "Why"), unread, "Not read, so this survey is not whole"),
     )
     return Report("Accelerator workloads: what becomes of them", parts)

@@ -10,7 +10,8 @@ import io
 from typing import TYPE_CHECKING
 
 from cli.check import reports
-from cli.survey.verdicts import MoveOutlook
+from cli.survey.overview import needs_decision
+from cli.survey.screen import why
 from cli.terminal import printable
 from dra.finding import Finding
 from dra.texts import joined
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cli.survey.overview import Overview
+    from cli.survey.verdicts import Key
 
-_OF_WORKLOAD = ("namespace", "kind", "name", "fate", "pods", "running", "moved", "file", "line")
-_OF_KEY = ("container", "dialect", "key", "amount", "fate", "code", "detail", "remedy")
+_OF_WORKLOAD = ("namespace", "kind", "name", "outcome", "pods", "running", "moved", "file", "line")
+_OF_KEY = ("container", "dialect", "key", "amount", "action", "code", "detail", "stays", "until", "remedy")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -31,7 +33,7 @@ def table(overview: Overview) -> str:
     """Write the rows, with a head."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    of_key = ["keyFate" if name == "fate" else name for name in _OF_KEY]
+    of_key = ["keyOutcome" if name == "action" else name for name in _OF_KEY]
     writer.writerow([*_OF_WORKLOAD, *of_key])
     for workload in overview.workloads:
         mine = [_cell(getattr(workload, name)) for name in _OF_WORKLOAD]
@@ -42,38 +44,46 @@ def table(overview: Overview) -> str:
 
 
 def _cell(value: object) -> str:
+    if value == "":
+        return ""
     text = printable(str(value))
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-# The code of a fate, which says how bad it is. A refused or unclear key has its own code as well.
+# The code of an outcome, for keys whose decision has none. It says how bad the outcome is.
 CODES = {
-    MoveOutlook.DIFFERS: reports.APPROXIMATED,
-    MoveOutlook.WEBHOOK: reports.AT_WEBHOOK,
-    MoveOutlook.STAYS: reports.STAYS,
-    MoveOutlook.WAITS: reports.WAITS,
-    MoveOutlook.UNCLEAR: "D211",
-    MoveOutlook.REFUSED: Code.NEVER.value,
+    Action.APPROXIMATED: reports.APPROXIMATED,
+    Action.LEFT: reports.STAYS,
+    Action.UNKNOWN: "D211",
+    Action.REFUSED: Code.NEVER.value,
 }
 
 
+def code_of(key: Key) -> str:
+    """Return the code of the finding about a key; "" if it is simply translated or served."""
+    if not needs_decision(key):
+        return ""
+    if key.code or key.action is Action.APPROXIMATED:
+        return key.code or reports.APPROXIMATED
+    if key.until:
+        return reports.WAITS
+    return reports.AT_WEBHOOK if key.stays else CODES[key.action]
+
+
 def findings(overview: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
-    """Give each key that does not simply move as a finding, each with the number of its workload, and file, line and column if it is in one."""
+    """Give each key that is not simply translated as a finding, each with the number of its workload, and file, line and column if it is in one."""
     for number, workload in enumerate(overview.workloads):
         for key in workload.keys:
-            code = reports.APPROXIMATED if key.pods == Action.APPROXIMATED else CODES.get(key.fate, "")
+            code = code_of(key)
             if not code:
                 continue
-            severity = reports.KNOWN[code].severity
             where = f"container {key.container}: " if key.container else ""
-            if key.code and key.fate in (MoveOutlook.UNCLEAR, MoveOutlook.REFUSED):
-                code = key.code
             finding = Finding(
                 code=code,
-                severity=severity,
+                severity=reports.KNOWN[code].severity,
                 object=f"{workload.kind}/{workload.namespace}/{workload.name}",
                 path="",
-                message=where + joined(key.key, key.detail),
+                message=where + joined(key.key, why(key)),
                 hint=key.remedy,
             )
             yield number, finding, workload.file, workload.line, 1

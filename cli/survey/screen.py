@@ -6,40 +6,39 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from cli.survey.verdicts import MoveOutlook
 from cli.terminal import coloured, columns_of, fit, printable
 from dra.texts import count_of, joined, list_first
+from webhook.dialects import Action
 from webhook.state import mistake_of
+from webhook.translate import decides_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cli.survey.overview import Asking, Overview
+    from cli.survey.overview import Asking, MoveReason, Overview
     from cli.survey.pools import PoolTables
+    from cli.survey.verdicts import Key
 
 _NAMED: Final = 5  # nodes that are named, of those in one place
 _SHOWN: Final = 25  # workloads of a namespace that are listed one by one
+_WIDTH: Final = max(map(len, Action))
 _COLOURS: Final = {
-    MoveOutlook.MOVED: "green",
-    MoveOutlook.MOVES: "green",
-    MoveOutlook.SERVED: "green",
-    MoveOutlook.DIFFERS: "yellow",
-    MoveOutlook.WEBHOOK: "green",
-    MoveOutlook.WAITS: "yellow",
-    MoveOutlook.STAYS: "red",
-    MoveOutlook.UNCLEAR: "red",
-    MoveOutlook.REFUSED: "red",
+    Action.TRANSLATED: "green",
+    Action.APPROXIMATED: "yellow",
+    Action.SERVED: "green",
+    Action.PARTLY: "yellow",
+    Action.LEFT: "yellow",
+    Action.UNKNOWN: "red",
+    Action.REFUSED: "red",
 }
-OUTLOOK_TEXTS: Final = {
-    MoveOutlook.MOVED: "on claims already",
-    MoveOutlook.MOVES: "would move",
-    MoveOutlook.DIFFERS: "would move, and differ in something",
-    MoveOutlook.WEBHOOK: "stay as they are, and the webhook would move their pods",
-    MoveOutlook.SERVED: "need no change: a DeviceClass serves their key",
-    MoveOutlook.WAITS: "wait for the cluster, and would move or be served then",
-    MoveOutlook.STAYS: "stay as they are, with a device plugin or without a request",
-    MoveOutlook.UNCLEAR: "have something that is not understood",
-    MoveOutlook.REFUSED: "would be refused",
+OUTCOME_TEXTS: Final = {
+    Action.TRANSLATED: "claims replace all their keys",
+    Action.APPROXIMATED: "claims replace all their keys, and differ in something",
+    Action.SERVED: "need no change: a DeviceClass serves their keys",
+    Action.PARTLY: "claims replace some of their keys",
+    Action.LEFT: "keep their keys, for the reasons below",
+    Action.UNKNOWN: "have a key that drawbridge does not recognise",
+    Action.REFUSED: "would be refused",
 }
 # Where a node stands on its way from a device plugin to a driver, in this order.
 SIDE_TEXTS: Final = {
@@ -63,13 +62,8 @@ def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool)
         yield "no workload requests a device"
     else:
         yield f"{count_of(len(overview.workloads), 'workload')} with devices:"
-        pods: Counter[MoveOutlook] = Counter()
-        for one in overview.workloads:
-            pods[one.fate] += one.pods
-        for fate in MoveOutlook:
-            if number := overview.fates[fate]:
-                meaning = f"{OUTLOOK_TEXTS[fate]} ({count_of(pods[fate], 'pod')})"
-                yield f"  {number:>6,} {paint(fate.value.ljust(8), _COLOURS[fate])} {meaning}"
+        for outcome, number, meaning in totals(overview):
+            yield f"  {number:>6,} {paint(outcome.ljust(_WIDTH), _COLOURS[outcome])} {meaning}"
     for namespace, group in groupby(overview.workloads, key=lambda one: one.namespace):
         yield ""
         mode = overview.modes.get(namespace, "")
@@ -82,8 +76,8 @@ def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool)
         for reason in overview.reasons:
             concerned = f"{count_of(reason.workloads, 'workload')}, {count_of(reason.pods, 'pod')}"
             code = f" [{reason.code}]" if reason.code else ""
-            cause = printable(joined(reason.key, reason.detail))
-            yield f"  {reason.fate.value}: {cause}{code} ({concerned})"
+            cause = printable(joined(reason.key, why(reason)))
+            yield f"  {reason.outcome}: {cause}{code} ({concerned})"
             if reason.remedy:
                 yield f"      {printable(reason.remedy)}"
     for title, lines in network_tables(overview.network):
@@ -112,6 +106,30 @@ def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool)
         yield from ("", paint("Not read, so this survey is not whole", "bold"))
         for unread in overview.unread:
             yield f"  {printable(unread.kind)}: {printable(unread.reason)}"
+
+
+def why(decision: Key | MoveReason) -> str:
+    """Say why a key is not simply translated, and until when it is left."""
+    stays = f"the object keeps it, and its pods get claims at the webhook: {decision.stays}" if decision.stays else ""
+    return "; ".join(filter(None, (stays, decision.detail, f"until {decision.until}" if decision.until else "")))
+
+
+def totals(overview: Overview) -> Iterator[tuple[Action, int, str]]:
+    """Count the workloads of each outcome, with its meaning; those that run on claims already, keep their keys in the object, or are left for a time."""
+    for outcome in Action:
+        workloads = [one for one in overview.workloads if one.outcome is outcome]
+        if not workloads:
+            continue
+        pods, moved = sum(one.pods for one in workloads), sum(one.moved for one in workloads)
+        stays = sum(any(key.stays for key in one.keys) for one in workloads)
+        until = sum(any(key.until for key in one.keys) for one in workloads)
+        notes = [
+            count_of(pods, "pod"),
+            f"{moved:,} on claims already" if moved else "",
+            f"{stays:,} by the webhook alone" if stays else "",
+            f"{until:,} until the cluster is ready" if until else "",
+        ]
+        yield outcome, len(workloads), f"{OUTCOME_TEXTS[outcome]} ({', '.join(filter(None, notes))})"
 
 
 def network_tables(network: PoolTables) -> Iterator[tuple[str, list[str]]]:
@@ -144,7 +162,7 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
         # Each key once: two containers may ask for it.
         amounts_by_key: dict[str, list[str]] = {}
         listed: set[tuple[str, str]] = set()
-        for key in one.keys:
+        for key in [each for each in one.keys if decides_outcome(each)] or one.keys:
             amounts = amounts_by_key.setdefault(key.key, [])
             container_key = key.container, key.key
             if key.amount and container_key not in listed:
@@ -152,21 +170,21 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
             listed.add(container_key)
         key_texts = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key]
         keys = printable(", ".join(key_texts))
-        fate = one.fate.value.ljust(8)
+        outcome = one.outcome.ljust(_WIDTH)
         middle = f"{fit(name, longest)} {f'{one.running}/{one.pods}'.rjust(7)}"
         if columns:
-            keys = fit(keys, max(columns - columns_of(f"  {fate} {middle}  "), 10))
-        painted = coloured(fate, _COLOURS[one.fate]) if colour else fate
+            keys = fit(keys, max(columns - columns_of(f"  {outcome} {middle}  "), 10))
+        painted = coloured(outcome, _COLOURS[one.outcome]) if colour else outcome
         yield f"  {painted} {middle}  {keys}".rstrip()
         if not wide:
             continue
         for key in one.keys:
             where = printable(joined(key.container or "pod", key.key))
-            detail = printable(f"  {key.detail}" if key.detail else "")
+            detail = printable(f"  {reason}" if (reason := why(key)) else "")
             code = f" [{key.code}]" if key.code else ""
-            yield f"      {key.fate.value:<8} {where}{detail}{code}"
+            yield f"      {key.action:<{_WIDTH}} {where}{detail}{code}"
             if key.remedy:
-                yield f"               {printable(key.remedy)}"
+                yield f"       {'':<{_WIDTH}}{printable(key.remedy)}"
         for warning in one.warnings:
             yield f"      {printable(warning)}"
     left = len(workloads) - len(shown)

@@ -1,14 +1,11 @@
-"""What becomes of a workload, and why: the webhook's own verdict, asked twice. Pure.
+"""What becomes of a workload, and why: the decisions of the webhook, and what has to change before a key that is left can be translated. Pure.
 
-Once on the cluster as it is, and where something stays, once more on the cluster as it would be when the drivers are installed, the
-device plugins gone and the feature gates on. A workload that moves only then waits for the cluster; one that stays even then is for a
-person to decide.
+The webhook decides on the cluster as it is. Where a key is left, it decides once more on the cluster as it would be when the drivers are
+installed, the device plugins gone and the feature gates on; only `until` and the remedy come from that.
 """
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from enum import StrEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,23 +13,23 @@ import msgspec
 from msgspec.structs import replace
 
 from cli.check import why_stranded
-from cli.loading import Object, inside, is_extended, text
+from cli.loading import Object, inside, text
 from cli.survey.families import Family, is_pod
 from cli.survey.obstacle import remedy_of
 from dra import server
-from dra.objects import IMPLICIT
 from dra.raw import containers_of, mapping
+from dra.texts import list_first
 from dra.validation import gates
 from webhook import names
-from webhook.admission import STRANDED, UNREQUESTED, decide_object, find_unrequested_access
-from webhook.dialects import ALTERNATIVES, CLAIMS, SHARES, Action, Position, Role, Served, assumed
+from webhook.admission import STRANDED, decide_object, find_unrequested_access, leave_refused_keys
+from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, with_mode
-from webhook.translate import Verdict, pods_in, view_pod
+from webhook.translate import Decision, outcome_of, pods_in, view_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from webhook.translate import Decision
+    from webhook.translate import Verdict
 
 _MOST_SHAPES = 32  # of one workload whose owner could not be read
 _OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate, server.EXTENDED)
@@ -42,45 +39,17 @@ _TELLING = ("namespace", "labels", "annotations")
 _WRITTEN_LATER = ("nodeName", "ephemeralContainers")
 
 
-class MoveOutlook(StrEnum):
-    """What becomes of a workload, the best first."""
+class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What becomes of one key of one container ("" for the whole pod), and how much of it is requested."""
 
-    MOVED = "moved"  # it runs on claims already
-    MOVES = "moves"
-    DIFFERS = "differs"  # it moves, and something is approximated
-    WEBHOOK = "webhook"  # the object stays, and its pods move when they are made
-    SERVED = "served"  # it needs no change: a DeviceClass serves its key by itself
-    WAITS = "waits"  # it moves when the cluster is ready
-    STAYS = "stays"
-    UNCLEAR = "unclear"  # something on it is not understood
-    REFUSED = "refused"
-
-
-# Fates that leave a workload with the device plugin for good.
-STAYING = (MoveOutlook.STAYS, MoveOutlook.UNCLEAR, MoveOutlook.REFUSED)
-_MOVING = (MoveOutlook.MOVES, MoveOutlook.DIFFERS, MoveOutlook.WEBHOOK)
-_RANK = {fate: number for number, fate in enumerate(MoveOutlook)}
-
-
-class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of one container ("" for the whole pod), and what becomes of it."""
-
-    container: str
-    key: str
-    dialect: str
-    amount: str
-    fate: MoveOutlook
-    detail: str = ""
-    code: str = ""
-    remedy: str = ""
-    assumed: bool = False  # only what the key most often means: nothing was there to look at
-    pods: str = ""  # of a key that is left to the webhook: translated, approximated or ignored there
+    object: str = ""  # not told: the key is listed with its workload
+    amount: str = ""
 
 
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a workload; `classes` are the DeviceClasses that its claims would name."""
 
-    fate: MoveOutlook
+    outcome: Action
     keys: tuple[Key, ...]
     classes: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
@@ -88,26 +57,7 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     gates: frozenset[str] = frozenset()
 
 
-_ON_CLAIMS = JudgedWorkload(fate=MoveOutlook.MOVED, keys=())
 _Word = tuple[str, str]  # container, key
-_OF_ACTION = {
-    Action.TRANSLATED: MoveOutlook.MOVES,
-    Action.APPROXIMATED: MoveOutlook.DIFFERS,
-    Action.IGNORED: MoveOutlook.MOVES,
-    Action.LEFT: MoveOutlook.STAYS,
-    Action.UNKNOWN: MoveOutlook.UNCLEAR,
-    Action.REFUSED: MoveOutlook.REFUSED,
-    Action.SERVED: MoveOutlook.SERVED,
-}
-
-
-class _ShapeOutlook(NamedTuple):
-    """What becomes of a shape of pods."""
-
-    keys: tuple[Key, ...]
-    classes: frozenset[str]
-    warnings: tuple[str, ...]
-    gates: frozenset[str]
 
 
 class MoveJudge:
@@ -136,9 +86,7 @@ class MoveJudge:
         off = {gate: True for gate in _OF_CLAIMS if not features.on(gate)}
         on = replace(features, gates={**features.gates, **off})
         self.switched_on = replace(self.later, features=on) if off else None
-        rows = [row for dialect in state.configuration.dialects for row in dialect.keys]
-        self._known = [row.name for row in rows if row.place is Position.RESOURCE]
-        self._judged: dict[bytes, _ShapeOutlook] = {}
+        self._judged: dict[bytes, JudgedWorkload] = {}
 
     def judge(self, family: Family) -> JudgedWorkload | None:
         """Say what becomes of a workload; None for one that never asked for a device."""
@@ -170,32 +118,13 @@ class MoveJudge:
                 shapes[b"%d" % number] = shape
             if len(shapes) == _MOST_SHAPES:
                 break
-        keys: list[Key] = []
-        classes: set[str] = set()
-        needed: set[str] = set()
-        warnings: dict[str, None] = {}
-        for shape in shapes.values():
-            one = self._shape(shape)
-            keys += one.keys
-            classes |= one.classes
-            needed |= one.gates
-            if one.keys:
-                warnings |= dict.fromkeys(one.warnings)
-        if not keys:
+        judged = [self._shape(shape) for shape in shapes.values()]
+        if not any(one.keys for one in judged):
             pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
-            on_claims = any(inside(pod, "spec").get("resourceClaims") for pod in pods)
-            return _ON_CLAIMS if on_claims else None
-        if family.pods and all(map(is_moved, family.pods)):
-            keys = [replace(key, fate=MoveOutlook.MOVED, detail="", code="", remedy="") for key in keys]
-        return JudgedWorkload(
-            fate=max((key.fate for key in keys), key=_RANK.__getitem__),
-            keys=tuple(dict.fromkeys(keys)),
-            classes=frozenset(classes),
-            warnings=tuple(warnings),
-            gates=frozenset(needed),
-        )
+            return judged[0] if any(map(_has_claims, pods)) else None
+        return judged[0] if len(judged) == 1 else _merge(judged)
 
-    def _shape(self, shape: Object) -> _ShapeOutlook:
+    def _shape(self, shape: Object) -> JudgedWorkload:
         """Judge one shape; another of the same namespace that differs in its name alone is not judged again."""
         judged_by = dict(shape)
         judged_by.pop("status", None)
@@ -207,136 +136,142 @@ class MoveJudge:
         if found is not None:
             return found
         done = later = decide_object(shape, self.now, about_devices=True)
-        if done.refusals or any(_fate(one) is MoveOutlook.STAYS for one in done.decisions):
+        if done.refusals or any(one.action is Action.LEFT for one in done.decisions):
             later = decide_object(shape, self.later, about_devices=True)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
-        if self.switched_on is not None and any(_fate(one) in STAYING for one in later.decisions):
+        if self.switched_on is not None and any(stays_for_good(one) for one in later.decisions):
             claimed = decide_object(shape, self.switched_on, about_devices=True)
-        needed = {
-            server.EXTENDED for one in claimed.decisions if one.action is Action.SERVED and one.key.startswith(IMPLICIT)
-        }
+        needed = {server.EXTENDED for one in claimed.decisions if one.action is Action.SERVED}
         classes: set[str] = set()
         for spec in claimed.templates.values():
             needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
             for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
                 classes.update(one["deviceClassName"] for one in alternatives if one)
-        keys = self._keys(shape, done, later, claimed, needed)
+        done = leave_refused_keys(done)
+        prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
+        keys = tuple(dict.fromkeys(self._keys(shape, done, prepared)))
         # Warnings that say what stands with a key already are left out.
         details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
-        found = self._judged[sign] = _ShapeOutlook(tuple(keys), frozenset(classes), tuple(warnings), frozenset(needed))
+        found = self._judged[sign] = JudgedWorkload(
+            outcome=outcome_of(keys) or Action.TRANSLATED,  # without keys it asks for no device, or is on claims
+            keys=keys,
+            classes=frozenset(classes),
+            warnings=tuple(dict.fromkeys(warnings)) if keys else (),
+            gates=frozenset(needed),
+        )
         return found
 
-    def _keys(self, shape: Object, done: Verdict, later: Verdict, claimed: Verdict, needed: set[str]) -> list[Key]:
+    def _keys(self, shape: Object, done: Verdict, prepared: _Prepared) -> Iterator[Key]:
+        """Give the decisions about a shape as they are, with `until`; none if it asks for no device."""
         amounts: dict[_Word, str] = {}
-        for _, container in _containers(shape):
+        for spec, container in _containers(shape):
             name = text(container.get("name"))
             for resource, amount in _requests(container).items():
                 amounts[name, resource] = amount
                 amounts.setdefault(("", resource), amount)
-        # Decisions tell a fate, except those about a selector, a variable or an annotation that stays beside a request.
-        telling: list[Decision] = []
-        asides: list[Decision] = []
-        for one in done.decisions:
-            if one.dialect or one.action is not Action.LEFT or (one.container, one.key) in amounts:
-                telling.append(one)
-            elif one.code in ("", STRANDED):
-                asides.append(one)
-        if not telling:
+            variable, value = find_unrequested_access(container, spec, self.now)
+            if variable:
+                amounts[name, variable] = value
+        asks = any(
+            one.dialect or one.action is not Action.LEFT or (one.container, one.key) in amounts
+            for one in done.decisions
+        )
+        if not asks:
             # Words outside of pod templates, and all of them where there is no template or one speaks.
             pods = pods_in(shape)
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
             every = not pods or any(view_pod(pod, self.now.configuration).asks_for_devices for pod in pods)
-            telling = [one for one in asides if every or one.container not in containers]
-        refused = {(one.container, one.key) for one in telling if one.action is Action.REFUSED}
-        afterwards = {(one.container, one.key): one for one in later.decisions}
-        with_gates = {(one.container, one.key): one for one in claimed.decisions}
-        features = self.now.features
-        off = "; ".join([remedy_of(gate, features) for gate in _OF_CLAIMS if gate in needed and not features.on(gate)])
-        undeclared = {(one.container, one.key): one for one in self._undeclared(shape)}
-        keys: list[Key] = []
-        for one in telling:
-            container_key = one.container, one.key
-            if container_key in refused and one.action is not Action.REFUSED:
-                continue  # a refused pod is not translated
-            if one.action is Action.UNKNOWN and container_key in undeclared:
-                continue  # said below, with a remedy
-            fate = _fate(one)
-            later_decision = afterwards.get(container_key, one)
-            if fate is MoveOutlook.STAYS and _fate(later_decision) in _MOVING:
-                fate = MoveOutlook.WAITS
-            shown = (
-                later_decision
-                if fate is MoveOutlook.STAYS and one.code != STRANDED and later_decision.detail != one.detail
-                else one
+            if not any(
+                one.code in ("", STRANDED) and (every or one.container not in containers) for one in done.decisions
+            ):
+                return
+        for one in done.decisions:
+            until, remedy = self._until(one, prepared)
+            fields = msgspec.structs.asdict(one) | {
+                "object": "",
+                "amount": amounts.get((one.container, one.key), ""),
+                "until": until,
+                "remedy": remedy,
+            }
+            yield Key(**fields)
+
+    def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
+        """Say what has to change before a key that is left can be translated, or one that is served gets its devices; and the remedy."""
+        until, remedy = "", decision.remedy
+        if decision.action is Action.SERVED:
+            stranding = why_stranded(decision.key, self.now)
+            return (stranding.until, stranding.remedy) if stranding else (until, remedy)
+        if decision.action is not Action.LEFT or decision.would:
+            return until, remedy
+        word = decision.container, decision.key
+        later = prepared.later.get(word, decision)
+        with_gates = prepared.with_gates.get(word, later)
+        if later.action in REPLACED:
+            absent = sorted(
+                name
+                for name in prepared.classes
+                if name not in self.now.fleet.classes or not self.now.fleet.classes[name].devices
             )
-            switched = _fate(with_gates.get(container_key, later_decision))
-            if fate is _fate(later_decision) is MoveOutlook.STAYS and switched in (*_MOVING, MoveOutlook.SERVED):
-                fate, shown = MoveOutlook.WAITS, replace(shown, remedy=shown.remedy or off)
-            if fate is MoveOutlook.SERVED and (stranding := why_stranded(one.key, self.now)):
-                fate, detail = MoveOutlook.WAITS, f"{one.detail}, {stranding.reason}"
-                shown = replace(one, detail=detail, remedy=stranding.remedy)
-            key = Key(
-                container=shown.container,
-                key=shown.key,
-                dialect=shown.dialect,
-                amount=amounts.get(container_key, ""),
-                fate=fate,
-                detail="; ".join(filter(None, (shown.stays, shown.detail))),
-                code=shown.code,
-                remedy=shown.remedy,
-                assumed=shown.assumed,
-                pods=shown.action.value if shown.stays else "",
-            )
-            keys.append(key)
-        for key in keys:
-            undeclared.pop((key.container, key.key), None)
-        return [*keys, *undeclared.values()]
-
-    def _undeclared(self, shape: Object) -> Iterator[Key]:
-        """Find requests for devices in words that no dialect has, and devices that a container takes without a request."""
-        for spec, container in _containers(shape):
-            name = text(container.get("name"))
-            requests = _requests(container)
-            for key, amount in requests.items():
-                if is_extended(key) and not self.now.configuration.resource(key):
-                    if where := self.now.fleet.installed.ignores(key):
-                        remedy = f"{where} names it, which the plugin ignores: request what its nodes offer"
-                    elif similar := get_close_matches(key, self._known, n=1, cutoff=0.85):
-                        remedy = f"did you mean {similar[0]}?"
-                    else:
-                        remedy = "declare it under `dialects`, or leave it with its device plugin"
-                    yield Key(
-                        container=name,
-                        key=key,
-                        dialect="",
-                        amount=amount,
-                        fate=MoveOutlook.UNCLEAR,
-                        detail="not understood: no dialect has this key",
-                        remedy=remedy,
-                    )
-            key, value = find_unrequested_access(container, spec, self.now)
-            if key:
-                yield Key(
-                    container=name,
-                    key=key,
-                    dialect="",
-                    amount=value,
-                    fate=MoveOutlook.STAYS,
-                    detail=UNREQUESTED,
-                    remedy="request devices instead, or disable the runtime's environment list on the nodes",
-                )
+            changes = [f"DeviceClass {list_first(absent, 3)} has devices"] if absent else []
+            if decision.key in self.now.fleet.handed_out_anywhere:
+                changes.append(f"no device plugin has {decision.key}")
+            return " and ".join(changes) or "its driver is installed", remedy
+        if later.action is Action.LEFT and with_gates.action in (*REPLACED, Action.SERVED):
+            features = self.now.features
+            off = [gate for gate in _OF_CLAIMS if gate in prepared.needed and not features.on(gate)]
+            return gates_on(off), remedy or "; ".join([remedy_of(gate, features) for gate in off])
+        if later.action is Action.LEFT and not (decision.code or remedy or later.detail in decision.detail):
+            remedy = f"with its driver installed and without its device plugin it is left, too: {later.detail}"
+        return until, remedy
 
 
-def is_moved(pod: Object) -> bool:
-    """Say whether a pod was translated when it was made."""
-    return names.ORIGINAL in inside(pod, "metadata", "annotations")
+def _merge(judged: list[JudgedWorkload]) -> JudgedWorkload:
+    """Merge what becomes of the shapes of one workload."""
+    keys = tuple(dict.fromkeys(key for one in judged for key in one.keys))
+    return JudgedWorkload(
+        outcome=outcome_of(keys) or Action.TRANSLATED,
+        keys=keys,
+        classes=frozenset().union(*[one.classes for one in judged]),
+        warnings=tuple(dict.fromkeys(text for one in judged for text in one.warnings)),
+        gates=frozenset().union(*[one.gates for one in judged]),
+    )
 
 
-def _fate(decision: Decision) -> MoveOutlook:
-    return MoveOutlook.WEBHOOK if decision.stays else _OF_ACTION[decision.action]
+class _Prepared(NamedTuple):
+    """The decisions about a shape on the cluster as it would be prepared, and what its claims need there."""
+
+    later: Mapping[_Word, Decision]
+    with_gates: Mapping[_Word, Decision]
+    classes: set[str]
+    needed: set[str]
+
+
+def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
+    return {(one.container, one.key): one for one in verdict.decisions}
+
+
+def stays_for_good(decision: Decision) -> bool:
+    """Say whether a key stays with its device plugin, whatever changes on the cluster."""
+    if decision.action is Action.LEFT:
+        return not decision.until
+    return decision.action in (Action.UNKNOWN, Action.REFUSED)
+
+
+def gates_on(gates_off: list[str]) -> str:
+    """Say, as `until` does, that feature gates have to be on."""
+    return f"feature {'gate' if len(gates_off) == 1 else 'gates'} {', '.join(gates_off)} {'is' if len(gates_off) == 1 else 'are'} on"
+
+
+def is_on_claims(pod: Object) -> bool:
+    """Say whether a pod was translated when it was made, or has claims of its own."""
+    return names.ORIGINAL in inside(pod, "metadata", "annotations") or _has_claims(pod)
+
+
+def _has_claims(pod: Object) -> bool:
+    return bool(inside(pod, "spec").get("resourceClaims"))
 
 
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:

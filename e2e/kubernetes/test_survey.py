@@ -61,7 +61,7 @@ def test_the_role_is_enough_and_a_deployment_counts_once(control_plane, namespac
     code, answer, said = survey(account(control_plane, namespace, created, role), namespace)
     assert (answer["unread"], said) == ([], "")
     [one] = answer["workloads"]
-    assert (one["kind"], one["name"], one["pods"], one["fate"]) == ("Deployment", "train", 3, "waits")
+    assert (one["kind"], one["name"], one["pods"], one["outcome"]) == ("Deployment", "train", 3, "left")
     assert code == 0
     assert answer["server"].startswith("v1.")
 

@@ -164,10 +164,10 @@ def test_files_and_a_real_webhook_say_the_same(control_plane, fleet_node, gated,
     surveyed = drawbridge(
         "survey", "-f", str(manifests), "-f", str(dump), "--config", str(config), "-n", gated, "-o", "json"
     )
-    fates = {one["name"]: one["fate"] for one in surveyed["workloads"]}
+    outcomes = {one["name"]: one["outcome"] for one in surveyed["workloads"]}
     # Nothing that was made has ephemeral containers, and claims are no workloads.
     bare = {name for name in why if names[name] == "ephemeral" or names[name] in CLAIMS}
-    assert {name for name, fate in fates.items() if fate == "refused"} == set(why) - bare
+    assert {name for name, outcome in outcomes.items() if outcome == "refused"} == set(why) - bare
     checked = drawbridge("check", "-f", str(manifests), "-f", str(config), "--inventory", str(dump), "-o", "json")
     errors = {one["object"].rpartition("/")[2] for one in checked["findings"] if one["severity"] == "error"}
     assert errors == set(why)

@@ -32,7 +32,7 @@ def test_a_legacy_request_beside_a_channel_is_translated_and_the_channel_kept():
 
 def test_a_survey_and_explain_know_the_template_of_a_domain():
     code, answer = run_json("survey", "-f", EXAMPLE)
-    assert (code, [one["fate"] for one in answer["workloads"]]) == (0, ["moves"])
+    assert (code, [one["outcome"] for one in answer["workloads"]]) == (0, ["translated"])
     assert answer["workloads"][0]["warnings"] == []
     told = run("explain", "job/train", "-n", "research", "-f", EXAMPLE)
     assert "ResourceClaimTemplate train-channel does not exist" not in told.stdout
@@ -62,4 +62,4 @@ def test_a_template_that_was_read_counts_before_the_one_that_a_domain_would_make
         assert "defined more than once" not in simulated.stderr
         assert "there is no DeviceClass mine" in simulated.stdout
         [workload] = run_json("survey", *files)[1]["workloads"]
-        assert workload["fate"] == "refused"
+        assert workload["outcome"] == "refused"

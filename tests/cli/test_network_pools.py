@@ -144,7 +144,7 @@ def test_a_pool_that_is_declared_already_needs_no_table(tmp_path):
     rules = pasted(tmp_path, network["configuration"])
     dump = written(tmp_path, "dump.yaml", *MAPS, asking(VFS))
     _, found = run_json("survey", "-f", dump, "--config", rules)
-    assert (found["network"]["pools"], found["fates"]) == ({}, {"moves": 1})
+    assert (found["network"]["pools"], found["outcomes"]) == ({}, {"translated": 1})
 
 
 def test_a_configuration_that_the_plugin_does_not_start_with_is_in_the_way(tmp_path):

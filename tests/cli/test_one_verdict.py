@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from cli.configuration import source_of
 from cli.main import main
 from cli.playground import playground
-from cli.survey import MoveOutlook
 from cli.survey.families import families
 from cli.survey.verdicts import MoveJudge
 from cluster import manifests
@@ -85,7 +84,7 @@ HOSTILE = {name: hostile_pods.PODS[name]() for name in (*SMALL, "a_list_of_comma
 def survey_refuses(asked):
     [family] = families([asked])
     judged = MoveJudge(STATE).judge(family)
-    return judged is not None and judged.fate is MoveOutlook.REFUSED
+    return judged is not None and judged.outcome == "refused"
 
 
 @pytest.mark.parametrize("corpus", [WORDS, HOSTILE], ids=["words", "hostile"])
@@ -274,7 +273,7 @@ def test_a_pod_that_is_left_behind_a_fence_is_told_by_every_command(tmp_path):
     left["metadata"]["annotations"] = {"drawbridge.dev/extended-resources": "leave"}
     assert "D218" in run("check", *known, of=left).output
     assert "[D218]" in run("translate", *known, "-o", "report", of=left).output
-    assert "stays    main: nvidia.com/gpu" in run("survey", *fleet, "-o", "wide", of=left).output
+    assert "left         main: nvidia.com/gpu" in run("survey", *fleet, "-o", "wide", of=left).output
     for command in (("check", *known), ("survey", *fleet)):
         done = run(*command, of=pod({GPU: 1})).output
         assert "bridge.fence" not in done
@@ -283,4 +282,4 @@ def test_a_pod_that_is_left_behind_a_fence_is_told_by_every_command(tmp_path):
     survey = run("survey", *fleet, of=implicit).output
     assert "a fence keeps gpu.nvidia.com from scheduler default-scheduler" in survey
     assert "0 served" not in survey
-    assert "1 stays" in survey
+    assert "1 left " in survey

@@ -186,9 +186,12 @@ def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, 
     assert bool(found) is is_needed
 
 
-def fates(features, *objects):
+def outcomes(features, *objects):
     seen = overview(Gathered(objects=objects), Configuration(), features, SurveyScope())
-    return {(one.name, one.fate): [(key.key, key.fate, key.remedy) for key in one.keys] for one in seen.workloads}
+    return {
+        (one.name, one.outcome): [(key.key, key.action, key.until, key.remedy) for key in one.keys]
+        for one in seen.workloads
+    }
 
 
 SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumableCapacity=true`"
@@ -196,31 +199,31 @@ SHARES = "start kube-apiserver, kube-scheduler with `--feature-gates=DRAConsumab
 
 def test_a_workload_waits_where_only_a_gate_keeps_its_key_from_a_claim():
     off = Features.combine(36, {gates.CAPACITY: False})
-    ((name, keys),) = fates(off, maker("Deployment", "hami", HAMI)).items()
-    assert name == ("hami", "waits")
-    assert keys == [(key, "waits", SHARES) for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")]
+    ((name, keys),) = outcomes(off, maker("Deployment", "hami", HAMI)).items()
+    assert name == ("hami", "left")
+    assert keys == [(key, "left", f"feature gate {gates.CAPACITY} is on", SHARES) for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")]
     stays = maker("Deployment", "hami", container(nvidia_gpu=1, nvidia_gpumem="x"))
-    assert list(fates(off, stays)) == list(fates(SERVERS[37], stays)), "a gate explains nothing else"
+    assert list(outcomes(off, stays)) == list(outcomes(SERVERS[37], stays)), "a gate explains nothing else"
 
 
 @pytest.mark.parametrize("name", ["shares of a claim", "tolerations", "derived attributes", "distinct devices"])
 def test_a_workload_with_claims_of_its_own_waits_for_their_gates(name):
     gate, off, objects = NEEDS[name]
-    ((found, keys),) = fates(SERVERS[off[0]], *objects).items()
-    assert found == ("own", "waits")
-    assert keys == [("resourceClaims", "waits", remedy_of(gate, SERVERS[off[0]]))]
-    assert fates(Features.of(gates.EVERYTHING), *objects) == {("own", "moved"): []}
+    ((found, keys),) = outcomes(SERVERS[off[0]], *objects).items()
+    assert found == ("own", "left")
+    assert keys == [("resourceClaims", "left", f"feature gate {gate} is on", remedy_of(gate, SERVERS[off[0]]))]
+    assert outcomes(Features.of(gates.EVERYTHING), *objects) == {("own", "translated"): []}
 
 
 @pytest.mark.parametrize("name", ["taints", "partitions", "binding conditions", "CPUs of the node"])
 def test_a_gate_of_slices_alone_keeps_no_claim_from_its_devices(name):
     _, off, objects = NEEDS[name]
-    assert fates(SERVERS[off[0]], *objects) == {("own", "moved"): []}
+    assert outcomes(SERVERS[off[0]], *objects) == {("own", "translated"): []}
 
 
 def test_a_name_of_a_class_waits_for_its_gate():
     _, off, objects = NEEDS["a name of a class"]
-    assert list(fates(SERVERS[off[0]], *objects)) == [("p", "waits")]
+    assert list(outcomes(SERVERS[off[0]], *objects)) == [("p", "left")]
 
 
 def test_every_gate_that_claims_may_need_is_looked_for():

@@ -122,11 +122,13 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
                 continue
             elif one := judge_resource(key, state, slot.name):
                 yield one
-            elif "/" in key and not _is_own(key):
-                yield _decision(Action.UNKNOWN, key, "left as it is: no dialect knows it", slot.name)
+            elif is_extended(key) and not key.startswith(f"{DOMAIN}/"):
+                remedy = _remedy_of(key, state)
+                yield _decision(Action.UNKNOWN, key, "left as it is: no dialect knows it", slot.name, remedy=remedy)
         access, _ = find_unrequested_access(slot.raw, view.spec, state)
         if access:
-            yield _decision(Action.LEFT, access, f"{UNREQUESTED}: request devices instead", slot.name)
+            remedy = "request devices instead, or disable the runtime's environment list on the nodes"
+            yield _decision(Action.LEFT, access, UNREQUESTED, slot.name, remedy=remedy)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
             if variable.get("value") not in _NONE:
@@ -194,8 +196,15 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
         )
     suggestion = suggest_resource(key, state)
     if suggestion or _is_vendors(key) or _DEVICE.search(key):
-        return _not_understood(key, suggestion, container)
+        return _not_understood(key, suggestion, container, remedy="" if suggestion else _remedy_of(key, state))
     return None
+
+
+def _remedy_of(key: str, state: State) -> str:
+    """Say what can be done about a resource that no table has."""
+    if where := state.fleet.installed.ignores(key):
+        return f"{where} names it, which the plugin ignores: request what its nodes offer"
+    return "declare it under `dialects`, or leave it with its device plugin"
 
 
 def suggest_resource(key: str, state: State) -> str:
@@ -339,15 +348,17 @@ def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> b
     return (reached.nodes | reached.closed).isdisjoint(nodes)
 
 
-def _not_understood(key: str, suggestion: str, container: str = "") -> Decision:
+def _not_understood(key: str, suggestion: str, container: str = "", *, remedy: str = "") -> Decision:
     meant = (
         f"did you mean {suggestion}?" if suggestion else "left as it is: no dialect knows it, see `drawbridge dialects`"
     )
-    return _decision(Action.UNKNOWN, key, meant, container, code="D211")
+    return _decision(Action.UNKNOWN, key, meant, container, code="D211", remedy=remedy)
 
 
-def _decision(action: Action, key: str, detail: str, container: str = "", *, code: str = "") -> Decision:
-    return Decision("", container, "", key, action, detail, code=code)
+def _decision(
+    action: Action, key: str, detail: str, container: str = "", *, code: str = "", remedy: str = ""
+) -> Decision:
+    return Decision("", container, "", key, action, detail, code=code, remedy=remedy)
 
 
 def _matching(key: str, place: Position, configuration: Configuration) -> Iterator[Row]:

@@ -25,11 +25,12 @@ _DROPPED = "dropped: "
 
 
 class Action(StrEnum):
-    """What becomes of a key. The order is the order of how much a reader has to care."""
+    """What becomes of a key, a pod or a workload. The order is the order of how much a reader has to care."""
 
     TRANSLATED = "translated"
     APPROXIMATED = "approximated"
     SERVED = "served"  # by Kubernetes, with devices of a DeviceClass
+    PARTLY = "partly"  # of a pod or a workload whose keys differ
     LEFT = "left"
     UNKNOWN = "unknown"  # no table has the key
     REFUSED = "refused"

@@ -27,6 +27,7 @@ from dra.wire import Opaque
 from webhook.dialects import (
     AUTO,
     NUMBER,
+    REPLACED,
     TARGETS,
     VOCABULARIES,
     Action,
@@ -478,7 +479,7 @@ def _is_below(domain: str, other: str) -> bool:
 
 def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
     """Find a role that is not read in its place, or that contradicts the action of the key."""
-    if row.action in (Action.REFUSED, Action.UNKNOWN, Action.SERVED):
+    if row.action not in (*REPLACED, Action.LEFT):
         reason = f"a table cannot declare a key as {row.action}"
         yield Mistake(f"{path}/action", reason, "write translated, approximated or left")
     if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:

@@ -22,7 +22,7 @@ from webhook.translate.pod_view import (
     view_pod,
 )
 from webhook.translate.record import is_genuine
-from webhook.translate.report import Decision, served_by
+from webhook.translate.report import Decision, decides_outcome, outcome_of, served_by
 from webhook.translate.rewrite import Operation, PodClaim, Rewrite
 from webhook.translate.translate import (
     clean,
@@ -62,6 +62,7 @@ __all__ = [
     "bodies",
     "clean",
     "controller_kind",
+    "decides_outcome",
     "find_names",
     "find_placeholder",
     "given_earlier",
@@ -77,6 +78,7 @@ __all__ = [
     "namespace_of",
     "near_key",
     "origin_of",
+    "outcome_of",
     "paths",
     "pods_in",
     "replay",

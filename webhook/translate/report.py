@@ -5,7 +5,7 @@ Sentences are whole; `webhook.admission.admission_review` shortens them for the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,10 +28,6 @@ def served_by(class_name: str) -> str:
     return f"DeviceClass {class_name} serves it through extendedResourceName"
 
 
-PARTLY: Final = "partly"
-Outcome: TypeAlias = Action | Literal["partly"]
-
-
 class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of one key on one container ("" for the pod as a whole)."""
 
@@ -52,22 +48,27 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     stays: str = ""
     # What would become of the key if a mode did not hold it back, or the object were not refused.
     would: str = ""
+    # What has to change before the key can be translated, or is served.
+    until: str = ""
 
 
-def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
-    """Return what becomes of a pod, or of the pods of an object: what becomes of its keys, or `partly` if they differ; None without keys.
+def decides_outcome(decision: Decision) -> bool:
+    """Whether a decision counts for the outcome of a pod: a selector, a variable or an annotation that stays beside a request does not."""
+    if decision.action not in (Action.LEFT, Action.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
+        return True
+    return bool(decision.container) and bool(decision.dialect or decision.code or "/" in decision.key)
 
-    A selector, a variable or an annotation that stays beside a request does not count.
-    """
+
+def outcome_of(decisions: Iterable[Decision]) -> Action | None:
+    """Return what becomes of a pod, or of the pods of an object: what becomes of its keys, or `partly` if they differ; None without keys."""
     every = tuple(decisions)
-    requests = [one for one in every if one.container or one.action not in (Action.LEFT, Action.UNKNOWN)]
+    requests = [one for one in every if decides_outcome(one)]
     actions = {one.action for one in requests or every}
     if Action.REFUSED in actions:
         return Action.REFUSED
     moving = actions.intersection(REPLACED)
-    staying = actions & {Action.SERVED, Action.LEFT, Action.UNKNOWN}
-    if moving and staying:
-        return PARTLY
+    if moving and len(moving) < len(actions):
+        return Action.PARTLY
     for action in (Action.APPROXIMATED, Action.TRANSLATED, Action.UNKNOWN, Action.LEFT, Action.SERVED):
         if action in actions:
             return action

@@ -74,9 +74,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Leave the pods unchanged: a device plugin serves them."""
         decisions = tuple(
             [
-                replace(one, action=Action.LEFT, detail=reason)
-                if one.action in REPLACED
-                else one
+                replace(one, action=Action.LEFT, detail=reason) if one.action in REPLACED else one
                 for one in self.decisions
             ]
         )

@@ -198,12 +198,12 @@ def test_values_that_ask_for_devices_are_a_finding_in_every_form(form, tmp_path,
     assert "chart/values.yaml" in done.stdout
 
 
-def test_values_that_ask_for_devices_are_unclear_to_survey(tmp_path, monkeypatch):
+def test_values_that_ask_for_devices_are_unknown_to_survey(tmp_path, monkeypatch):
     written(TREES["chart"] | {"chart/values.yaml": "limits: {nvidia.com/gpu: 1}\n"}, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("survey", "-f", "chart").exit_code == 0
-    assert run("survey", "-f", "chart", "--fail-on", "unclear").exit_code == 1
-    assert run("survey", "-f", "chart/crds", "--fail-on", "unclear").exit_code == 0
+    assert run("survey", "-f", "chart", "--fail-on", "unknown").exit_code == 1
+    assert run("survey", "-f", "chart/crds", "--fail-on", "unknown").exit_code == 0
 
 
 @pytest.mark.parametrize(("name", "key"), [("values.yaml", "nvidia.com/gpu"), ("other.yaml", "")])

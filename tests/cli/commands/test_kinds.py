@@ -65,10 +65,10 @@ def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind
     findings = json.loads(run("translate", *given, "-o", "sarif").stdout)["runs"][0]["results"]
     assert [(one["ruleId"], one["level"]) for one in findings] == [("M004", "note")]
     seen = json.loads(run("survey", *given[:2], "-o", "json").stdout)["workloads"]
-    assert WHY[kind] in seen[0]["keys"][0]["detail"]
+    assert seen[0]["keys"][0]["stays"] == decision["stays"]
     assert run("survey", *given[:2], "-o", "wide").stdout.partition("To decide")[0].count(WHY[kind]) == 1
     page = run("survey", *given[:2], "-o", "html").stdout
-    assert "left" not in seen[0]["fate"]
+    assert seen[0]["outcome"] == "translated"
     assert WHY[kind].replace("`", "&#x60;") in page or WHY[kind] in page
 
 

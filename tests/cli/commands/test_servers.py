@@ -218,7 +218,9 @@ ON = ("--kubernetes", "1.36")
 def test_a_class_serves_a_name_where_the_feature_gate_is_on(resource, words, served):
     stdin = text(*PLAIN_FLEET, by_name(resource))
     _, looked = answer("survey", *words, stdin=stdin)
-    assert [one["fate"] for one in looked["workloads"]] == ["served" if served else "waits"]
+    assert [one["outcome"] for one in looked["workloads"]] == ["served" if served else "left"]
+    [key] = looked["workloads"][0]["keys"]
+    assert ("DRAExtendedResource is on" in key.get("until", "")) is not served
     _, told = answer("explain", "pod", "p", "-n", "d", *words, stdin=stdin)
     assert bool(told["pod"]["prospect"]) is served
     assert answer("simulate", *words, stdin=stdin)[0] == (0 if served else 1)

@@ -59,7 +59,7 @@ def test_a_written_snapshot_is_surveyed_like_the_live_cluster(given_cluster):
     live = run_json("survey")
     assert run("snapshot", "--to", file).exit_code == 0
     replayed = run_json("survey", "-f", file)
-    told = [[(one["name"], one["fate"], [key["detail"] for key in one["keys"]]) for one in answer["workloads"]]
+    told = [[(one["name"], one["outcome"], [key["detail"] for key in one["keys"]]) for one in answer["workloads"]]
             for _, answer in (live, replayed)]  # fmt: skip
     assert told[0] == told[1]
     assert len(told[0]) == 2

@@ -12,7 +12,7 @@ import pytest
 from cli.check import reports
 from cli.loading import Gathered, Trimmer, gather
 from cli.main import main
-from cli.survey import MoveOutlook, SurveyScope, overview, screen
+from cli.survey import SurveyScope, overview, screen
 from cli.survey.rows import CODES, findings
 from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
@@ -22,6 +22,7 @@ from dra.finding import Severity
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
+from webhook.dialects import Action
 from webhook.state import Configuration, Features, outline
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
@@ -82,7 +83,7 @@ def deployment(number=3, name="train"):
 def test_a_deployment_counts_once_with_what_it_made():
     [one] = look(*deployment()).workloads
     assert (one.kind, one.name, one.pods, one.running) == ("Deployment", "train", 3, 3)
-    assert one.fate is MoveOutlook.MOVES
+    assert one.outcome is Action.TRANSLATED
 
 
 def test_namesakes_of_two_overlays_are_two_workloads():
@@ -91,8 +92,8 @@ def test_namesakes_of_two_overlays_are_two_workloads():
         places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)),
     )
     seen = overview(gathered, Configuration(), Features(), SurveyScope())
-    assert [(one.file, one.fate.value) for one in seen.workloads] == [
-        ("dev/web.yaml", "moves"),
+    assert [(one.file, one.outcome.value) for one in seen.workloads] == [
+        ("dev/web.yaml", "translated"),
         ("prod/web.yaml", "refused"),
     ]
     assert any(
@@ -143,7 +144,7 @@ def test_a_namespace_that_no_file_has_is_named(tmp_path):
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
     [one] = look(pod("p", HAMI, node="n1", annotations=placed)).workloads
-    assert (one.fate, one.running) == (MoveOutlook.MOVES, 1)
+    assert (one.outcome, one.running) == (Action.TRANSLATED, 1)
 
 
 def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
@@ -173,7 +174,7 @@ MODEL = {
 
 def test_a_kind_without_a_template_is_told_by_its_own_fields():
     [one] = look(MODEL).workloads
-    assert (one.kind, one.fate, one.pods) == ("InferenceService", MoveOutlook.WEBHOOK, 0)
+    assert (one.kind, one.outcome, one.pods) == ("InferenceService", Action.TRANSLATED, 0)
     assert {key.container for key in one.keys} == {"predictor/model"}
 
 
@@ -184,7 +185,10 @@ def test_fields_beside_a_template_that_asks_for_nothing_are_told():
     version = "production-stack.vllm.ai/v1alpha1"
     runtime = {"apiVersion": version, "kind": "VLLMRuntime", "metadata": {"name": "m"}, "spec": spec}
     [one] = look(runtime).workloads
-    assert [(key.container, key.key) for key in one.keys] == [("resources", "gpu")]
+    assert [(key.container, key.key, str(key.action)) for key in one.keys] == [
+        ("", "nvidia.com/gpu.present", "left"),
+        ("resources", "gpu", str(one.outcome)),
+    ]
     assert look({**runtime, "spec": {"podTemplate": template}}).workloads == ()
 
 
@@ -201,17 +205,17 @@ def test_a_word_beside_a_request_does_not_keep_it():
     selects = pod("q", HAMI)
     selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     taken = pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
-    assert [one.fate for one in look(asks, selects, taken).workloads] == [MoveOutlook.MOVES] * 3
+    assert [one.outcome for one in look(asks, selects, taken).workloads] == [Action.TRANSLATED] * 3
     assert look(pod("s", container(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
     [skipped] = look(pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
-    assert skipped.fate is MoveOutlook.STAYS
+    assert skipped.outcome is Action.LEFT
 
 
 def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     none = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
     seen = look(*deployment(), node("n0"), none)
     [one] = seen.workloads
-    assert one.fate is MoveOutlook.WAITS
+    assert one.outcome is Action.LEFT
     assert "class missing" in {each.kind for each in seen.obstacles}
 
 
@@ -250,16 +254,63 @@ def test_ended_workloads_and_pods_without_requests_are_not_listed():
 def test_a_key_that_no_dialect_has_is_not_passed_over():
     typo = container(nvidia_gpumemory=3)
     [one] = look(pod("p", typo, container("other", **{"amd.com_weird": 1}))).workloads
-    assert one.fate is MoveOutlook.UNCLEAR
-    said = {key.key: key.remedy for key in one.keys}
-    assert "did you mean nvidia.com/gpumem?" in said["nvidia.com/gpumemory"]
-    assert "amd.com/weird" in said
+    assert one.outcome is Action.UNKNOWN
+    said = {key.key: (key.code, key.detail, key.remedy) for key in one.keys}
+    assert said["nvidia.com/gpumemory"] == ("D211", "did you mean nvidia.com/gpumem?", "")
+    assert said["amd.com/weird"][0] == "D211"
+    assert "declare it under `dialects`" in said["amd.com/weird"][2]
+
+
+def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
+    """Each key keeps its own word; `--fail-on` takes the word of the workload."""
+    both = pod("p", HAMI, container("other", **{"nvidia_gpu.shared": 2}))
+    [one] = look(both).workloads
+    assert one.outcome is Action.PARTLY
+    assert {key.key: str(key.action) for key in one.keys if key.container == "other"} == {
+        "nvidia.com/gpu.shared": "left"
+    }
+    assert {str(key.action) for key in one.keys if key.container == "main"} == {"translated"}
+    file = manifest(tmp_path / "p.yaml", both)
+    exits = {level: run("survey", "-f", file, "--fail-on", level).exit_code for level in ("left", "partly")}
+    assert exits == {"left": 0, "partly": 1}
+
+
+def coded(what):
+    """A pod with a key, a selector or a plugin request that `translate` has a code for, and the fleet beside it."""
+    one = pod("p", container(nvidia_gpu=1), phase="")
+    fleet = [node("n0", {"pool": "a"}, nvidia_gpu=8), node("n1", {"pool": "b"})]
+    match what:
+        case "D211":
+            one["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
+        case "D212":
+            one["spec"]["nodeSelector"] = {"pool": "c"}
+            fleet = [node("n0", {"pool": "a"}), BY_NAME, SLICE]
+        case "D221":
+            one["spec"]["nodeSelector"] = {"pool": "b"}
+        case "D222":
+            one = pod("p", container(**{"nvidia_gpu.shared": 1}), phase="")
+    return one, fleet
+
+
+@pytest.mark.parametrize("code", ["D211", "D212", "D221", "D222"])
+@pytest.mark.parametrize("form", ["json", "csv", "text", "sarif"])
+def test_every_code_of_a_decision_is_in_the_survey(code, form, tmp_path):
+    one, fleet = coded(code)
+    given, around = manifest(tmp_path / "p.yaml", one), manifest(tmp_path / "fleet.yaml", *fleet)
+    _, translated = run_json("translate", "-f", given, "--inventory", around)
+    decided = {(each["key"], each.get("code", ""), each["detail"]) for each in translated["decisions"]}
+    assert code in {each[1] for each in decided}
+    said = run("survey", "-f", given, "-f", around, "-o", form).stdout
+    assert code in said
+    if form == "json":
+        [workload] = json.loads(said)["workloads"]
+        assert {(key["key"], key.get("code", ""), key["detail"]) for key in workload["keys"]} == decided
 
 
 def test_devices_taken_without_a_request_are_told():
     taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     [one] = look(pod("p", taker)).workloads
-    assert (one.fate, one.keys[0].key) == (MoveOutlook.STAYS, "NVIDIA_VISIBLE_DEVICES")
+    assert (one.outcome, one.keys[0].key) == (Action.LEFT, "NVIDIA_VISIBLE_DEVICES")
     honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
     assert look(pod("p", honest)).workloads == ()
 
@@ -267,7 +318,13 @@ def test_devices_taken_without_a_request_are_told():
 def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
     seen = look(*deployment(), node("n0", nvidia_gpu=10))
     [one] = seen.workloads
-    assert one.fate is MoveOutlook.WAITS
+    assert one.outcome is Action.LEFT
+    class_ = "DeviceClass hami-core-gpu.project-hami.io has devices"
+    assert {key.key: key.until for key in one.keys} == {
+        "nvidia.com/gpu": f"{class_} and no device plugin has nvidia.com/gpu",
+        "nvidia.com/gpumem": class_,
+        "nvidia.com/gpucores": class_,
+    }
     [missing] = [each for each in seen.obstacles if each.kind == "class missing"]
     assert missing.object == "DeviceClass hami-core-gpu.project-hami.io"
 
@@ -275,10 +332,10 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
 def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_share_it():
     plain = pod("p", container(nvidia_gpu=1))
     [one] = look(plain, node("n0", nvidia_gpu=8)).workloads
-    assert one.fate is MoveOutlook.WAITS
+    assert one.outcome is Action.LEFT
     shared = node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
     [one] = look(plain, shared).workloads
-    assert one.fate is MoveOutlook.STAYS
+    assert one.outcome is Action.LEFT
 
 
 def of_devices(kind, name, **spec):
@@ -304,41 +361,46 @@ def tainting(key, **selector):
 
 @pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT])
 def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(name):
-    def fate(*objects, **more):
+    def became(*objects, **more):
         asking = container()
         asking["resources"]["limits"] = {name.replace("_", "/"): 1}
         one = pod("p", asking, **more)
         [seen] = look(one, node("n0"), BY_NAME, SLICE, *objects).workloads
-        return seen.fate, seen.keys[0].detail, seen.keys[0].remedy
+        [key] = seen.keys
+        return seen.outcome, key.detail, key.until, key.remedy
 
-    assert fate()[0] is MoveOutlook.SERVED
-    assert fate(tainting("a/repairs", device="gpu-0"))[0] is MoveOutlook.SERVED
-    waits, why, remedy = fate(tainting("a/repairs"))
-    assert (waits, "taint a/repairs" in why, "tolerate it" in remedy) == (MoveOutlook.WAITS, True, True)
-    stays, why, remedy = fate(tainting("drawbridge.dev/fence"))
-    assert (stays, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence allows" in remedy) == (
-        MoveOutlook.STAYS,
+    assert became()[::2] == (Action.SERVED, "")
+    assert became(tainting("a/repairs", device="gpu-0"))[::2] == (Action.SERVED, "")
+    outcome, _, until, remedy = became(tainting("a/repairs"))
+    assert (outcome, until) == (Action.SERVED, "a device of gpu.nvidia.com is without taint a/repairs")
+    assert "tolerate it" in remedy
+    left, why, until, remedy = became(tainting("drawbridge.dev/fence"))
+    assert until == ""
+    assert (left, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence allows" in remedy) == (
+        Action.LEFT,
         True,
         True,
     )
-    assert fate(node="n0", phase="Running")[0] is MoveOutlook.SERVED
-    bound, why, _ = fate(node="n0", phase="")  # no server has seen it, so its author wrote the node
-    assert (bound, "nodeName is set" in why) == (MoveOutlook.STAYS, True)
+    assert became(node="n0", phase="Running")[0] is Action.SERVED
+    bound, why, *_ = became(node="n0", phase="")  # no server has seen it, so its author wrote the node
+    assert (bound, "nodeName is set" in why) == (Action.LEFT, True)
 
 
-@pytest.mark.parametrize(("nodes", "fate"), [((), MoveOutlook.WAITS), ((node("n0"),), MoveOutlook.REFUSED)])
-def test_a_class_of_no_devices_serves_no_name(nodes, fate):
+@pytest.mark.parametrize(("nodes", "outcome"), [((), Action.SERVED), ((node("n0"),), Action.REFUSED)])
+def test_a_class_of_no_devices_serves_no_name(nodes, outcome):
     asking = container()
     asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
     none = of_devices("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
     [one] = look(pod("p", asking), *nodes, none, SLICE).workloads
-    assert one.fate is fate
+    assert one.outcome is outcome
+    if not nodes:
+        assert one.keys[0].until == "DeviceClass none has devices"
 
 
 def test_pods_that_were_translated_already_are_moved():
     moved = pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, owner=made_by("Deployment", "train"))
     [one] = look(maker("Deployment", "train", HAMI), moved).workloads
-    assert (one.fate, one.moved) == (MoveOutlook.MOVED, 1)
+    assert (one.outcome, one.moved) == (Action.TRANSLATED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
@@ -512,7 +574,7 @@ def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
     plain = maker("Deployment", "plain", container())
     assert look(plain).workloads == ()
     [found] = look(plain, given).workloads
-    assert [(one.key, one.fate.value) for one in found.keys] == [("nvidia.com/gpu", "stays")]
+    assert [(one.key, one.action.value) for one in found.keys] == [("nvidia.com/gpu", "left")]
 
 
 def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used():
@@ -534,7 +596,7 @@ def dump(tmp_path):
 
 def test_every_exit(dump, tmp_path):
     assert run("survey", "-f", dump).exit_code == 0, "a workload that stays works as before"
-    assert run("survey", "-f", dump, "--fail-on", "stays").exit_code == 1
+    assert run("survey", "-f", dump, "--fail-on", "left").exit_code == 1
     assert run("survey", "-f", dump, "--fail-on", "never").exit_code == 0
     assert run("survey", "-f", tmp_path / "gone").exit_code == 2
     assert run("survey", "-f", dump, "--context", "x").exit_code == 2
@@ -545,9 +607,9 @@ def test_every_exit(dump, tmp_path):
 
 
 def test_the_answer_in_json_names_file_and_line(dump):
-    code, answer = run_json("survey", "-f", dump, "--fail-on", "stays")
+    code, answer = run_json("survey", "-f", dump, "--fail-on", "left")
     assert code == 1
-    assert answer["fates"] == {"moves": 1, "stays": 1}
+    assert answer["outcomes"] == {"translated": 1, "left": 1}
     place = answer["workloads"][0]
     assert (place["file"], place["line"], place["running"]) == (str(dump), 1, 3)
 
@@ -640,14 +702,12 @@ def test_findings_of_a_live_cluster_have_no_file_location():
     assert "file=" not in reports.for_hosts("github", placed, [], "survey")
 
 
-def test_a_fate_bears_the_severity_of_its_code():
-    assert {fate: reports.KNOWN[code].severity for fate, code in CODES.items()} == {
-        MoveOutlook.DIFFERS: Severity.WARNING,
-        MoveOutlook.WEBHOOK: Severity.INFO,
-        MoveOutlook.STAYS: Severity.WARNING,
-        MoveOutlook.WAITS: Severity.INFO,
-        MoveOutlook.UNCLEAR: Severity.WARNING,
-        MoveOutlook.REFUSED: Severity.ERROR,
+def test_an_outcome_bears_the_severity_of_its_code():
+    assert {outcome: reports.KNOWN[code].severity for outcome, code in CODES.items()} == {
+        Action.APPROXIMATED: Severity.WARNING,
+        Action.LEFT: Severity.WARNING,
+        Action.UNKNOWN: Severity.WARNING,
+        Action.REFUSED: Severity.ERROR,
     }
 
 
@@ -887,11 +947,11 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
 def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
     [one] = look(pod("p", container(nvidia_gpu="0.5"))).workloads
     [key] = one.keys
-    assert (key.container, key.key, key.amount, key.fate, key.code) == (
+    assert (key.container, key.key, key.amount, key.action, key.code) == (
         "main",
         "nvidia.com/gpu",
         "0.5",
-        MoveOutlook.REFUSED,
+        Action.REFUSED,
         "R001",
     )
 
@@ -914,7 +974,7 @@ def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path
     manifest(tmp_path / "app.yaml", maker("Deployment", "web", container(nvidia_gpu=1)))
     code, found = run_json("survey", "-f", tmp_path, "--fail-on", "never")
     assert code == 0
-    assert [(one["name"], one["fate"]) for one in found["workloads"]] == [("web", "moves")]
+    assert [(one["name"], one["outcome"]) for one in found["workloads"]] == [("web", "translated")]
     assert sorted((one["file"].rpartition("/")[2], one["reason"]) for one in found["passedBy"]) == [
         ("deployment.yaml", "template"),
         ("workflow.yml", "other"),
@@ -927,6 +987,6 @@ def test_placeholders_of_an_object_are_one_reason(tmp_path):
     web["metadata"]["namespace"] = "${NAMESPACE}"
     _, answer = run_json("survey", "-f", manifest(tmp_path / "app.yaml", web), "--fail-on", "never")
     (found,) = answer["workloads"]
-    assert [(key["code"], key["detail"]) for key in found["keys"] if key["code"]] == [
+    assert [(key["code"], key["detail"]) for key in found["keys"] if key.get("code")] == [
         ("D011", "${NAME} is a placeholder that is not filled in")
     ]

@@ -55,9 +55,9 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
         told = json.loads(await text_of(session, "/api/v1/move"))
     counted = {}
     for one in told["namespaces"]:
-        for fate, number in one["workloads"].items():
-            counted[fate] = counted.get(fate, 0) + number
-    assert counted == {fate: number for fate, number in said["fates"].items() if number}
+        for outcome, number in one["workloads"].items():
+            counted[outcome] = counted.get(outcome, 0) + number
+    assert counted == said["outcomes"]
     assert {one["namespace"]: one["pods"] for one in told["namespaces"]} == {
         name: sum(one["pods"] for one in said["workloads"] if one["namespace"] == name)
         for name in {one["namespace"] for one in said["workloads"]}
@@ -106,7 +106,7 @@ async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_w
         async with asyncio.timeout(60):
             while "survey is running" in (page := await text_of(session, "/move")):
                 pass
-        assert "1 waits" in page
+        assert "1 left" in page
 
 
 async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told():

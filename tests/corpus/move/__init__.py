@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
     name: str
     given: Object
-    becomes: str  # translated, left, unclear, refused or silent
+    becomes: str  # translated, left, unknown, refused or silent
     says: str | tuple[str, ...] = ()
     around: Sequence[Object] = ()
     configuration: Mapping[str, Any] = {}
@@ -64,7 +64,7 @@ def judge(case: Case) -> tuple[str, str]:
     elif done.operations:
         became = "translated"
     elif "unknown" in actions:
-        became = "unclear"
+        became = "unknown"
     elif actions or done.warnings:
         became = "left"
     words = [f"{one.key}: {one.detail} {one.basis} {one.remedy}" for one in done.decisions]

@@ -62,11 +62,11 @@ CASES = (
         for shape, (schema, stays) in SHAPES.items()
     ),
     *(
-        Case(f"{both[1]}: claims that are there, {shape}", claiming(both), "unclear" if lost else "silent", (lost, "resourceClaims: ") if lost else (), (definition(both, ("v1", below("template", template(schema)))),))
+        Case(f"{both[1]}: claims that are there, {shape}", claiming(both), "unknown" if lost else "silent", (lost, "resourceClaims: ") if lost else (), (definition(both, ("v1", below("template", template(schema)))),))
         for both in (NOTEBOOK, STRANGE)
         for shape, (schema, lost) in SHAPES.items()
     ),
-    Case("a Notebook with claims, no definition", claiming(NOTEBOOK), "unclear", "drops claims (Kubeflow Notebooks 1.11)"),
+    Case("a Notebook with claims, no definition", claiming(NOTEBOOK), "unknown", "drops claims (Kubeflow Notebooks 1.11)"),
     Case("a JobSet with claims, no definition", claiming(JOBSET, "v1alpha2"), "silent"),
     case("a Notebook, no definition", thing(NOTEBOOK, {"template": POD}), "drops claims (Kubeflow Notebooks 1.11)"),
     case("an MPIJob v1, no definition", thing(MPI, {"mpiReplicaSpecs": {"Worker": {"template": POD}}}), "drops claims before"),
@@ -77,7 +77,7 @@ CASES = (
     Case("its pod", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w-0", "labels": {"leaderworkerset.sigs.k8s.io/name": "w"}}, **TPUS}, "left", "TPU_WORKER_ID"),
     Case("a KubeAI Model", thing(("kubeai.org", "Model"), {"resourceProfile": "nvidia-gpu-l4:1"}), "left", "from a profile"),
     Case("a KubeAI Model without devices", thing(("kubeai.org", "Model"), {"resourceProfile": "cpu:2"}), "silent"),
-    Case("Flux values", thing(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "unclear", "Flux renders a chart"),
+    Case("Flux values", thing(("helm.toolkit.fluxcd.io", "HelmRelease"), {"values": {"resources": {"limits": {GPU: 1}}}}, "v2"), "unknown", "Flux renders a chart"),
     case("two definitions, one drops", thing(JOBSET, {"template": POD}), "no spec.resourceClaims", tuple(definition(JOBSET, ("v1", below("template", template(one)))) for one in (KEEPS, DROPS))),
     case("a definition of another version", thing(JOBSET, {"template": POD}), around=(definition(JOBSET, ("v9", below("template", template(DROPS)))),)),
     case("stored in a version that drops", thing(STRANGE, {"template": POD}, "v2"), "no spec.resourceClaims", (definition(STRANGE, below("template", template(DROPS)), below("template", template(KEEPS))),)),

@@ -35,7 +35,7 @@ CASES = [
     ),
     Case("Ascend of a model", asking(key="huawei.com/Ascend310P"), "translated"),
     *(
-        Case(f"a key that no table has: {key}", asking(key=key), "unclear", key)
+        Case(f"a key that no table has: {key}", asking(key=key), "unknown", key)
         for key in ("example.com/gpu", "habana.ai/gaudi2x", "acme.io/npu", "nvidia.com/gpux")
     ),
 ]  # fmt: skip
