@@ -1,0 +1,275 @@
+"""Asks every command about the same object, and lists the answers that contradict each other.
+
+`ask` returns one `Answer` for each command, in the words of docs/translation.md; `contradictions` compares them. Only the part
+"Adapters" knows options, JSON fields and words of the commands.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster import manifests
+from tests.cli.running import run
+
+Object = dict[str, Any]
+Key = tuple[str, str]  # container ("" for the pod as a whole) and key
+
+CLUSTER = ("Node", "ResourceSlice", "DeviceClass")
+MOVING = {"translated", "approximated"}
+SILENT = "silent"  # the command names no key of the object
+
+
+class Answer(NamedTuple):
+    """What a command says about one object. None: the command does not answer this question."""
+
+    outcome: str | None = None
+    keys: Mapping[Key, str] | None = None
+    refused: bool | None = None
+    codes: frozenset[str] = frozenset()
+    fits: bool | None = None
+    mode: str | None = None
+    said: str = ""
+
+
+class Contradiction(NamedTuple):
+    """What two commands say about one question, and about which key."""
+
+    kind: str
+    key: str = ""
+
+
+class Scene(NamedTuple):
+    """One object, what is read beside it, the nodes and classes, and the options of every command."""
+
+    object: Object
+    around: Sequence[Object] = ()
+    fleet: Sequence[Object] = ()
+    configuration: Object | None = None
+    minor: int = 0
+
+    @property
+    def name(self) -> str:
+        return str(self.object["metadata"].get("name", ""))
+
+    @property
+    def namespace(self) -> str:
+        return str(self.object["metadata"].get("namespace", "default"))
+
+    @property
+    def id(self) -> str:
+        return f"{self.object['kind']}/{self.namespace}/{self.name or self.object['metadata'].get('generateName', '')}"
+
+
+def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
+    """Leave out selectors and annotations that stay beside a request: not every command names them."""
+    return {place: one for place, one in keys.items() if place[0] or one not in ("left", "unknown")} or keys
+
+
+def outcome_of(keys: Mapping[Key, str]) -> str:
+    """Return the outcome of an object from those of its keys."""
+    outcomes = set(requests_of(keys).values())
+    if "refused" in outcomes:
+        return "refused"
+    if outcomes & MOVING and outcomes - MOVING:
+        return "partly"
+    return next((one for one in ("approximated", "translated", "unknown", "left", "served") if one in outcomes), SILENT)
+
+
+# ---- Adapters: all that is known of options, fields and words
+
+# What each command calls an outcome, where it is not the word of docs/translation.md.
+WORDS = {
+    "ignored": "approximated",
+    "moves": "translated",
+    "differs": "approximated",
+    "webhook": "translated",
+    "waits": "left",
+    "stays": "left",
+    "unclear": "unknown",
+}
+OUTCOME = ("outcome", "action", "fate")  # the field of a key or a workload
+MODE = re.compile(r"\b(observe|warn): would be|\bmode(?:=|:? )(off|observe|warn)\b")
+CODE = re.compile(r"\[([RD]\d{3})\]")
+# What `explain` says of a pod that a node has room for, and of one that none has.
+ROOM = re.compile(
+    r"devices for it are free(, and| on \d+ nodes)|device plugins have room|devices do not keep it|places it where"
+)
+NO_ROOM = re.compile(r"no node could serve|^no node has|but not where it may run")
+SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused")
+
+
+def word(of: Mapping[str, Any]) -> str:
+    outcome = next(of[field] for field in OUTCOME if of.get(field))
+    return WORDS.get(outcome, outcome)
+
+
+def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = (), said: Iterable[str] = ()) -> Answer:
+    """Read decisions: those of translate and explain, and the keys of survey."""
+    keys: dict[Key, str] = {}
+    for one in decisions:
+        place, outcome = (one.get("container") or "", one.get("key") or ""), word(one)
+        if place[1] and SEVERITY.index(outcome) >= SEVERITY.index(keys.get(place, outcome)):
+            keys[place] = outcome
+    text = " ".join((*refusals, *said, *(one.get("detail") or "" for one in decisions)))
+    mode = MODE.search(text)
+    return Answer(
+        outcome="refused" if refusals else outcome_of(keys),
+        keys=keys,
+        refused=bool(refusals),
+        codes=frozenset({one["code"] for one in decisions if one.get("code")}.union(*map(CODE.findall, refusals))),
+        mode=next(filter(None, mode.groups())) if mode else "enforce",
+        said=text,
+    )
+
+
+def translate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    document = asked("translate", *files(scene, folder, "--inventory"), *options)
+    (folder / "translated.json").write_text(as_list(document["items"]))
+    of = {name: [one for one in document[name] if one.startswith(scene.id)] for name in ("refusals", "warnings")}
+    return decided([one for one in document["decisions"] if one["object"] == scene.id], of["refusals"], of["warnings"])
+
+
+def check(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    document = asked("check", *files(scene, folder, "--inventory"), *options)
+    mine = [one for one in document["findings"] if one["object"] in (scene.id, f"{scene.object['kind']}/{scene.name}")]
+    refused = any(one["severity"] == "error" for one in mine)
+    return Answer(refused=refused, codes=frozenset(one["code"] for one in mine), said=json.dumps(mine))
+
+
+def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    document = asked("survey", *files(scene, folder), *options)
+    for one in document["workloads"]:
+        if (one["kind"], one["namespace"], one["name"]) == (scene.object["kind"], scene.namespace, scene.name):
+            refused = [key["detail"] for key in one["keys"] if word(key) == "refused"]
+            return decided(one["keys"], refused)._replace(
+                outcome=word(one), mode=document["modes"].get(scene.namespace, "enforce")
+            )
+    return decided([])
+
+
+def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
+    """Read the outcomes of a simulation."""
+    mine = [one for one in pods if one["pod"].startswith(f"{scene.namespace}/{scene.name}")]
+    for one in mine:
+        if "refused by the webhook" in one["summary"]:
+            return Answer(refused=True, codes=frozenset(CODE.findall(one["summary"])), said=one["summary"])
+    return Answer(refused=False, fits=mine[0]["node"] is not None, said=mine[0]["summary"]) if mine else Answer()
+
+
+def simulate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    return placed(asked("simulate", *files(scene, folder), *options)["pods"], scene)
+
+
+def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    name = f"{scene.object['kind'].lower()}/{scene.name}"
+    document = asked("explain", name, "-n", scene.namespace, *files(scene, folder), *options)
+    pods = [document["pod"]] if "pod" in document else []
+    pods += [one["first"] for one in document.get("workload", {}).get("pods") or ()]
+    refusals = [text for pod in pods for text in pod["gate"]["refusals"]]
+    answer = decided([one for pod in pods for one in pod["gate"]["decisions"]], refusals)
+    if not pods or refusals:
+        return answer
+    message, prospect = pods[0]["standing"]["message"], pods[0].get("prospect")
+    fits = {"fits": True, "full": False, "never": False}.get(prospect["outlook"]) if prospect else None
+    return answer._replace(
+        fits=True if ROOM.search(message) else False if NO_ROOM.search(message) else fits, said=message
+    )
+
+
+def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Ask for the amount that is there."""
+    asks = set(re.findall(r'"([^"/]+/[^"]+)": "(\d+)"', json.dumps(scene.object["spec"])))
+    if len(asks) != 1 or "--kubernetes" in options:
+        return Answer()
+    name, amount = f"{scene.object['kind'].lower()}/{scene.name}", "=".join(*asks)
+    document = asked("resize", name, amount, "-n", scene.namespace, *files(scene, folder), *options)
+    return placed(document["pods"], scene)._replace(codes=frozenset())
+
+
+def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Read the page: one block a pod."""
+    result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
+    _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
+    outcome = "refused" if mark == "✗" else "translated" if "became   claim" in block else None
+    return Answer(outcome=outcome, refused=mark == "✗", said=block)
+
+
+COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
+    translate,
+    check,
+    survey,
+    simulate,
+    explain,
+    resize,
+)
+
+
+def asked(*args: Any) -> Any:
+    """Run a command with -o json."""
+    result = run(*args, "-o", "json")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return json.loads(result.stdout)
+
+
+def files(scene: Scene, folder: Path, fleet: str = "-f") -> list[Any]:
+    """Return the options that name the files of a scene."""
+    return ["-f", folder / "scene.json", *([fleet, folder / "fleet.json"] if scene.fleet else [])]
+
+
+def as_list(objects: Iterable[Object]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, default=str)
+
+
+# ---- Asking and comparing
+
+
+def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = COMMANDS) -> dict[str, Answer]:
+    """Ask commands about the object of a scene."""
+    (folder / "scene.json").write_text(as_list([*scene.around, scene.object]))
+    (folder / "fleet.json").write_text(as_list(scene.fleet))
+    options = ["--kubernetes", f"1.{scene.minor}"] if scene.minor else []
+    if scene.configuration is not None:
+        (folder / "configuration.yaml").write_text(manifests.dump([scene.configuration]))
+        options += ["--config", str(folder / "configuration.yaml")]
+    return {command.__name__: command(scene, folder, options) for command in commands}
+
+
+def contradictions(answers: Mapping[str, Answer]) -> set[Contradiction]:
+    """Compare each command with translate, and with simulate about what fits."""
+    found: set[Contradiction] = set()
+    for name, answer in answers.items():
+        found.update(map(Contradiction, _differences(name, answer, answers["translate"], answers["simulate"])))
+        if answer.keys is not None and answer.refused is answers["translate"].refused:
+            found.update(_keys(name, answer, answers["translate"]))
+    return found
+
+
+def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) -> Iterator[str]:
+    if answer.fits is not None and simulated.fits not in (None, answer.fits):
+        yield f"fits: {name} {answer.fits}, simulate {simulated.fits}"
+    if answer.refused is not None and answer.refused is not right.refused:
+        yield f"refused: {name} {answer.refused}, translate {right.refused}"
+        return  # the rest follows from this
+    moves = name == "demo" and right.outcome in ("approximated", "partly")  # demo prints the claims only
+    if answer.outcome not in (None, "translated" if moves else right.outcome):
+        yield f"outcome: {name} {answer.outcome}, translate {right.outcome}"
+    if answer.keys and right.mode not in ("enforce", answer.mode):
+        yield f"mode: {name} {answer.mode}, translate {right.mode}"
+    # check has the codes of mistakes without a key, too; simulate has the codes of refusals only.
+    added, lost = answer.codes - right.codes, right.codes - answer.codes
+    if name == "simulate":
+        lost = {code for code in lost if code[0] == "R" and right.refused}
+    if answer.keys is not None or name in ("check", "simulate"):
+        yield from (f"codes: {name} without {code}" for code in lost)
+        yield from (f"codes: {name} adds {code}" for code in added if name != "check" or code[0] == "R")
+
+
+def _keys(name: str, answer: Answer, right: Answer) -> Iterator[Contradiction]:
+    given, wanted = requests_of(answer.keys or {}), requests_of(right.keys or {})
+    question = "key of a refused object" if right.refused else "key"
+    for place in {*given, *wanted}:
+        said, by = given.get(place, "not named"), wanted.get(place, "not named")
+        if said != by:
+            yield Contradiction(f"{question}: {name} {said}, translate {by}", ":".join(place))

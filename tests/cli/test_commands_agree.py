@@ -1,0 +1,361 @@
+"""Every command that is asked about an object gives the same answer as the others (`tests/agreement.py`)."""
+
+import json
+import random
+
+import pytest
+
+from cluster import manifests
+from tests import draws
+from tests.agreement import CLUSTER, COMMANDS, Contradiction, Scene, as_list, ask, asked, contradictions, demo
+from tests.cli.running import run
+from tests.corpus import move
+from tests.corpus.move import GPU, asking, moved, node
+from tests.webhook.pods import EXAMPLES
+from webhook.dialects import Position
+from webhook.names import MODE_LABEL
+from webhook.state import Configuration
+
+# Contradictions that are known, by kind, each with its smallest example. Who mends one removes its line: a test fails until then.
+KNOWN: dict[str, str] = {
+    "codes: check without D211": "kinds: stored in a version that drops",
+    "codes: check without R001": "no limit",
+    "codes: explain adds D211": "draw 38",
+    "codes: explain adds D212": "draw 36",
+    "codes: explain adds D222": "draw 38",
+    "codes: explain adds R001": "draw 38",
+    "codes: explain without D002": "kinds: a Notebook with claims, no definition",
+    "codes: explain without D209": "draw 38",
+    "codes: explain without D211": "an unknown kind",
+    "codes: simulate without R001": "draw 27",
+    "codes: survey adds D002": "kinds: Training: claims that are there, older",
+    "codes: survey adds D211": "a key beside a served one",
+    "codes: survey adds D222": "draw 38",
+    "codes: survey adds R001": "draw 38",
+    "codes: survey without D209": "draw 27",
+    "codes: survey without D211": "an unknown kind",
+    "codes: survey without D212": "a label that no node has",
+    "codes: survey without D221": "draw 34",
+    "devices: survey 16, right 8": "a dump",
+    "files: a Helm template is an error for doctor": "files",
+    "files: a Helm template is an error for translate": "files",
+    "fits: explain True, simulate False": "a key that no dialect has",
+    "key of a refused object: explain approximated, translate left": "draw 153",
+    "key of a refused object: explain approximated, translate not named": "llmd/wide.yaml 0",
+    "key of a refused object: explain left, translate refused": "draw 38",
+    "key of a refused object: explain served, translate left": "draw 154",
+    "key of a refused object: explain translated, translate left": "nvidia/notebooks.yaml 0",
+    "key of a refused object: explain translated, translate not named": "llmd/wide.yaml 0",
+    "key of a refused object: explain unknown, translate left": "draw 38",
+    "key of a refused object: explain unknown, translate refused": "draw 38",
+    "key of a refused object: survey approximated, translate not named": "llmd/wide.yaml 0",
+    "key of a refused object: survey left, translate refused": "draw 38",
+    "key of a refused object: survey not named, translate left": "draw 57",
+    "key of a refused object: survey not named, translate refused": "draw 28",
+    "key of a refused object: survey served, translate left": "draw 154",
+    "key of a refused object: survey translated, translate left": "nvidia/notebooks.yaml 0",
+    "key of a refused object: survey translated, translate not named": "llmd/wide.yaml 0",
+    "key of a refused object: survey unknown, translate left": "draw 38",
+    "key of a refused object: survey unknown, translate refused": "draw 38",
+    "key: explain approximated, translate left": "draw 19",
+    "key: explain not named, translate approximated": "null",
+    "key: explain not named, translate left": "kinds: a KubeAI Model",
+    "key: explain not named, translate unknown": "an unknown kind",
+    "key: explain translated, translate left": "object off",
+    "key: explain translated, translate not named": "why/dump.yaml 3",
+    "key: survey approximated, translate left": "draw 19",
+    "key: survey left, translate not named": "annotated/kai-burst.yaml 0",
+    "key: survey not named, translate left": "visible: a request beside the variable",
+    "key: survey not named, translate unknown": "an unknown kind",
+    "key: survey served, translate not named": "draw 166",
+    "key: survey translated, translate approximated": "null",
+    "key: survey translated, translate left": "label warn",
+    "key: survey translated, translate not named": "an unknown kind",
+    "key: survey unknown, translate not named": "kinds: Training: claims that are there, older",
+    "mode: explain enforce, translate observe": "object observe",
+    "mode: explain enforce, translate off": "object off",
+    "mode: explain enforce, translate warn": "object warn",
+    "mode: survey enforce, translate observe": "object observe",
+    "mode: survey enforce, translate off": "object off",
+    "mode: survey enforce, translate warn": "object warn",
+    "mode: translate enforce, installed observe": "installed observe",
+    "mode: translate enforce, installed off": "installed off",
+    "mode: translate enforce, installed warn": "installed warn",
+    "outcome: demo translated, translate left": "a key beside a served one",
+    "outcome: demo translated, translate served": "served by name",
+    "outcome: explain approximated, translate left": "draw 19",
+    "outcome: explain partly, translate left": "draw 10",
+    "outcome: explain silent, translate approximated": "null",
+    "outcome: explain silent, translate left": "kinds: a KubeAI Model",
+    "outcome: explain silent, translate unknown": "an unknown kind",
+    "outcome: explain translated, translate left": "object off",
+    "outcome: explain translated, translate silent": "why/dump.yaml 3",
+    "outcome: survey approximated, translate left": "draw 19",
+    "outcome: survey approximated, translate partly": "hami/transcribe.yaml 0",
+    "outcome: survey left, translate partly": "vendors: whole cards beside an MLU, by plugins",
+    "outcome: survey left, translate unknown": "draw 1",
+    "outcome: survey moved, translate silent": "kinds: a JobSet with claims, no definition",
+    "outcome: survey served, translate unknown": "draw 166",
+    "outcome: survey translated, translate approximated": "null",
+    "outcome: survey translated, translate left": "label warn",
+    "outcome: survey translated, translate partly": "visible: a request beside the variable",
+    "outcome: survey translated, translate unknown": "an unknown kind",
+    "outcome: survey unknown, translate partly": "a part of the keys",
+    "outcome: survey unknown, translate silent": "kinds: Training: claims that are there, older",
+    "refused: check False, translate True": "a placeholder",
+    "refused: check True, translate False": "visible: variables that are no list",
+    "refused: explain False, translate True": "a placeholder",
+    "refused: explain True, translate False": "requests of a pod in a JobSet",
+    "refused: resize False, translate True": "draw 160",
+    "refused: resize True, translate False": "draw 215",
+    "refused: simulate True, translate False": "requests of a pod in a JobSet",
+    "refused: survey True, translate False": "draw 12",
+}
+
+HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+WHOLE = HEAD | {"meanings": {GPU: "whole"}}
+CLAIMED = HEAD | {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
+FPGA = "example.com/fpga"
+
+
+def settle(example, found):
+    """Compare what was found in an example with what is known."""
+    kinds = {one.kind for one in found}
+    assert kinds <= KNOWN.keys(), sorted(one for one in found if one.kind not in KNOWN)
+    mended = {kind for kind, at in KNOWN.items() if at == example} - kinds
+    assert not mended, f"remove from KNOWN: {mended}"
+
+
+def apart(around):
+    """Part objects into the nodes and classes, and the others."""
+    parts = [], []
+    for one in around:
+        parts[one["kind"] in CLUSTER].append(one)
+    return parts
+
+
+# ---- Objects that are there
+
+
+def cases():
+    for kind, table in move.tables().items():
+        for case in table:
+            around, fleet = apart(case.around)
+            configuration = HEAD | dict(case.configuration) if case.configuration else None
+            yield pytest.param(Scene(case.given, around, fleet, configuration, case.minor), id=f"{kind}: {case.name}")
+
+
+def examples():
+    fleet = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
+    for path in sorted(EXAMPLES.rglob("*.yaml")):
+        objects = [one.object for one in manifests.read([str(path)]) if "kind" in one.object]
+        asking = [one for one in objects if '"containers"' in json.dumps(one) and one["kind"] != "DaemonSet"]
+        around, nodes = apart(one for one in objects if one not in asking)
+        for number, one in enumerate(asking):
+            yield pytest.param(Scene(one, around, nodes or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
+
+
+@pytest.mark.parametrize("scene", [*cases(), *examples()])
+def test_the_commands_agree_about_what_is_there(scene, tmp_path, request):
+    settle(request.node.callspec.id, contradictions(ask(scene, tmp_path)))
+
+
+# ---- Drawn objects
+
+ROWS = [row for dialect in Configuration().dialects for row in dialect.keys if "<" not in row.name]
+KEYS = sorted({row.name for row in ROWS if row.place is Position.RESOURCE})
+ANNOTATIONS = sorted({row.name for row in ROWS if row.place is Position.ANNOTATION})
+CONFIGURATIONS = (None, None, HEAD, WHOLE, CLAIMED, HEAD | {"approximations": "leave"}, HEAD | {"unresolved": "refuse"})
+AMOUNTS = ("1",) * 12 + ("2", "4", "4", "100", "0", "500m")
+
+
+def job(template):
+    return {"template": template | {"spec": {"restartPolicy": "Never"} | template["spec"]}}
+
+
+KINDS = {
+    ("v1", "Pod"): lambda template: template["spec"],
+    ("apps/v1", "Deployment"): lambda template: {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    ("batch/v1", "Job"): job,
+    ("batch/v1", "CronJob"): lambda template: {"schedule": "0 0 * * *", "jobTemplate": {"spec": job(template)}},
+    ("ray.io/v1", "RayCluster"): lambda template: {
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "h", "image": "i"}]}}},
+        "workerGroupSpecs": [{"groupName": "g", "replicas": 1, "rayStartParams": {}, "template": template}],
+    },
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): lambda template: {
+        "replicatedJobs": [{"name": "r", "replicas": 1, "template": {"spec": job(template)}}]
+    },
+    ("kubeflow.org/v1", "Notebook"): lambda template: {"template": template},
+    ("example.com/v1", "Training"): lambda template: {"template": template},
+}
+
+
+def of_kind(version, kind, template, **metadata):
+    """Write an object whose pods have this template."""
+    own = template["metadata"] if kind == "Pod" else {}
+    metadata = {"name": "w", "namespace": "n"} | own | metadata
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": KINDS[version, kind](template)}
+
+
+def drawn(number):
+    """Draw an object, the nodes, a mode and a configuration."""
+    draw = random.Random(number)
+
+    def seldom(value, share=0.1):
+        return value if draw.random() < share else {}
+
+    keys = draw.sample(KEYS, draw.choice((1, 1, 2, 3)))
+    keys = [*draw.choice((keys, [GPU, *keys[1:]])), *seldom([FPGA], 0.15)]
+    containers = []
+    for name in ("c0", "c1")[: draw.choice((1, 1, 2))]:
+        amounts = {key: draw.choice(AMOUNTS) for key in draw.sample(keys, draw.randint(1, len(keys)))}
+        parts = draw.choice((("limits",), ("limits",), ("limits", "requests"), ("requests",)))
+        containers.append({"name": name, "image": "i", "resources": dict.fromkeys(parts, amounts)})
+    if seldom([1]):
+        containers[0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    spec = {"containers": containers}
+    spec |= seldom({"nodeName": "a"}) | seldom({"nodeSelector": {"pool": "x"}}) | seldom({"schedulerName": "volcano"})
+    spec |= seldom({"resources": {"limits": {keys[0]: "1"}}})
+    labels = {"a": "b"} | seldom({"kueue.x-k8s.io/queue-name": "q"})
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    template["metadata"] |= seldom({"annotations": {draw.choice(ANNOTATIONS): draw.choice(("1", "50", "a"))}}, 0.25)
+    plugins = [node(name, **{key: draw.choice((1, 4)) for key in keys}) for name in ("p", "q")]
+    fleet = draw.choice(((), plugins, moved("a", "b"), (*moved("a"), *plugins), moved("a", "b", extended=GPU)))
+    configuration, around = draw.choice(CONFIGURATIONS), []
+    mode = draw.choice(("enforce", "observe", "warn", "off"))
+    source = draw.choice(("", "", "label", "object", "option"))
+    if source == "label":
+        around.append(namespace(mode))
+    elif source:
+        configuration = (configuration or HEAD) | {"mode": mode}
+    if source == "object":
+        around, configuration = [configuration], None
+    given = of_kind(*draw.choice((("v1", "Pod"), *KINDS)), template, labels=labels)
+    return Scene(given, around, fleet, configuration, draw.choice((0, 0, 0, 34, 36)))
+
+
+def namespace(mode):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {MODE_LABEL: mode}}}
+
+
+@pytest.mark.parametrize("number", range(draws.draws(240)))
+def test_the_commands_agree_about_what_is_drawn(number, tmp_path):
+    settle(f"draw {number}", contradictions(ask(drawn(number), tmp_path)))
+
+
+# ---- One example of each contradiction that there was
+
+
+def template(limits, **spec):
+    return {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i", "resources": limits}]} | spec}
+
+
+def limits(**amounts):
+    return {"limits": {GPU if key == "gpu" else FPGA: amount for key, amount in amounts.items()}}
+
+
+def having(*nodes):
+    """Let nodes report what they have, so that they have no other keys."""
+    return [one | {"status": {"allocatable": {"cpu": "8"}}} if one.get("kind") == "Node" else one for one in nodes]
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
+POD, JOB, JOBSET, TRAINING = (one for one in KINDS if one[1] in ("Pod", "Job", "JobSet", "Training"))
+ONE, BOTH = template(limits(gpu="1")), template(limits(gpu="1", fpga="1"))
+EMPTY, MOVED, SERVED = having(node("a")), having(*moved("a")), having(*moved("a", extended=GPU))
+AWAY = template(limits(gpu="1"), nodeSelector={"pool": "x"})
+IN_POD, UNFILLED = template({}, resources=limits(gpu="1")), template(limits(gpu="${GPUS}"))
+# A scene; the outcome and a code that translate gives; whether simulate finds a node.
+NAMED = {
+    "a plugin's key that no node has": (Scene(of_kind(*POD, ONE), (), EMPTY), "left", "D222", False),
+    "a key that no dialect has": (Scene(of_kind(*POD, template(limits(fpga="1")))), "unknown", "D211", False),
+    "a label that no node has": (Scene(of_kind(*POD, AWAY), (), MOVED, WHOLE), "translated", "D212", False),
+    "half a device": (Scene(of_kind(*POD, template(limits(gpu="500m")))), "refused", "R001", None),
+    "no limit": (Scene(of_kind(*POD, template({"requests": {GPU: "1"}}))), "refused", "R001", None),
+    "a part of the keys": (Scene(of_kind(*POD, BOTH), (), MOVED, WHOLE), "partly", "D211", False),
+    "served by name": (Scene(of_kind(*POD, ONE), (), SERVED), "served", "", True),
+    "a key beside a served one": (Scene(of_kind(*POD, BOTH), (), [*SERVED, node("b", **{FPGA: 1})]), "left", "", False),
+    "an unknown kind": (Scene(of_kind(*TRAINING, ONE), (), MOVED, WHOLE), "unknown", "D211", None),
+    "keys that Kueue counts": (Scene(of_kind(*JOB, ONE, labels=QUEUED), (), MOVED, WHOLE), "translated", "", True),
+    "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "silent", "", None),
+    "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "refused", "R001", None),
+    "a node that is named": (
+        Scene(of_kind(*POD, template(limits(gpu="1"), nodeName="a")), (), MOVED),
+        "left",
+        "",
+        None,
+    ),
+    "null": (Scene(of_kind(*POD, template(limits(gpu=None)))), "approximated", "", None),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_commands_agree_about_each_example(name, tmp_path):
+    scene, outcome, code, fits = NAMED[name]
+    answers = ask(scene, tmp_path, (*COMMANDS, demo) if scene.fleet and scene.object["kind"] == "Pod" else COMMANDS)
+    assert answers["translate"].outcome == outcome, answers["translate"]
+    assert {code} - {""} <= answers["translate"].codes, answers["translate"]
+    assert answers["simulate"].fits is fits, answers["simulate"]
+    settle(name, contradictions(answers))
+
+
+def installed(mode, folder):
+    """Print the manifests of an installation with this mode."""
+    (folder / "installed.yaml").write_text(manifests.dump([WHOLE | {"mode": mode}]))
+    printed = run("manifests", "--image", "r.example/d:1", "--config", folder / "installed.yaml").stdout
+    return [one.object for one in manifests.parse(printed, "") if one.object["kind"] == "ConfigMap"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "off"])
+@pytest.mark.parametrize("source", ["label", "object", "installed"])
+def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path):
+    around = {"label": [namespace(mode)], "object": [WHOLE | {"mode": mode}], "installed": installed(mode, tmp_path)}
+    scene = Scene(
+        of_kind(*POD, template(limits(gpu="1"))), around[source], moved("a"), WHOLE if source == "label" else None
+    )
+    answers = ask(scene, tmp_path)
+    found = contradictions(answers)
+    if (given := answers["translate"].mode) != mode:
+        found.add(Contradiction(f"mode: translate {given}, {source} {mode}"))
+    settle(f"{source} {mode}", found)
+
+
+def test_the_commands_count_the_same_devices(tmp_path):
+    pods = [asking(2, nodeName="p"), asking(1, nodeName="p")]
+    for number, one in enumerate(pods):
+        one["metadata"] |= {"name": f"r{number}", "uid": str(number)}
+        one["status"] = {"phase": "Running"}
+    old, new = (json.loads(json.dumps(one)) for one in moved("a")[-1:] * 2)
+    new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
+    dump = tmp_path / "dump.json"
+    dump.write_text(as_list([*moved("a")[:-1], old, new, node("p", gpu=4), *pods]))
+    survey, nodes, pools = (asked(one, "-f", dump) for one in ("survey", "nodes", "matrix"))
+    listed = [one for row in nodes["nodes"] for one in row["devices"]]
+    held = sum(int(holder["share"][GPU]) for one in listed if one["state"] == "plugin" for holder in one["holders"])
+    counts = {
+        "devices": {
+            "survey": sum(one["devices"] for one in survey["drivers"]),
+            "nodes": sum(one["state"] != "plugin" for one in listed),
+            "matrix": sum(len(row["devices"]) for pool in pools["pools"] for row in pool["rows"]),
+        },
+        "in use": {"survey": sum(one["moving"] + one["staying"] for one in survey["plugins"]), "nodes": held},
+    }
+    right = {"devices": 8, "in use": 3}
+    found = {
+        f"{what}: {name} {one}, right {right[what]}"
+        for what in right
+        for name, one in counts[what].items()
+        if one != right[what]
+    }
+    settle("a dump", map(Contradiction, found))
+
+
+def test_the_commands_read_the_same_files(tmp_path):
+    (tmp_path / "pod.yaml").write_text(json.dumps(of_kind(*POD, template(limits(gpu="1")))))
+    (tmp_path / "chart.yaml").write_text("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n")
+    found = set()
+    for command in ("translate", "check", "survey", "simulate", "nodes", "doctor", "quota"):
+        result = run(command, "-f", tmp_path, "-o", "json")
+        if json.loads(result.stdout).get("errors"):
+            found.add(Contradiction(f"files: a Helm template is an error for {command}"))
+    settle("files", found)
