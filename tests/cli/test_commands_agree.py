@@ -277,7 +277,7 @@ NAMED = {
     "a key beside a served one": (Scene(of_kind(*POD, BOTH), (), [*SERVED, node("b", **{FPGA: 1})]), "left", "", False),
     "an unknown kind": (Scene(of_kind(*TRAINING, ONE), (), MOVED, WHOLE), "unknown", "D211", None),
     "keys that Kueue counts": (Scene(of_kind(*JOB, ONE, labels=QUEUED), (), MOVED, WHOLE), "translated", "", True),
-    "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "silent", "", None),
+    "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "D209", None),
     "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "refused", "R001", None),
     "a node that is named": (
         Scene(of_kind(*POD, template(limits(gpu="1"), nodeName="a")), (), MOVED),
