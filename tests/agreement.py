@@ -249,7 +249,9 @@ def contradictions(answers: Mapping[str, Answer]) -> set[Contradiction]:
 def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) -> Iterator[str]:
     if answer.fits is not None and simulated.fits not in (None, answer.fits):
         yield f"fits: {name} {answer.fits}, simulate {simulated.fits}"
-    if answer.refused is not None and answer.refused is not right.refused:
+    if answer.refused is None:
+        return
+    if answer.refused is not right.refused:
         yield f"refused: {name} {answer.refused}, translate {right.refused}"
         return  # the rest follows from this
     moves = name == "demo" and right.outcome in ("approximated", "partly")  # demo prints the claims only

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from dra.finding import Severity
-from dra.validation import FindingCode
+from dra.validation import CODES, FindingCode
 
 
 class Code(StrEnum):
@@ -41,7 +41,7 @@ def _page(title: str, helps: str, without: str) -> FindingCode:
 
 # What each is about, what generally helps, and what becomes of the pod without us: `drawbridge explain`, docs/findings.md.
 PAGES: Final[dict[str, FindingCode]] = {
-    Code.AMOUNT: _page("not an amount that the API server accepts for a device", "set a whole number as the limit, and the same number or nothing as the request", "the API server refuses it"),
+    Code.AMOUNT: CODES[Code.AMOUNT],
     Code.RANGE: _page("an amount that the legacy system does not accept", "stay in the range that the message gives, in its unit", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
     Code.RULE: _page("the legacy system would refuse it", "see the message", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
     Code.INEXPRESSIBLE: _page("a ResourceClaim cannot express this, and policy says refuse", "request less, or have it left", "it might run; `numaBind: refuse` requests the refusal"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, Placed
 from dra.finding import Finding, Severity
 from dra.pointer import member, split
@@ -13,7 +11,7 @@ from dra.raw import Object, inside, mapping, members
 from dra.validation import Problem, Reviewed, findings, name
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
-from webhook.refusals import INVALID, PAGES
+from webhook.refusals import PAGES, Code
 from webhook.state import mistake_of
 from webhook.translate import Decision, at, find_placeholder, group_kind, paths
 
@@ -31,10 +29,15 @@ _REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/reques
 def add_webhook_findings(
     objects: Sequence[Object], decided: Sequence[Iterable[Decision]], found: Sequence[Reviewed]
 ) -> list[Reviewed]:
-    """Add the webhook's findings about each object, and its remedies where they improve on those of D209."""
-    refused_anyway = {number for number, finding in found if finding.severity is Severity.ERROR}
-    remedies: dict[tuple[int, str], str] = {}
-    added: list[Reviewed] = []
+    """Add the webhook's findings about each object.
+
+    Where the webhook and the rules of the API server find the same fault, the webhook's finding stays if it names the container's
+    amount (R001), and the other one, which has its exact place, for all other codes.
+    """
+    codes = {(number, finding.code) for number, finding in found}
+    # A fault at a placeholder becomes a D011 later (`name_placeholders`).
+    codes |= {(number, "D011") for number, finding in found if finding.severity is Severity.ERROR}
+    added: dict[Reviewed, None] = {}  # a set that keeps their order
     for number, value in enumerate(objects):
         if group_kind(value) == ("", "Namespace"):
             mode = inside(value, "metadata", "labels").get(MODE_LABEL, "")
@@ -43,28 +46,27 @@ def add_webhook_findings(
                 wrong = mistake_of(mode)
             if wrong:
                 problem = Problem("D214", member("/metadata/labels", MODE_LABEL), wrong)
-                added += [Reviewed(number, finding) for finding in findings([problem], name(value))]
-        reported: set[Finding] = set()
+                added |= dict.fromkeys(Reviewed(number, finding) for finding in findings([problem], name(value)))
         for decision in decided[number]:
-            if not decision.code:
-                continue
-            finding = finding_of(value, decision, decision.code)
-            # A refusal that the API server makes by itself needs no second finding.
-            refused = decision.action is Action.REFUSED and number in refused_anyway
-            if refused and (decision.code not in PAGES or decision.code in INVALID):
-                remedies[number, finding.path] = finding.hint
-            elif finding not in reported:
-                reported.add(finding)
-                added.append(Reviewed(number, finding))
-    helped: list[Reviewed] = []
-    for number, finding in found:
-        place = number, finding.path
-        better = finding
-        if finding.code == "D209" and place in remedies:
-            hint = remedies[place]
-            better = msgspec.structs.replace(finding, hint=hint)
-        helped.append(Reviewed(number, better))
-    return [*helped, *added]
+            code = decision.code
+            by_server = decision.action is Action.REFUSED and code not in PAGES
+            if code and not (by_server and (number, code) in codes):
+                added[Reviewed(number, finding_of(value, decision, code))] = None
+    amounts = {(number, _amount(finding.path)) for number, finding in added if finding.code == Code.AMOUNT}
+    return [
+        *(
+            one
+            for one in found
+            if one.finding.code != Code.AMOUNT or (one.number, _amount(one.finding.path)) not in amounts
+        ),
+        *added,
+    ]
+
+
+def _amount(path: str) -> tuple[str, str]:
+    """Return the container of an amount and its key, for a path of its limit or its request."""
+    container, _, key = path.rpartition("/resources/")
+    return container, key.rpartition("/")[2]
 
 
 def finding_of(value: Object, decision: Decision, code: str) -> Finding:
@@ -103,6 +105,10 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
                     if key in mapping(resources.get(kind)):
                         yield member(f"{container_path}/resources/{kind}", key)
                 yield container_path
+        resources = mapping(spec.get("resources"))  # of the whole pod
+        for kind in ("limits", "requests"):
+            if not decision.container and key in mapping(resources.get(kind)):
+                yield member(f"{path}/spec/resources/{kind}", key)
         metadata = mapping(pod.get("metadata"))
         for part in ("annotations", "labels"):
             if key in mapping(metadata.get(part)):

@@ -1,7 +1,7 @@
 """Every code a finding can carry: what it stands for, how bad it is, what generally helps.
 
-A code never changes its meaning and is never used again for another one. Errors of the D0 and D1 rows are what the API
-server itself would answer; everything that it accepts and that will go wrong later is a warning or an information.
+A code never changes its meaning and is never used again for another one. Errors of the D0 and D1 rows, and R001, are what
+the API server itself would answer; everything that it accepts and that will go wrong later is a warning or an information.
 Printed by `drawbridge check --explain CODE`.
 """
 
@@ -64,7 +64,6 @@ CODES: Final[dict[str, FindingCode]] = {
     "D206": FindingCode("a claim or template that is not among the manifests", _WARNING, "add it to the input or to the inventory, or correct the name"),
     "D207": FindingCode("one claim for many pods", _INFO, "use a ResourceClaimTemplate, so that every pod gets its own devices"),
     "D208": FindingCode("a pod that is bound to a node by name never gets devices", _WARNING, "remove spec.nodeName and select the node with spec.nodeSelector or affinity"),
-    "D209": FindingCode("an amount of an extended resource that the API server refuses", _ERROR, "ask for a whole number as limit of a container; a request must be equal to it"),
     "D210": FindingCode("ephemeral containers before there is a pod", _ERROR, "leave them out: `kubectl debug` adds them to a pod that runs"),
     "D211": FindingCode("a key that looks like a request for devices and that no dialect reads", _WARNING, "correct its name, or declare it under `dialects`; `drawbridge dialects` lists the keys that are understood"),
     "D212": FindingCode("a node selector or node affinity that no node meets", _WARNING, "select what the nodes have, or leave the selector out: the pod waits until a node has it"),
@@ -144,4 +143,6 @@ CODES: Final[dict[str, FindingCode]] = {
     # The configuration file of drawbridge itself, found by webhook.config.
     "C001": FindingCode("the configuration of drawbridge is not valid", _ERROR, "correct the field"),
     "C002": FindingCode("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is ignored meanwhile"),
+    # The webhook refuses it with the same code.
+    "R001": FindingCode("not an amount that the API server accepts for a device", _ERROR, "set a whole number as the limit of a container, and the same number or nothing as the request", "the API server refuses it"),
 }  # fmt: skip

@@ -21,7 +21,7 @@ from dra.objects import (
 from dra.objects.extended_resources import IMPLICIT
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
-from tests.webhook.pods import configured
+from tests.webhook.pods import configured, refused_by_server
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 from webhook.names import EXTENDED_RESOURCES, MODE_LABEL, WAY_OUT
@@ -211,7 +211,7 @@ def compare(seed):
                 asked["metadata"]["ownerReferences"] = [owner]
         said, became = at_the_webhook(admitted(asked, ranges) if asked["kind"] == "Pod" else asked, server)
         done = decide_object(asked, files)
-        if any(one.action == "refused" and one.code.startswith("D") for one in done.decisions):
+        if refused_by_server(done):
             came["refused by the API server"] += 1
             continue
         message = "" if said["allowed"] else said["status"]["message"].removesuffix(f"; {WAY_OUT}")

@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PODS = ("pods", "nvidia", "hami", "koordinator", "amd", "intel", "amazon", "nics", "volcano")
 INVENTORIES = sorted((*EXAMPLES.glob("inventories/*.yaml"), EXAMPLES / "fleet", EXAMPLES / "drivers"))
 # Words, amounts and fields, and rules of legacy systems: no device decides about them.
-OF_WORDS = ("D0", "D1", "D209", "D211", "D213", "D214", "D215", "R001", "R002", "R004", "C0")
+OF_WORDS = ("D0", "D1", "D211", "D213", "D214", "D215", "R001", "R002", "R004", "C0")
 
 
 def objects_of(*paths):

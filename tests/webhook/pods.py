@@ -59,6 +59,14 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
     return made
 
 
+def refused_by_server(verdict: Verdict) -> bool:
+    """Whether the API server itself refuses the object of a verdict."""
+    return any(
+        one.action == "refused" and (one.code.startswith("D") or one.detail.startswith("the API server refuses it"))
+        for one in verdict.decisions
+    )
+
+
 def became(
     value: dict, *, fleet: Inventory = UNKNOWN, features=None, quota=frozenset(), limit_range=frozenset(), **fields
 ) -> Verdict:

@@ -212,7 +212,7 @@ def _extended_problems(spec: PodSpec, path: str) -> Problems:
         for name in filter(is_extended, amounts):
             at = member(f"{path}/resources/{part}", name)
             message = f"{name} cannot be requested at pod level"
-            yield Problem("D209", at, message, "ask for it in a container")
+            yield Problem("R001", at, message, "ask for it in a container")
 
 
 def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
@@ -230,16 +230,16 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
                 if name.startswith("requests.") if "/" in name else not own:
                     yield Problem("D213", at, message)
             elif amount.nano < 0:
-                yield Problem("D209", at, f"{amount} of {name} is less than zero", "write zero or more")
+                yield Problem("R001", at, f"{amount} of {name} is less than zero", "write zero or more")
             elif amount.milli() % _THOUSANDTHS:
                 hint = "write a whole number; a part of a device has other keys, which `drawbridge dialects` lists"
-                yield Problem("D209", at, f"{amount} of {name} is not a whole number", hint)
+                yield Problem("R001", at, f"{amount} of {name} is not a whole number", hint)
     for name, amount in requests.items():
         if not is_extended(name):
             continue
         at = member(f"{path}/requests", name)
         limit = limits.get(name)
         if limit is None:
-            yield Problem("D209", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
+            yield Problem("R001", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
         elif limit != amount:
-            yield Problem("D209", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal")
+            yield Problem("R001", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal")

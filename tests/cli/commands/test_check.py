@@ -273,7 +273,7 @@ def test_the_webhook_knows_a_better_way_out_than_the_api_server():
     fleet = Path(__file__).parents[3] / "manifests" / "examples" / "fleet"
     half = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 0.5}}}]}"
     done = run("-f", "-", "--inventory", str(fleet), text=half)
-    assert "D209" in done.stdout
+    assert "R001" in done.stdout
     assert "nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in done.stdout
 
 

@@ -229,7 +229,7 @@ AMOUNTS = [
 def test_amounts_of_extended_resources_are_whole_and_not_overcommitted(resources, paths):
     for kind in ("containers", "initContainers"):
         containers = f"{kind}: [{{name: c, image: x, resources: {{{resources}}}}}]"
-        told = {("D209", f"/spec/{kind}/0/resources/{path}") for path in paths}
+        told = {("R001", f"/spec/{kind}/0/resources/{path}") for path in paths}
         assert found(pod(containers)) == told
 
 
@@ -289,7 +289,7 @@ def test_ephemeral_containers_at_creation_are_refused_as_the_api_server_does(con
 
 def test_a_pod_as_a_whole_asks_for_no_extended_resource():
     text = pod("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}")
-    assert found(text) == {("D209", "/spec/resources/limits/nvidia.com~1gpu")}
+    assert found(text) == {("R001", "/spec/resources/limits/nvidia.com~1gpu")}
 
 
 def test_objects_and_fields_unrelated_to_dra_are_not_judged():

@@ -242,4 +242,4 @@ def test_a_key_under_a_field_of_a_container_that_the_api_server_drops_is_told(fi
 def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():
     asked = pod({})
     asked["spec"]["resources"] = {"limits": {GPU: 1}}
-    assert [one.code for one in decide_object(asked, EMPTY).decisions] == ["D209"]
+    assert [one.code for one in decide_object(asked, EMPTY).decisions] == ["R001"]

@@ -306,7 +306,7 @@ def test_a_namespace_that_is_off_is_left_alone_in_files_too():
         assert (done.operations, done.refusals) == ((), ())
         assert {str(one.action) for one in done.decisions} == {"left"}
         assert "its namespace n has the label drawbridge.dev/mode=off" in done.warnings[0]
-    assert "[D209]" in str(decide_object(pod({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
+    assert "[R001]" in str(decide_object(pod({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
     inside = copy.deepcopy(KSERVE)
     inside["metadata"]["namespace"] = "n"
     assert told(inside, world) == {("predictor/model", GPU): "left"}

@@ -10,7 +10,7 @@ from cluster import manifests
 from dra import wire
 from tests.draws import draws
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
-from tests.webhook.pods import CLAIMED, EXAMPLES, configured
+from tests.webhook.pods import CLAIMED, EXAMPLES, configured, refused_by_server
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 from webhook.names import WAY_OUT
@@ -50,8 +50,13 @@ def _reasons(outcome) -> tuple[str, ...]:
 def in_a_file(pod, world=STATE) -> tuple[str, ...]:
     """What the decision about a file says, without what only the API server would."""
     done = decide_object(pod, world)
-    by_server = [one for one in done.decisions if one.action == "refused" and one.code.startswith("D")]
-    return () if by_server else tuple("; ".join(map(str, done.refusals)).split("; ")) if done.refusals else ()
+    return (
+        ()
+        if refused_by_server(done)
+        else tuple("; ".join(map(str, done.refusals)).split("; "))
+        if done.refusals
+        else ()
+    )
 
 
 def pod(limits=None, *, requests=None, claims=(), **metadata):
@@ -129,7 +134,7 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
         limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
         asked = pod(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
         told, said = at_admission(asked), decide_object(asked, STATE)
-        by_server = any(one.action == "refused" and one.code.startswith("D") for one in said.decisions)
+        by_server = refused_by_server(said)
         assert bool(told) == (bool(said.refusals) and not by_server), (limits, told, said.refusals)
         refused += bool(told)
     assert draws(300) // 6 < refused < draws(300)
@@ -141,7 +146,7 @@ def test_a_pod_that_the_api_server_would_refuse_is_refused_with_its_reason():
     (refusal,) = decide_object(odd, STATE).refusals
     assert "[D210]" in str(refusal)
     assert "the API server refuses it" in str(refusal)
-    assert str(decide_object(pod({"example.com/device": "0.5"}), State()).refusals[0]).endswith("[D209]"), (
+    assert str(decide_object(pod({"example.com/device": "0.5"}), State()).refusals[0]).endswith("[R001]"), (
         "a key without a dialect, too"
     )
 
@@ -173,4 +178,4 @@ def test_pods_of_a_workload_are_judged_and_of_a_strange_one_if_asked():
     assert "[R023]" in str(decide_object(strange, STATE).refusals[0])
     template["spec"]["containers"][0]["resources"] = {"limits": {"example.com/device": "0.5"}}
     assert decide_object(strange, State()).refusals == (), "it may be a part of a pod"
-    assert "[D209]" in str(decide_object(strange, State(), rewrite_unknown=True).refusals[0])
+    assert "[R001]" in str(decide_object(strange, State(), rewrite_unknown=True).refusals[0])
