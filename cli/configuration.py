@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from webhook.service import Source
     from webhook.state import Configuration, Features, State
 
-_KIND = "DrawbridgeConfiguration"
+CONFIGURATION = "DrawbridgeConfiguration"
 
 
 def mode_option() -> Decorator:
@@ -72,7 +72,7 @@ def configuration_in(
 
     configuration = Configuration()
     for number, document in enumerate((*known, *documents)):
-        if document.object.get("kind") != _KIND:
+        if document.object.get("kind") != CONFIGURATION:
             continue
         if judged and number >= len(known):
             good, _ = read(document.object)

@@ -25,7 +25,7 @@ DECISION_SECONDS = 10.0
 @inputs.command("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
 @inputs.files(required=False, help="Your own pods instead of the examples. May be repeated.")
 @inputs.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
-@inputs.config("A file with a DrawbridgeConfiguration. Default: the example.")
+@inputs.config("A file with a DrawbridgeConfiguration. Default: the one in the input, else the built-in one; the example for the examples.")
 @inputs.option("--once", "Exit at the end, also on a terminal.")
 def command(
     *,
@@ -44,14 +44,15 @@ def command(
     log.configure("warning")
     pods = files or (str(EXAMPLES / "pods"),)
     devices = fleet or (str(EXAMPLES / "fleet"),)
-    configuration = config or str(EXAMPLES / "configuration.yaml")
     documents = inputs.read(pods)
+    if not (files or config):
+        config = str(EXAMPLES / "configuration.yaml")
     published = inputs.read(devices)
     objects = [document.object for document in published]
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
     stay = on_terminal and not once
     mine = files[0] if files and files[0] != "-" else "pod.yaml"
-    asyncio.run(_demo(documents, objects, configuration, mine, stay=stay))
+    asyncio.run(_demo(documents, objects, config, mine, stay=stay))
     return Exit.FINE
 
 
@@ -59,7 +60,7 @@ async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
 ) -> None:
     from cli.arrivals import brings_pods
-    from cli.configuration import source_of
+    from cli.configuration import CONFIGURATION, configuration_in, source_of
     from cli.dashboard import Dashboard, PictureSource
     from cli.devices import GeneratedNames
     from cli.playground import PodsListener, end_of, playground, pods_of
@@ -71,6 +72,10 @@ async def _demo(
 
     started = time.monotonic()
     source = source_of(config)
+    among_files = [one for one in documents if one.object.get("kind") == CONFIGURATION]
+    if not config:
+        source.current = configuration_in(among_files)
+    from_file = config or (f"{among_files[-1].file}:{among_files[-1].line}" if among_files else "the default")
     async with playground(objects, source) as demo:
         devices: Counter[str] = Counter()
         for one in objects:
@@ -80,7 +85,12 @@ async def _demo(
         listed = ", ".join(f"{number} of {driver}" for driver, number in devices.items()) or "no devices"
         nodes = inputs.count_of(sum(one.get("kind") == "Node" for one in objects), "node")
         inputs.print_lines(
-            [f"fleet: {nodes}; {listed}", f"webhook: {demo.url}/mutate, on loopback over an embedded store", ""]
+            [
+                f"fleet: {nodes}; {listed}",
+                f"configuration: {from_file}; mode {source.current.file.mode}",
+                f"webhook: {demo.url}/mutate, on loopback over an embedded store",
+                "",
+            ]
         )
         outcomes = []
         stored: list[Document] = []
@@ -89,7 +99,7 @@ async def _demo(
         # In sequence, so that the order decides which pod gets the last device.
         made = find_controlled(documents)
         for number, document in enumerate(documents):
-            if number in made:
+            if number in made or document in among_files:
                 continue
             if brings_pods(document.object):
                 comment = _comment(document.file)

@@ -18,7 +18,7 @@ from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
 from cli.playground.story import End, Fate
 from cluster import manifests, resources
-from tests.cli.running import run
+from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
 from webhook.service.configuration_file import Source
 
@@ -72,7 +72,7 @@ def test_on_a_terminal_the_demo_stays_and_shows_what_became_of_the_pods_as_pages
 def test_pods_of_ones_own_can_be_pushed(tmp_path):
     file = tmp_path / "pod.yaml"
     file.write_text("# mine\nkind: Pod\napiVersion: v1\nmetadata: {name: mine}\nspec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}\n")  # fmt: skip
-    done = run("demo", "-f", str(file))
+    done = run("demo", "-f", str(file), "--config", CONFIGURATION)
     assert done.exit_code == 0
     assert "✓ mine  mine" in done.stdout
     assert "asked    c: nvidia.com/gpu 1" in done.stdout
@@ -86,10 +86,25 @@ spec: {containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}
 """
 
 
+def test_ones_own_pods_are_decided_by_the_configuration_in_force(tmp_path):
+    own = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+    own |= {"extendedResources": {"drivers": {"gpu.nvidia.com": "translate"}}}
+    asking = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}
+    asking["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    file, alone = manifest(tmp_path / "both.yaml", own, asking), manifest(tmp_path / "alone.yaml", asking)
+    served, moved = (run("demo", "-f", one, "--once").stdout for one in (alone, file))
+    assert "configuration: the default; mode enforce" in served
+    assert "left as it is" in served
+    assert f"configuration: {file}:1; mode enforce" in moved
+    assert "became   claim" in moved
+    assert "ignored" not in moved
+    assert f"configuration: {CONFIGURATION}; mode enforce" in run("demo", "--once").stdout
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("demo --fleet {fleet} -f {file}", r"2 pods: 2 placed"),
+        (f"demo --config {CONFIGURATION} --fleet {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
         ("simulate -f {file} -f {fleet}", r"team-g/train-00002 .*\n\n2 of 2 pods placed"),
         ("explain pod train-00002 -n team-g -f {file} -f {fleet}", r"pod team-g/train-00002: in no cluster yet"),
     ],
@@ -113,7 +128,7 @@ spec: {template: {spec: {containers: [{name: c, image: x, resources: {limits: {n
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("demo --fleet {fleet} -f {file}", r"2 pods: 2 placed"),
+        (f"demo --config {CONFIGURATION} --fleet {{fleet}} -f {{file}}", r"2 pods: 2 placed"),
         ("simulate -f {file} -f {fleet}", r"team-g/train-00002-0 .*\n\n2 of 2 pods placed"),
     ],
     ids=["demo", "simulate"],
