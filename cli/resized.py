@@ -89,6 +89,9 @@ def resize(
         raise Broken(str(error), "name a workload that the API server accepts") from None
     without_old_pods = replace(scene, stock=stock, pods=staying)
     pods = list(arrived.pods.values())
+    for pod in pods:
+        if node := pod.spec.node_name:
+            raise Broken(f"Pod {pod.metadata.key} names its node {node}, so no scheduler places it", "remove nodeName")
 
     def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
         arriving = arrived._replace(pods={pod.metadata.key: pod for pod in coming})
@@ -167,6 +170,6 @@ def _as_applied(obj: Object) -> Object:
     metadata = inside(applied, "metadata")
     for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
         metadata.pop(name, None)
-    if applied.get("kind") == "Pod":
-        inside(applied, "spec").pop("nodeName", None)
+    if applied.get("kind") == "Pod" and inside(obj, "status").get("phase"):
+        inside(applied, "spec").pop("nodeName", None)  # a scheduler wrote it; without a phase the author did
     return applied

@@ -25,7 +25,9 @@ DECISION_SECONDS = 10.0
 @inputs.command("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
 @inputs.files(required=False, help="Your own pods instead of the examples. May be repeated.")
 @inputs.option("--fleet", "Nodes, classes and slices instead of the example fleet.", metavar="FILE|DIR", multiple=True)
-@inputs.config("A file with a DrawbridgeConfiguration. Default: the one in the input, else the built-in one; the example for the examples.")
+@inputs.config(
+    "A file with a DrawbridgeConfiguration. Default: the one in the input, else the built-in one; the example for the examples."
+)
 @inputs.option("--once", "Exit at the end, also on a terminal.")
 def command(
     *,

@@ -306,3 +306,11 @@ def test_a_workload_that_was_not_read_itself_is_named(tmp_path):
     objects = [one.object for one in manifests.read([file]) if one.object["kind"] != "Deployment"]
     done = run("resize", "deployment/serve", f"{MEM}=1", "-f", manifest(file, *objects))
     assert (done.exit_code, "Deployment ml/serve is not in the input" in done.stderr) == (2, True)
+
+
+def test_a_pod_that_names_its_node_is_placed_by_no_scheduler(tmp_path):
+    spec = {"nodeName": "n0", "containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: "9"}}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ml"}, "spec": spec}
+    done = run("resize", "pod/p", f"{GPU}=9", "-f", manifest(tmp_path / "pod.yaml", pod))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Pod ml/p names its node n0, so no scheduler places it (remove nodeName)" in done.stderr
