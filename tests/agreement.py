@@ -180,7 +180,7 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Ask for the amount that is there."""
-    asks = set(re.findall(r'"([^"/]+/[^"]+)": "(\d+)"', json.dumps(scene.object["spec"])))
+    asks = set(re.findall(r'"([^"/]+/[^"]+)": "([^"]*)"', json.dumps(scene.object["spec"])))
     if len(asks) != 1 or "--kubernetes" in options:
         return Answer()
     name, amount = f"{scene.object['kind'].lower()}/{scene.name}", "=".join(*asks)

@@ -30,7 +30,6 @@ KNOWN: dict[str, str] = {
     "codes: survey without D212": "a label that no node has",
     "codes: survey without D221": "draw 34",
     "devices: survey 16, right 8": "a dump",
-    "fits: explain False, simulate True": "draw 95",
     "key of a refused object: explain approximated, translate left": "draw 153",
     "key of a refused object: explain approximated, translate not named": "llmd/wide.yaml 0",
     "key of a refused object: explain left, translate refused": "draw 38",
@@ -92,7 +91,6 @@ KNOWN: dict[str, str] = {
     "refused: check True, translate False": "visible: variables that are no list",
     "refused: explain False, translate True": "a placeholder",
     "refused: explain True, translate False": "draw 67",
-    "refused: resize False, translate True": "draw 160",
     "refused: simulate True, translate False": "visible: variables that are no list",
     "refused: survey True, translate False": "draw 40",
 }
@@ -182,6 +180,14 @@ def of_kind(version, kind, template, **metadata):
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": KINDS[version, kind](template)}
 
 
+def having(*nodes):
+    """Let nodes report what they have, so that they have no other keys."""
+    return [one | {"status": {"allocatable": {"cpu": "8"}}} if one.get("kind") == "Node" else one for one in nodes]
+
+
+FLEET = having(*moved("a", "b"))
+
+
 def drawn(number):
     """Draw an object, the nodes, a mode and a configuration."""
     draw = random.Random(number)
@@ -205,7 +211,7 @@ def drawn(number):
     template = {"metadata": {"labels": labels}, "spec": spec}
     template["metadata"] |= seldom({"annotations": {draw.choice(ANNOTATIONS): draw.choice(("1", "50", "a"))}}, 0.25)
     plugins = [node(name, **{key: draw.choice((1, 4)) for key in keys}) for name in ("p", "q")]
-    fleet = draw.choice(((), plugins, moved("a", "b"), (*moved("a"), *plugins), moved("a", "b", extended=GPU)))
+    fleet = draw.choice(((), plugins, FLEET, (*FLEET, *plugins), having(*moved("a", "b", extended=GPU))))
     configuration, around = draw.choice(CONFIGURATIONS), []
     mode = draw.choice(("enforce", "observe", "warn", "off"))
     source = draw.choice(("", "", "label", "object", "option"))
@@ -237,11 +243,6 @@ def template(limits, **spec):
 
 def limits(**amounts):
     return {"limits": {GPU if key == "gpu" else FPGA: amount for key, amount in amounts.items()}}
-
-
-def having(*nodes):
-    """Let nodes report what they have, so that they have no other keys."""
-    return [one | {"status": {"allocatable": {"cpu": "8"}}} if one.get("kind") == "Node" else one for one in nodes]
 
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
