@@ -93,6 +93,7 @@ KNOWN: dict[str, str] = {
     "refused: explain True, translate False": "draw 67",
     "refused: simulate True, translate False": "visible: variables that are no list",
     "refused: survey True, translate False": "draw 40",
+    "wrong: explain True, doctor False": "claims and pods",
 }
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
@@ -334,6 +335,60 @@ def test_the_commands_count_the_same_devices(tmp_path):
         if one != right[what]
     }
     settle("a dump", map(Contradiction, found))
+
+
+def claim(name, device, pod):
+    """Write a claim that a device is allocated to, for a pod that is not there."""
+    request = {
+        "name": "r",
+        "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1},
+    }
+    result = {"request": "r", "driver": "gpu.nvidia.com", "pool": "a", "device": device}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "n", "uid": name},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
+        },
+    }
+
+
+def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
+    """A claim of a deleted pod, a claim on a device that is gone, and a pod that was created before the webhook was there."""
+    late, runs = of_kind(*POD, ONE, uid="w"), of_kind(*POD, template({}, nodeName="a"), name="runs", uid="runs")
+    runs["status"] = {"phase": "Running"}
+    late["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1"}]}
+    dump, config = tmp_path / "dump.json", tmp_path / "configuration.yaml"
+    config.write_text(manifests.dump([WHOLE]))
+    dump.write_text(
+        as_list(
+            [
+                *MOVED,
+                namespace("enforce"),
+                claim("stale", "gpu-0", "gone"),
+                claim("ghost", "gpu-99", "runs"),
+                late,
+                runs,
+            ]
+        )
+    )
+    ill = json.dumps(asked("doctor", "-f", dump, "--config", config)["findings"])
+    found = set()
+    for name in ("stale", "ghost"):
+        told = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
+        wrong = bool(told["claim"]["remarks"] or told.get("wrong"))
+        if wrong != (f"n/{name}" in ill):
+            found.add(Contradiction(f"wrong: explain {wrong}, doctor {not wrong}"))
+    told = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["standing"]
+    pods = asked("simulate", "-f", dump, "--config", config)["pods"]
+    if told["keeper"] == "user" and "n/w" not in ill:
+        found.add(Contradiction("waits: doctor does not name the pod"))
+    if told["keeper"] == "user" and any(one["node"] for one in pods if one["pod"] == "n/w"):
+        found.add(Contradiction("waits: explain says create it again, simulate places it"))
+    settle("claims and pods", found)
 
 
 def test_the_commands_read_the_same_files(tmp_path):
