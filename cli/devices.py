@@ -193,7 +193,7 @@ def warn_of_misspelt(documents: Iterable[Document]) -> None:
     for document in documents:
         problem = misnamed_kind(document.object)
         if problem and problem.message not in warned:
-            inputs.warn(f"{document.file}:{document.line}: {problem.message} ({problem.hint})")
+            inputs.warn(f"{document.file}:{document.line}: {problem.message} ({problem.remedy})")
             warned.add(problem.message)
 
 

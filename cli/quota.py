@@ -120,7 +120,7 @@ def reviewed(foretold: Iterable[Foretold], objects: Sequence[Object]) -> Iterato
     """Say as findings what would be turned back."""
     for one in foretold:
         code = _IN_PART if one.passing else _TURNED_BACK
-        problems = [Problem(code, f"{one.path}/spec", str(line), CODES[code].hint) for line in one.crossed]
+        problems = [Problem(code, f"{one.path}/spec", str(line), CODES[code].remedy) for line in one.crossed]
         for finding in findings(problems, name(objects[one.number])):
             yield Reviewed(one.number, finding)
 

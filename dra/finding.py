@@ -1,6 +1,6 @@
 """A finding: a problem, or a notable fact, about one object. Every check returns findings, and every report prints them.
 
-A code never changes its meaning; `path` is a JSON pointer into the object; `hint` says what to do.
+A code never changes its meaning; `path` is a JSON pointer into the object; `remedy` says what to do.
 """
 
 from __future__ import annotations
@@ -22,4 +22,4 @@ class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     object: str
     path: str
     message: str
-    hint: str = ""
+    remedy: str = ""

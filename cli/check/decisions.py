@@ -84,7 +84,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
         object=name(value),
         path=decision.key if is_place else next(_places(value, decision), ""),
         message=f"{container}{key}{decision.detail}",
-        hint=decision.remedy or page.hint,
+        remedy=decision.remedy or page.remedy,
     )
 
 

@@ -75,8 +75,8 @@ def text(placed: Sequence[Placed], objects: int) -> str:
                 continue
             where = f" at {finding.path}" if finding.path else ""
             lines.append(f"  {one.place}: {finding.severity.value} {finding.code}{where}: {finding.message}")
-            if finding.hint:
-                lines.append(f"      {finding.hint}")
+            if finding.remedy:
+                lines.append(f"      {finding.remedy}")
         lines.append("")
     every = Counter(one.finding.severity for one in placed)
     lines.append(_summary(every, objects))
@@ -112,7 +112,7 @@ def sarif(placed: Sequence[Placed]) -> dict[str, Any]:
         {
             "id": code,
             "shortDescription": {"text": KNOWN[code].title},
-            "help": {"text": KNOWN[code].hint},
+            "help": {"text": KNOWN[code].remedy},
             "defaultConfiguration": {"level": _SARIF_LEVELS[KNOWN[code].severity]},
         }
         for code in used
@@ -131,7 +131,7 @@ def sarif(placed: Sequence[Placed]) -> dict[str, Any]:
             "ruleId": finding.code,
             "ruleIndex": used.index(finding.code),
             "level": _SARIF_LEVELS[finding.severity],
-            "message": {"text": f"{finding.message}. {finding.hint}" if finding.hint else finding.message},
+            "message": {"text": f"{finding.message}. {finding.remedy}" if finding.remedy else finding.message},
             "locations": [location],
         }
         results.append(result)
@@ -142,7 +142,7 @@ def github(placed: Sequence[Placed]) -> str:
     """Write workflow commands that annotate the lines of a pull request."""
     return "\n".join(
         f"::{_GITHUB_LEVELS[one.finding.severity]} {_at(one.file, one.line, one.column)}title={_property(one.finding.code)}"
-        f"::{_data(f'{one.finding.object}{one.finding.path}: {one.finding.message}. {one.finding.hint}')}"
+        f"::{_data(f'{one.finding.object}{one.finding.path}: {one.finding.message}. {one.finding.remedy}')}"
         for one in placed
     )
 
@@ -187,7 +187,7 @@ def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command:
         errors: list[str] = []
         others: list[str] = []
         for one in found:
-            line = f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.hint}"
+            line = f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.remedy}"
             (errors if one.finding.severity is Severity.ERROR else others).append(line)
         if errors:
             count = _attribute(_count(len(errors), "error"))
@@ -231,7 +231,7 @@ def report(placed: Sequence[Placed], objects: int) -> Report:
             marked(one.finding.severity.value),
             one.finding.code,
             one.finding.object + one.finding.path,
-            Why(one.finding.message, one.finding.hint),
+            Why(one.finding.message, one.finding.remedy),
             one.place,
         )
         for one in placed
@@ -259,11 +259,11 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
     elif output == "markdown":
         click.echo(page_of_codes(known), nl=False)
     elif output == "html":
-        rows = [(name, marked(code.severity.value), Why(code.title, code.hint)) for name, code in known.items()]
+        rows = [(name, marked(code.severity.value), Why(code.title, code.remedy)) for name, code in known.items()]
         inputs.write_report(Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),)))
     else:
         for name, code in known.items():
-            inputs.print_lines((f"{name} {code.severity.value}: {code.title}", f"      {code.hint}"))
+            inputs.print_lines((f"{name} {code.severity.value}: {code.title}", f"      {code.remedy}"))
             if code.without:
                 inputs.print_lines((f"      without the webhook: {code.without}",))
     return Exit.FINE
@@ -311,6 +311,6 @@ def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
                 "| code | severity | meaning | what helps | without the webhook |",
                 "|---|---|---|---|---|",
             ]
-        cells = (name, code.severity.value, code.title, code.hint, code.without)
+        cells = (name, code.severity.value, code.title, code.remedy, code.without)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"

@@ -148,7 +148,7 @@ def inventory_in(path: str) -> DeviceInventory:
         located: list[InputProblem] = []
         for problem in problems:
             file, line, column = document.place_of(problem.path)
-            located.append(InputProblem(file, problem.message, problem.hint, line, column, problem.path))
+            located.append(InputProblem(file, problem.message, problem.remedy, line, column, problem.path))
         raise ManifestError(located)
     return found
 

@@ -61,7 +61,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
         placed = [
             Placed(
                 number,
-                Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, hint=""),
+                Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, remedy=""),
                 one.file,
                 one.line,
                 1,

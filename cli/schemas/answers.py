@@ -102,7 +102,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     title: str
     severity: Severity
-    hint: str
+    remedy: str
     without: str
 
 

@@ -84,6 +84,6 @@ def findings(overview: Overview) -> Iterator[tuple[int, Finding, str, int, int]]
                 object=f"{workload.kind}/{workload.namespace}/{workload.name}",
                 path="",
                 message=where + joined(key.key, why(key)),
-                hint=key.remedy,
+                remedy=key.remedy,
             )
             yield number, finding, workload.file, workload.line, 1

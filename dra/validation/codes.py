@@ -17,7 +17,7 @@ _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 class FindingCode(NamedTuple):
     title: str
     severity: Severity
-    hint: str
+    remedy: str
     without: str = ""  # of a refusal: what becomes of the pod where no webhook refuses it
 
 

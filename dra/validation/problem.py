@@ -14,7 +14,7 @@ class Problem(NamedTuple):
     code: str
     path: str
     message: str
-    hint: str = ""
+    remedy: str = ""
 
 
 class Located(NamedTuple):

@@ -40,7 +40,7 @@ def read(value: Any) -> tuple[DeviceInventory | None, list[Problem]]:
     else:
         problems = shape.check(value, DeviceInventory)
     if problems:
-        return None, [problem._replace(hint=problem.hint or CODES[problem.code].hint) for problem in problems]
+        return None, [problem._replace(remedy=problem.remedy or CODES[problem.code].remedy) for problem in problems]
     inventory = shape.read(value, DeviceInventory)
     problems = list(_inconsistencies(inventory)) or list(unpublishable(machine_of(inventory)))
     return (None, problems) if problems else (inventory, [])
@@ -136,4 +136,4 @@ def unpublishable(machine: Machine) -> Iterator[Problem]:
             message = f"the API server would reject it: {about}{problem.message} ({problem.path})"
             if message not in reported:
                 reported.add(message)
-                yield Problem(CODE, "", message, problem.hint)
+                yield Problem(CODE, "", message, problem.remedy)

@@ -478,13 +478,13 @@ def _refused_by_api_server(
                 continue
             if placeholder := find_placeholder(at(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
-                hint = validation.CODES[_UNFILLED].hint
+                hint = validation.CODES[_UNFILLED].remedy
                 unfilled = unfilled or Decision(name, "", "", key, Action.UNKNOWN, text, code=_UNFILLED, remedy=hint)
                 continue
             if resource:
                 container, key = str(mapping(at(obj, around)).get("name") or ""), resource
             text = f"the API server refuses it: {fault.message}"
-            refused[_refused(name, key, text, fault.code, fault.hint, container=container)] = None
+            refused[_refused(name, key, text, fault.code, fault.remedy, container=container)] = None
     return list(refused), unfilled
 
 

@@ -41,7 +41,7 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
     warnings: list[str] = []
     for finding in validation.findings(problems, ""):
         if finding.severity is Severity.WARNING:
-            helps = f" ({finding.hint})" if finding.hint else ""
+            helps = f" ({finding.remedy})" if finding.remedy else ""
             warnings.append(f"{finding.code} {finding.path}: {finding.message}{helps}")
     return tuple(warnings)
 

@@ -305,8 +305,8 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
     problems = validation.problems(obj, state.features.likely.gates)
     for finding in validation.findings(problems, str(obj.get("kind", ""))):
         text = f"{finding.code} {finding.path}: {finding.message}"
-        if finding.hint:
-            text = f"{text} ({finding.hint})"
+        if finding.remedy:
+            text = f"{text} ({finding.remedy})"
         if is_own_kind and finding.severity == Severity.ERROR:
             denials.append(Denial(Code.OBJECT, text))
         else:

@@ -169,7 +169,7 @@ class Mistake(NamedTuple):
 
     path: str  # JSON pointer
     message: str
-    hint: str
+    remedy: str
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

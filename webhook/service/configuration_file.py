@@ -71,7 +71,7 @@ def configuration_in(document: manifests.Document) -> Configuration:
         return configuration
     problems = [
         manifests.InputProblem(
-            document.file, finding.message, finding.hint, *document.position_of(finding.path), finding.path
+            document.file, finding.message, finding.remedy, *document.position_of(finding.path), finding.path
         )
         for finding in (findings if configuration is None else ())
     ]

@@ -194,7 +194,7 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     else:
         broken = [shape.expected_object(value)]
     mistakes = [
-        Mistake(one.path, one.message, one.hint or _HINTS.get(one.code) or CODES[one.code].hint) for one in broken
+        Mistake(one.path, one.message, one.remedy or _HINTS.get(one.code) or CODES[one.code].remedy) for one in broken
     ]
     # Without the fields of the wrong shape, the others can still be checked.
     bad = {_first(problem.path) for problem in broken}
@@ -212,7 +212,7 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
             configuration = Configuration(file)
             findings = _findings("C002", wrong_kubernetes_settings(file.kubernetes), name)
             for one in doubtful_parameters(file, configuration.targets):
-                warning = Mistake(one.path, one.message, one.hint or CODES[one.code].hint)
+                warning = Mistake(one.path, one.message, one.remedy or CODES[one.code].remedy)
                 findings += _findings(one.code, [warning], name, Severity.WARNING)
             return configuration, findings
     return None, _findings("C001", mistakes, name)
@@ -225,7 +225,7 @@ _HINTS = {"D002": "remove it or correct its name: `drawbridge schema config` lis
 def _findings(code: str, mistakes: Iterable[Mistake], name: str, severity: Severity | None = None) -> list[Finding]:
     severity = severity or CODES[code].severity
     return [
-        Finding(code=code, severity=severity, object=name, path=one.path, message=one.message, hint=one.hint)
+        Finding(code=code, severity=severity, object=name, path=one.path, message=one.message, remedy=one.remedy)
         for one in mistakes
     ]
 

@@ -117,4 +117,4 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
                 for of_slice, of_template in fields.items():
                     if one.path.startswith(of_slice):
                         where = of_template + one.path.removeprefix(of_slice)
-                        yield Mistake(where, one.message, one.hint or CODES[one.code].hint)
+                        yield Mistake(where, one.message, one.remedy or CODES[one.code].remedy)

@@ -86,7 +86,7 @@ def findings(found: Iterable[Problem], reference: str) -> list[Finding]:
             object=reference,
             path=problem.path,
             message=problem.message,
-            hint=problem.hint or CODES[problem.code].hint,
+            remedy=problem.remedy or CODES[problem.code].remedy,
         )
         for problem in found
     ]

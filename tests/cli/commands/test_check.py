@@ -55,7 +55,7 @@ def test_json_keeps_the_contract():
     findings = json.loads(result.stdout)["findings"]
     assert {finding["code"] for finding in findings} == {"D102", "D002"}
     for finding in findings:
-        assert {"code", "severity", "object", "path", "message", "hint"} <= finding.keys()
+        assert {"code", "severity", "object", "path", "message", "remedy"} <= finding.keys()
         assert finding["object"] == "ResourceClaim/default/claim"
         assert finding["severity"] in ("error", "warning", "info")
 
@@ -194,7 +194,7 @@ def test_a_claim_that_no_node_could_serve_bears_the_code_and_the_remedy_of_the_w
     claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
     (finding,) = json.loads(run("-f", "-", "-o", "json", text=fleet + claim).stdout)["findings"]
     assert finding["message"].endswith("on one node, and the largest node has 2 [R023]")
-    assert finding["hint"] == "it would fit if claim claim, request r asked for no more than 2 devices"
+    assert finding["remedy"] == "it would fit if claim claim, request r asked for no more than 2 devices"
 
 
 def test_many_findings_of_one_kind_are_shown_in_part_to_people_and_in_full_to_machines():

@@ -85,7 +85,7 @@ def test_a_kind_is_told_in_which_version_an_older_server_has_it():
     hints = {}
     for minor in ("1.36", "1.35"):
         _, told = answer("check", "--kubernetes", minor, stdin=text(RULE))
-        hints[minor] = [one["hint"] for one in told["findings"] if one["code"] == "D004"]
+        hints[minor] = [one["remedy"] for one in told["findings"] if one["code"] == "D004"]
     assert hints == {"1.36": ["write resource.k8s.io/v1beta2"], "1.35": ["write resource.k8s.io/v1alpha3"]}
 
 
@@ -159,7 +159,7 @@ def test_a_configuration_declares_the_server_and_options_go_before_it(words, tmp
 
 def test_a_check_warns_of_a_feature_gate_that_a_configuration_misspells():
     code, told = answer("check", stdin=text(HEAD | {"kubernetes": {"featureGates": {"DRADeviceTaint": True}}}))
-    assert (code, [(one["code"], one["hint"]) for one in told["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
+    assert (code, [(one["code"], one["remedy"]) for one in told["findings"]]) == (0, [("C002", "did you mean DRADeviceTaints?")])  # fmt: skip
 
 
 class Older(Embedded):
@@ -260,4 +260,4 @@ def test_a_selector_with_includes_is_refused_where_the_server_does_not_know_it(v
     code, found = run_json("check", "-f", path, "--kubernetes", version, *more)
     assert code == (1 if refused else 0)
     hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
-    assert [(one["code"], one["hint"]) for one in found["findings"]] == [("D110", hint)] * refused
+    assert [(one["code"], one["remedy"]) for one in found["findings"]] == [("D110", hint)] * refused

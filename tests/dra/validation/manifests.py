@@ -22,7 +22,7 @@ def codes(text, inventory="", enabled=gates.ALL):
 def messages(text, inventory=""):
     objects = [document.object for document in manifests.parse(text)]
     known = [document.object for document in manifests.parse(inventory)]
-    return [one.finding.message + " " + one.finding.hint for one in review(objects, known, Server(NEWEST, gates.ALL))]
+    return [one.finding.message + " " + one.finding.remedy for one in review(objects, known, Server(NEWEST, gates.ALL))]
 
 
 def join(*texts):

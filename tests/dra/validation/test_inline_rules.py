@@ -34,8 +34,8 @@ def hints(*devices, **more):
 
 def written(finding):
     start = "apply this instead: "
-    assert finding.hint.startswith(start)
-    return json.loads(finding.hint.removeprefix(start))
+    assert finding.remedy.startswith(start)
+    return json.loads(finding.remedy.removeprefix(start))
 
 
 PROPOSAL = (  # the two patterns of the proposal, on one GPU, and a device beside it
@@ -112,7 +112,7 @@ def test_the_selector_picks_those_that_carried_the_rule(devices, selector):
 )
 def test_where_no_attribute_tells_devices_apart_that_is_said(devices):
     _, [told] = hints(*devices)
-    assert "no attribute tells" in told.hint
+    assert "no attribute tells" in told.remedy
 
 
 def test_a_malformed_inline_rule_is_reported_and_causes_no_other_finding():

@@ -96,7 +96,7 @@ def test_an_unknown_field_of_a_pod_is_a_warning_with_the_field_that_is_meant(spe
     [value] = load(text)
     [finding] = [one.finding for one in review([value]) if one.finding.code == "D002"]
     assert (finding.path, finding.severity) == (at[value["kind"]] + path, "warning")
-    assert hint in finding.hint
+    assert hint in finding.remedy
 
 
 MISTYPED = [
@@ -296,7 +296,7 @@ def test_objects_and_fields_unrelated_to_dra_are_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
     assert codes("metadata: {name: c}") == {"D008"}
     given = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
-    assert [one.finding.hint for one in review([given])] == ["write apiVersion for apiversion"]
+    assert [one.finding.remedy for one in review([given])] == ["write apiVersion for apiversion"]
     assert not codes("apiVersion: example.com/v1\nkind: Deployment\nmetadata: {name: d}\nbogus: 1\nspec: [1]")
 
 
@@ -335,6 +335,6 @@ def test_a_kind_that_is_written_otherwise_than_the_api_server_has_it_is_found(ve
 )
 def test_a_kind_in_a_version_that_does_not_have_it_is_found(version, kind, hint):
     problem = misnamed_kind({"apiVersion": version, "kind": kind})
-    assert (problem.code, problem.path, problem.hint) == ("D004", "/apiVersion", hint)
+    assert (problem.code, problem.path, problem.remedy) == ("D004", "/apiVersion", hint)
     assert found(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}") == {("D004", "/apiVersion")}
     assert misnamed_kind({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": kind}) is None

@@ -126,7 +126,7 @@ WRONG = [
 def test_a_wrong_description_is_reported_with_its_path_and_a_hint(parts, path, hint):
     found, problems = read(described(**parts))
     assert found is None
-    assert any(problem.path == path and hint in problem.hint for problem in problems), problems
+    assert any(problem.path == path and hint in problem.remedy for problem in problems), problems
 
 
 def test_a_file_that_is_not_an_object_is_reported_as_such():

@@ -299,7 +299,7 @@ def found(*keys: dict, **more) -> dict[str, str]:
     """What is wrong with such a table, by place within it."""
     configuration, findings = read({**HEAD, **rules(*keys, **more)})
     assert configuration is None
-    assert all(finding.hint for finding in findings)
+    assert all(finding.remedy for finding in findings)
     return {finding.path.removeprefix("/dialects/0/"): finding.message for finding in findings}
 
 
@@ -544,7 +544,7 @@ def test_any_rule_file_is_refused_with_a_place_or_makes_claims_that_are_taken(fi
     configuration, findings = read({**HEAD, **SIZES, **file})
     if configuration is None:
         assert findings
-        assert all(finding.path and finding.message and finding.hint for finding in findings)
+        assert all(finding.path and finding.message and finding.remedy for finding in findings)
         return
     assert findings == []
     assert_claims_are_taken(configuration, [value])

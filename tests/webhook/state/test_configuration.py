@@ -33,7 +33,7 @@ def mistakes(**fields) -> dict[str, str]:
     """Message by pointer."""
     configuration, findings = read({**HEAD, **fields})
     assert configuration is None
-    assert all(finding.hint for finding in findings)
+    assert all(finding.remedy for finding in findings)
     return {finding.path: finding.message for finding in findings}
 
 
@@ -44,7 +44,7 @@ def test_a_feature_gate_that_no_server_has_is_warned_of_and_the_rest_holds():
     assert dict(configuration.file.kubernetes.declared().gates) == {"DRAPartitionableDevices": False}
     [finding] = findings
     assert (finding.code, finding.severity, finding.path) == ("C002", "warning", "/kubernetes/featureGates/DRADeviceTaint")  # fmt: skip
-    assert finding.hint == "did you mean DRADeviceTaints?"
+    assert finding.remedy == "did you mean DRADeviceTaints?"
     assert mistakes(kubernetes={"featureGates": {"DRADeviceTaints": "yes"}}).keys() == {"/kubernetes/featureGates/DRADeviceTaints"}  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_a_member_that_is_null_is_not_set():
 
 def test_a_misspelt_field_gets_a_suggestion():
     _, findings = read({**HEAD, "aproximations": "warn"})
-    assert "approximations" in findings[0].hint
+    assert "approximations" in findings[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_a_misspelt_field_gets_a_suggestion():
 def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, meant):
     _, findings = read({**HEAD, **fields})
     (one,) = findings
-    assert one.hint.startswith(f"did you mean {meant}? ")
-    words = one.hint.partition("? ")[2].removeprefix("one of ").split(", ")
+    assert one.remedy.startswith(f"did you mean {meant}? ")
+    words = one.remedy.partition("? ")[2].removeprefix("one of ").split(", ")
     assert len(words) == len(set(words)) > 2
 
 
@@ -224,7 +224,7 @@ def test_a_quota_key_that_counts_no_claims_is_turned_back_with_those_that_do(quo
     assert list(mistakes(quotas={"nvidia.com/gpu": quota})) == ["/quotas/nvidia.com~1gpu"]
     _, (finding,) = read({**HEAD, "quotas": {"nvidia.com/gpu": quota}})
     for form in ("CLASS.deviceclass.resource.k8s.io/devices", "requests.NAME", "count/resourceclaims.resource.k8s.io"):
-        assert form in finding.hint
+        assert form in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -471,6 +471,6 @@ def test_a_table_of_pod_scope_adds_up_and_is_seen_by_the_containers_that_ask():
 
 def test_of_many_names_that_there_are_some_are_told_in_order():
     _, [finding] = read({**HEAD, "keys": {"nvidia": {"gpuu": "x"}}})
-    told = finding.hint.removeprefix("one of ").split(", ")
+    told = finding.remedy.removeprefix("one of ").split(", ")
     assert told == sorted(told)
     assert told[-1].endswith(" more")
