@@ -21,16 +21,17 @@ from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spe
 from dra.policy import Demands, held_of_quota, quota_scope, quotas_for
 from dra.raw import Object, mapping
 from dra.stock import total
-from dra.validation import CODES, Problem, Reviewed, findings, name
+from dra.validation import Problem, findings, name
 from dra.wire import WireError, convert
 from webhook.admission import decide_object, future_claims_of_pod
 from webhook.translate import namespace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from allocator.quota import QuotaReport
     from cli.loading import Scene
+    from dra.finding import Finding
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.policy import QuotaLine
     from dra.stock import Amounts
@@ -116,13 +117,10 @@ def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Obj
     return foretold_quotas
 
 
-def reviewed(foretold: Iterable[Foretold], objects: Sequence[Object]) -> Iterator[Reviewed]:
-    """Say as findings what would be turned back."""
-    for one in foretold:
-        code = _IN_PART if one.passing else _TURNED_BACK
-        problems = [Problem(code, f"{one.path}/spec", str(line), CODES[code].remedy) for line in one.crossed]
-        for finding in findings(problems, name(objects[one.number])):
-            yield Reviewed(one.number, finding)
+def findings_of_quotas(foretold: Foretold, obj: Object) -> list[Finding]:
+    """Say as findings what of an object would be turned back."""
+    code = _IN_PART if foretold.passing else _TURNED_BACK
+    return findings([Problem(code, f"{foretold.path}/spec", str(line)) for line in foretold.crossed], name(obj))
 
 
 def report(scene: Scene) -> Iterator[QuotaReport]:

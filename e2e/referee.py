@@ -32,7 +32,7 @@ def errors(folder: Path) -> dict[tuple[str, int], str]:
         raise RuntimeError(done.stderr[-2_000:])
     answer = json.loads(done.stdout)
     found = {
-        (one["file"], one["line"]): f"{one['code']} {one['message']}"
+        (one["place"]["file"], one["place"]["line"]): f"{one['code']} {one['message']}"
         for one in answer["findings"]
         if one["severity"] == "error"
     }

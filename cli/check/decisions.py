@@ -1,14 +1,14 @@
-"""The webhook's decisions as findings, with their place in the input. `translate` and `survey` print them for code hosts, too."""
+"""The webhook's decisions as findings, with their place in the input. `translate` prints them for code hosts, too."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, Placed
-from dra.finding import Finding, Severity
+from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEANING, Checked
+from dra.finding import Finding, Place, Severity
 from dra.pointer import member, split
 from dra.raw import Object, inside, mapping, members
-from dra.validation import Problem, Reviewed, findings, name
+from dra.validation import Problem, findings, name
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
 from webhook.refusals import PAGES, Code
@@ -27,18 +27,19 @@ _REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/reques
 
 
 def add_webhook_findings(
-    objects: Sequence[Object], decided: Sequence[Iterable[Decision]], found: Sequence[Reviewed]
-) -> list[Reviewed]:
+    objects: Sequence[Object], decided: Sequence[Iterable[Decision]], found: Sequence[Sequence[Finding]]
+) -> list[list[Finding]]:
     """Add the webhook's findings about each object.
 
     Where the webhook and the rules of the API server find the same fault, the webhook's finding stays if it names the container's
     amount (R001), and the other one, which has its exact place, for all other codes.
     """
-    codes = {(number, finding.code) for number, finding in found}
-    # A fault at a placeholder becomes a D011 later (`name_placeholders`).
-    codes |= {(number, "D011") for number, finding in found if finding.severity is Severity.ERROR}
-    added: dict[Reviewed, None] = {}  # a set that keeps their order
-    for number, value in enumerate(objects):
+    every: list[list[Finding]] = []
+    for value, decisions, of_object in zip(objects, decided, found, strict=True):
+        codes = {finding.code for finding in of_object}
+        if any(finding.severity is Severity.ERROR for finding in of_object):
+            codes.add("D011")  # a fault at a placeholder becomes a D011 later (`name_placeholders`)
+        added: dict[Finding, None] = {}  # a set that keeps their order
         if group_kind(value) == ("", "Namespace"):
             mode = inside(value, "metadata", "labels").get(MODE_LABEL, "")
             wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
@@ -46,21 +47,16 @@ def add_webhook_findings(
                 wrong = mistake_of(mode)
             if wrong:
                 problem = Problem("D214", member("/metadata/labels", MODE_LABEL), wrong)
-                added |= dict.fromkeys(Reviewed(number, finding) for finding in findings([problem], name(value)))
-        for decision in decided[number]:
+                added |= dict.fromkeys(findings([problem], name(value)))
+        for decision in decisions:
             code = decision.code
             by_server = decision.action is Action.REFUSED and code not in PAGES
-            if code and not (by_server and (number, code) in codes):
-                added[Reviewed(number, finding_of(value, decision, code))] = None
-    amounts = {(number, _amount(finding.path)) for number, finding in added if finding.code == Code.AMOUNT}
-    return [
-        *(
-            one
-            for one in found
-            if one.finding.code != Code.AMOUNT or (one.number, _amount(one.finding.path)) not in amounts
-        ),
-        *added,
-    ]
+            if code and not (by_server and code in codes):
+                added[finding_of(value, decision, code)] = None
+        amounts = {_amount(finding.path) for finding in added if finding.code == Code.AMOUNT}
+        others = [one for one in of_object if one.code != Code.AMOUNT or _amount(one.path) not in amounts]
+        every.append([*others, *added])
+    return every
 
 
 def _amount(path: str) -> tuple[str, str]:
@@ -85,6 +81,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
         path=decision.key if is_place else next(_places(value, decision), ""),
         message=f"{container}{key}{decision.detail}",
         remedy=decision.remedy or page.remedy,
+        basis=decision.basis or (USUAL_MEANING if decision.assumed else ""),
     )
 
 
@@ -131,64 +128,64 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
         yield f"{path}/spec"
 
 
-def findings_of_decisions(decided: Iterable[tuple[Document, Iterable[Decision]]]) -> list[Placed]:
-    """Make one finding of each request that is refused, approximated, left or not understood."""
-    found: dict[Placed, None] = {}  # a set that keeps their order
-    for number, (document, decisions) in enumerate(decided):
-        for decision in decisions:
-            code = decision.code
-            if not code and decision.action is Action.APPROXIMATED:
-                code = APPROXIMATED
-            if not code and decision.stays:
-                code = AT_WEBHOOK
-            # A key of no dialect stays whatever becomes of the request beside it.
-            if not code and decision.action is Action.LEFT and decision.dialect:
-                code = STAYS
-            if not code:
-                continue
-            value: Object = document.object
-            finding = finding_of(value, decision, code)
-            place = document.place_of(finding.path)
-            found[Placed(number, finding, *place)] = None
+def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[Finding]:
+    """Make one finding of each request of an object that is refused, approximated, left or not understood."""
+    found: dict[Finding, None] = {}  # a set that keeps their order
+    for decision in decisions:
+        code = decision.code
+        if not code and decision.action is Action.APPROXIMATED:
+            code = APPROXIMATED
+        if not code and decision.stays:
+            code = AT_WEBHOOK
+        # A key of no dialect stays whatever becomes of the request beside it.
+        if not code and decision.action is Action.LEFT and decision.dialect:
+            code = STAYS
+        if code:
+            found[finding_of(value, decision, code)] = None
     return list(found)
 
 
-def findings_of_skipped(skipped: Iterable[SkippedFile], first: int) -> list[Placed]:
-    """Make a finding of each file that is not read as objects and requests devices; they are counted from `first` on."""
-    placed: list[Placed] = []
-    for number, one in enumerate(skipped, first):
-        (finding,) = findings(
-            [Problem("D012", "", f"{one.key} is requested here, and this file is not checked")], one.kind
-        )
-        placed.append(Placed(number, finding, one.file, one.line, 1))
-    return placed
+def findings_of_skipped(skipped: Iterable[SkippedFile]) -> list[Checked]:
+    """Make a finding of each file that is not read as objects and requests devices."""
+    checked: list[Checked] = []
+    for one in skipped:
+        problem = Problem("D012", "", f"{one.key} is requested here, and this file is not checked")
+        (finding,) = findings([problem], one.kind)
+        place = Place(file=one.file, line=one.line, column=1)
+        checked.append(Checked(one.kind, one.file, [msgspec.structs.replace(finding, place=place)]))
+    return checked
 
 
-def locate(documents: Sequence[Document], found: Iterable[Reviewed]) -> list[Placed]:
-    """Add the file, line and column to findings."""
-    placed: list[Placed] = []
-    for number, finding in found:
-        where = documents[number].place_of(finding.path)
-        placed.append(Placed(number, finding, *where))
-    return placed
+def locate(document: Document, found: Iterable[Finding]) -> list[Finding]:
+    """Add the file, line and column to the findings about an object, and put them in that order."""
+    located: list[Finding] = []
+    for key, line in document.duplicates:  # found by the YAML reader
+        problem = Problem("D005", "", f"the key {key!r} is given twice, the later one counts")
+        (finding,) = findings([problem], name(document.object))
+        located.append(msgspec.structs.replace(finding, place=Place(file=document.file, line=line, column=1)))
+    for finding in found:
+        file, line, column = document.place_of(finding.path)
+        located.append(msgspec.structs.replace(finding, place=Place(file=file, line=line, column=column)))
+    return sorted(located, key=lambda one: (one.place.line, one.place.column))
 
 
-def name_placeholders(placed: Iterable[Placed], documents: Sequence[Document]) -> list[Placed]:
+def name_placeholders(checked: Iterable[Checked], documents: Sequence[Document]) -> list[Checked]:
     """Replace findings about unfilled placeholders by one D011 for each file."""
-    remaining: list[Placed] = []
+    every: list[Checked] = []
     reported: set[str] = set()
-    for one in placed:
-        document = documents[one.number]
-        found = _placeholder(document.object, one.finding.path)
-        if not found:
-            remaining.append(one)
-            continue
-        if one.file not in reported:
-            reported.add(one.file)
-            problem = Problem("D011", one.finding.path, f"{found} is a placeholder that is not filled in")
-            (finding,) = findings([problem], name(document.object))
-            remaining.append(one._replace(finding=finding))
-    return remaining
+    for one, document in zip(checked, documents, strict=True):
+        remaining: list[Finding] = []
+        for finding in one.findings:
+            found = _placeholder(document.object, finding.path)
+            if not found:
+                remaining.append(finding)
+            elif finding.place.file not in reported:
+                reported.add(finding.place.file)
+                problem = Problem("D011", finding.path, f"{found} is a placeholder that is not filled in")
+                (instead,) = findings([problem], name(document.object))
+                remaining.append(msgspec.structs.replace(instead, place=finding.place))
+        every.append(one._replace(findings=remaining))
+    return every
 
 
 def _placeholder(value: Any, path: str) -> str:

@@ -23,12 +23,13 @@ from dra.objects import (
     defaults,
 )
 from dra.server import EVERYTHING
-from dra.validation import Problem, Reviewed, findings, name, read_object
+from dra.validation import Problem, findings, name, read_object
 from dra.wire import WireError, builtins, convert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dra.finding import Finding
     from dra.raw import Object
     from dra.server import Server
     from dra.stock import Stock
@@ -42,24 +43,20 @@ _EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", 
 
 
 def find_unservable(
-    objects: Sequence[Object], known: Sequence[Object], found: Sequence[Reviewed], server: Server = EVERYTHING
-) -> list[Reviewed]:
-    """Find the claims, templates and pods among the objects that an idle fleet could not serve."""
+    objects: Sequence[Object], known: Sequence[Object], found: Sequence[Sequence[Finding]], server: Server = EVERYTHING
+) -> list[list[Finding]]:
+    """Add a finding about each claim and template that an idle fleet could not serve; `found` are those about each object."""
     from dra.budget import Budget
     from webhook.admission import Feasibility, find_broken_rule, judge
     from webhook.refusals import PAGES, Denial
 
-    explained: set[int] = set()
-    for number, finding in found:
-        if finding.code in _EXPLAINING or finding.code in PAGES or finding.severity.value == "error":
-            explained.add(number)
     values = [_read(value) for value in objects]
     others = [_read(value) for value in known]
     stock = _stock([value for value in (*values, *others) if value is not None], server)
     if stock is None:
-        return []
+        return [list(of_object) for of_object in found]
     answers: dict[bytes, list[Problem]] = {}
-    added: list[Reviewed] = []
+    added = [list(of_object) for of_object in found]
     claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
     for number, value in enumerate(values):
@@ -69,7 +66,7 @@ def find_unservable(
             demand = defaults.claim(ResourceClaim(metadata=value.metadata, spec=value.spec.spec))
         else:
             continue
-        if number in explained:
+        if any(one.code in _EXPLAINING or one.code in PAGES or one.severity.value == "error" for one in found[number]):
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if key not in answers and len(answers) < _MOST_SEARCHED:
@@ -83,7 +80,7 @@ def find_unservable(
         risk = find_broken_rule(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
         if risk:
             problems.append(Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}"))
-        added += [Reviewed(number, finding) for finding in findings(problems, name(objects[number]))]
+        added[number] += findings(problems, name(objects[number]))
     return added
 
 

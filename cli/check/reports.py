@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
@@ -16,13 +15,13 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.report import Report, Rows, Why, marked, striped
 from cli.terminal import escaped_in_json, printable
-from dra.finding import Finding, Severity
+from dra.finding import Finding, Place, Severity
 from dra.validation import CODES, FindingCode, shape
 from webhook.names import VERSION
 from webhook.refusals import PAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
 _WARNING, _INFO = Severity.WARNING, Severity.INFO
@@ -32,6 +31,7 @@ _MOVES: Final[dict[str, FindingCode]] = {
     WAITS: FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and remove the device plugin from its nodes"),
     AT_WEBHOOK: FindingCode("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
 }  # fmt: skip
+USUAL_MEANING: Final = "the usual meaning of the key"  # a basis: no object of the input says what the key means
 # Every code that a finding can have.
 KNOWN: Final = {**CODES, **PAGES, **_MOVES}
 _SHOWN: Final = 3  # findings of one kind about one object that people are shown
@@ -40,33 +40,28 @@ _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Se
 _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
-class Placed(NamedTuple):
-    """A finding, and where in the input it is. `number` counts the objects of the input."""
+class Checked(NamedTuple):
+    """An object that was looked at, the file it is in, and the findings about it. The file is "" if it was read from a server."""
 
-    number: int
-    finding: Finding
+    object: str
     file: str
-    line: int
-    column: int
-
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+    findings: Sequence[Finding]
 
 
-def text(placed: Sequence[Placed], objects: int) -> str:
+def text(checked: Sequence[Checked], summary: str) -> str:
     """Write for people: by object, in the order of the input, with a summary at the end.
 
     Of many findings of one kind about one object the first few are shown.
     """
     lines: list[str] = []
-    for _, group in groupby(placed, key=lambda one: one.number):
-        found = list(group)
-        lines.append(f"{found[0].finding.object} ({found[0].file})")
-        of_code = Counter(one.finding.code for one in found)
+    for one in checked:
+        if not one.findings:
+            continue
+        file = one.findings[0].place.file
+        lines.append(f"{one.findings[0].object}{f' ({file})' if file else ''}")
+        of_code = Counter(finding.code for finding in one.findings)
         shown: Counter[str] = Counter()
-        for one in found:
-            finding = one.finding
+        for finding in one.findings:
             shown[finding.code] += 1
             more = of_code[finding.code] - _SHOWN
             if more > 1 and shown[finding.code] > _SHOWN:
@@ -74,18 +69,22 @@ def text(placed: Sequence[Placed], objects: int) -> str:
                     lines.append(f"  ... and {more} more {finding.code}, which `-o json` lists")
                 continue
             where = f" at {finding.path}" if finding.path else ""
-            lines.append(f"  {one.place}: {finding.severity.value} {finding.code}{where}: {finding.message}")
+            lines.append(f"  {_before(finding)}{finding.severity.value} {finding.code}{where}: {finding.message}")
             if finding.remedy:
                 lines.append(f"      {finding.remedy}")
         lines.append("")
-    every = Counter(one.finding.severity for one in placed)
-    lines.append(_summary(every, objects))
-    return "\n".join(lines)
+    return "\n".join([*lines, summary])
 
 
-def _summary(every: Counter[Severity], objects: int) -> str:
+def summary_of(checked: Sequence[Checked], objects: int) -> str:
+    """Count the objects, and the findings by severity."""
+    every = _severities(checked)
     counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
     return f"{_count(objects, 'object')} checked: {counted}"
+
+
+def _severities(checked: Iterable[Checked]) -> Counter[Severity]:
+    return Counter(finding.severity for one in checked for finding in one.findings)
 
 
 def _count(number: int, noun: str) -> str:
@@ -93,21 +92,38 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {plural}"
 
 
-def for_hosts(form: str, placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command: str) -> str:
-    """Write what a code host or a test report takes; `checked` are all objects, by name and file."""
+def _before(finding: Finding) -> str:
+    """Name the place of a finding, if it is in a file."""
+    return f"{finding.place}: " if finding.place.file else ""
+
+
+def print_findings(form: str, checked: Sequence[Checked], command: str, summary: str) -> None:
+    """Print findings in a form that has no other content: for people, code hosts and test reports."""
+    match form:
+        case "markdown" | "html":
+            inputs.write_report(report(f"drawbridge {command}", checked, summary))
+        case "sarif" | "github" | "junit":
+            inputs.print_for_hosts(for_hosts(form, checked, command))
+        case _:
+            inputs.print_lines(text(checked, summary).split("\n"))
+
+
+def for_hosts(form: str, checked: Sequence[Checked], command: str) -> str:
+    """Write what a code host or a test report takes."""
+    findings = [finding for one in checked for finding in one.findings]
     match form:
         case "sarif":
-            answer = msgspec.json.encode(sarif(placed))
+            answer = msgspec.json.encode(sarif(findings))
             return escaped_in_json(msgspec.json.format(answer, indent=2).decode())
         case "junit":
-            return junit(placed, checked, command)
+            return junit(checked, command)
         case _:
-            return "\n".join(filter(None, (github(placed), *map(_unread, inputs.unread()))))
+            return "\n".join(filter(None, (github(findings), *map(_unread, inputs.unread()))))
 
 
-def sarif(placed: Sequence[Placed]) -> dict[str, Any]:
+def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
     """Write the Static Analysis Results Interchange Format, 2.1.0."""
-    used = sorted({one.finding.code for one in placed})
+    used = sorted({one.code for one in findings})
     rules = [
         {
             "id": code,
@@ -119,13 +135,13 @@ def sarif(placed: Sequence[Placed]) -> dict[str, Any]:
     ]
     driver = {"name": "drawbridge", "version": VERSION, "rules": rules}
     results: list[dict[str, Any]] = []
-    for one in placed:
-        finding = one.finding
+    for finding in findings:
+        place = finding.place
         location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
-        if one.file:  # what lives in a cluster is in none
+        if place.file:  # what lives in a cluster is in none
             location["physicalLocation"] = {
-                "artifactLocation": {"uri": "stdin" if one.file == "-" else quote(one.file)},
-                "region": {"startLine": max(one.line, 1), "startColumn": max(one.column, 1)},
+                "artifactLocation": {"uri": "stdin" if place.file == "-" else quote(place.file)},
+                "region": {"startLine": max(place.line, 1), "startColumn": max(place.column, 1)},
             }
         result = {
             "ruleId": finding.code,
@@ -138,12 +154,12 @@ def sarif(placed: Sequence[Placed]) -> dict[str, Any]:
     return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
-def github(placed: Sequence[Placed]) -> str:
+def github(findings: Sequence[Finding]) -> str:
     """Write workflow commands that annotate the lines of a pull request."""
     return "\n".join(
-        f"::{_GITHUB_LEVELS[one.finding.severity]} {_at(one.file, one.line, one.column)}title={_property(one.finding.code)}"
-        f"::{_data(f'{one.finding.object}{one.finding.path}: {one.finding.message}. {one.finding.remedy}')}"
-        for one in placed
+        f"::{_GITHUB_LEVELS[one.severity]} {_at(one.place)}title={_property(one.code)}"
+        f"::{_data(f'{one.object}{one.path}: {one.message}. {one.remedy}')}"
+        for one in findings
     )
 
 
@@ -151,15 +167,15 @@ def _unread(problem: Mapping[str, Any]) -> str:
     """Annotate what could not be read, because of which a job is red."""
     file, line, column = (problem.get(key) for key in ("file", "line", "column"))
     message = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
-    where = _at(str(file or ""), int(line or 1), int(column or 1))
+    where = _at(Place(file=str(file or ""), line=int(line or 1), column=int(column or 1)))
     # A folder that is built, or an address, is named in the text.
     return f"::error {where}title=unreadable::{_data(message if where or not file else f'{file}: {message}')}"
 
 
-def _at(file: str, line: int, column: int) -> str:
+def _at(place: Place) -> str:
     """Where an annotation goes: nowhere, if there is no file that a pull request could show (standard input, addresses)."""
-    path = Path(file)
-    return f"file={_property(path.as_posix())},line={line},col={column}," if path.is_file() else ""
+    path = Path(place.file)
+    return f"file={_property(path.as_posix())},line={place.line},col={place.column}," if path.is_file() else ""
 
 
 def _data(value: str) -> str:
@@ -171,24 +187,21 @@ def _property(value: str) -> str:
     return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(placed: Sequence[Placed], checked: Sequence[tuple[str, str]], command: str) -> str:
+def junit(checked: Sequence[Checked], command: str) -> str:
     """Write a test report: one case an object (name and file), failed if it has errors."""
-    by_object: list[list[Placed]] = [[] for _ in checked]
-    for one in placed:
-        by_object[one.number].append(one)
-    failed = sum(any(one.finding.severity is Severity.ERROR for one in found) for found in by_object)
+    failed = sum(any(finding.severity is Severity.ERROR for finding in one.findings) for one in checked)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuites tests="{len(checked)}" failures="{failed}">',
         f'  <testsuite name="drawbridge {command}" tests="{len(checked)}" failures="{failed}">',
     ]
-    for (name, file), found in zip(checked, by_object, strict=True):
-        lines.append(f"    <testcase name={_attribute(name)} classname={_attribute(file)}>")
+    for one in checked:
+        lines.append(f"    <testcase name={_attribute(one.object)} classname={_attribute(one.file)}>")
         errors: list[str] = []
         others: list[str] = []
-        for one in found:
-            line = f"{one.place}: {one.finding.code} {one.finding.path}: {one.finding.message}. {one.finding.remedy}"
-            (errors if one.finding.severity is Severity.ERROR else others).append(line)
+        for finding in one.findings:
+            line = f"{_before(finding)}{finding.code} {finding.path}: {finding.message}. {finding.remedy}"
+            (errors if finding.severity is Severity.ERROR else others).append(line)
         if errors:
             count = _attribute(_count(len(errors), "error"))
             lines.append(f"      <failure message={count}>{_xml(errors)}</failure>")
@@ -212,33 +225,23 @@ def _attribute(value: str) -> str:
     return quoteattr(_printable(value), {"\n": "&#10;"})
 
 
-def as_json(placed: Sequence[Placed]) -> dict[str, Any]:
-    """Write the contract of docs: a finding a line, with its place besides."""
-    return {
-        "findings": [
-            {**msgspec.structs.asdict(one.finding), "file": one.file, "line": one.line, "column": one.column}
-            for one in placed
-        ]
-    }
+def as_json(checked: Sequence[Checked]) -> list[dict[str, Any]]:
+    """Write findings as `-o json` lists them."""
+    return [msgspec.to_builtins(finding) for one in checked for finding in one.findings]
 
 
-def report(placed: Sequence[Placed], objects: int) -> Report:
+def report(title: str, checked: Sequence[Checked], summary: str) -> Report:
     """Make a report to hand on, the findings in the order of the input."""
-    every = Counter(one.finding.severity for one in placed)
+    every = _severities(checked)
     counts = {severity.value: every[severity] for severity in Severity if every[severity]}
     rows = [
-        (
-            marked(one.finding.severity.value),
-            one.finding.code,
-            one.finding.object + one.finding.path,
-            Why(one.finding.message, one.finding.remedy),
-            one.place,
-        )
-        for one in placed
+        (marked(one.severity.value), one.code, one.object + one.path, Why(one.message, one.remedy), str(one.place))
+        for of_object in checked
+        for one in of_object.findings
     ]
     parts = [striped(counts)] if counts else []
     head = ("Severity", "Code", "Object", "Finding, and what to do", "Where")
-    return Report("Check of manifests", (_summary(every, objects), *parts, Rows(head, rows)))
+    return Report(title, (summary, *parts, Rows(head, rows)))
 
 
 def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:

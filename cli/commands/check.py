@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -65,7 +64,7 @@ def command(
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from cli.check import (
-        Placed,
+        Checked,
         add_webhook_findings,
         find_unservable,
         findings_of_skipped,
@@ -77,7 +76,7 @@ def command(
     )
     from cli.manifest_files import describe_skipped, read_manifests
     from dra.pointer import text_at
-    from dra.validation import TYPES, Problem, Reviewed, findings, is_ours, name, read_object, review
+    from dra.validation import TYPES, findings, is_ours, name, read_object, review
     from node import inventory as machines
     from webhook.admission import decide_object, out_of_bounds
     from webhook.state import configuration as configurations
@@ -106,13 +105,13 @@ def command(
 
     # The rules of the API server, the configuration's reader, the webhook, the allocator and the quotas, in turn.
     found = review(objects, around, features.likely)
-    for number, obj in enumerate(objects):
+    for obj, of_object in zip(objects, found, strict=True):
         if obj.get("kind") == "DrawbridgeConfiguration":
             _, mistakes = configurations.read(obj)
-            found += [Reviewed(number, mistake) for mistake in mistakes]
+            of_object.extend(mistakes)
         if (obj.get("apiVersion"), obj.get("kind")) == (machines.VERSION, machines.KIND):
             _, problems = machines.read(obj)
-            found += [Reviewed(number, finding) for finding in findings(problems, name(obj))]
+            of_object.extend(findings(problems, name(obj)))
     state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
     # Without a fleet in the input, nothing is refused because a device is missing.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
@@ -124,43 +123,34 @@ def command(
         decided.append((*key_decisions, *done.doubts, *out_of_bounds(value, state)))
     found = add_webhook_findings(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
-        found += find_unservable(objects, around, found, features.server)
+        found = find_unservable(objects, around, found, features.server)
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *inventoried)):
-        from cli.quota import foretell, reviewed
+        from cli.quota import findings_of_quotas, foretell
 
-        foretold = foretell(objects, [one.object for one in inventoried], state)
-        found += reviewed(foretold, objects)
+        for foretold in foretell(objects, [one.object for one in inventoried], state):
+            found[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
 
-    # Findings in the order of the input; duplicate keys are found by the YAML reader.
-    placed: list[Placed] = []
-    for number, document in enumerate(documents):
-        for key, line in document.duplicates:
-            problem = Problem("D005", "", f"the key {key!r} is given twice, the later one counts")
-            (finding,) = findings([problem], name(document.object))
-            placed.append(Placed(number, finding, document.file, line, 1))
-    placed += locate(documents, found)
-    placed.sort(key=attrgetter("number", "line", "column"))
-    placed = name_placeholders(placed, documents)
-    asking = [one for one in skipped if one.key]
-    placed += findings_of_skipped(asking, len(documents))
-    checked = [(name(document.object), document.place_of("")[0]) for document in documents]
-    checked += [(one.kind, one.file) for one in asking]
+    checked: list[Checked] = []
+    for document, of_object in zip(documents, found, strict=True):
+        checked.append(Checked(name(document.object), document.place_of("")[0], locate(document, of_object)))
+    checked = name_placeholders(checked, documents)
+    checked += findings_of_skipped(one for one in skipped if one.key)
+    summary = reports.summary_of(checked, len(documents))
     skipped_lines = describe_skipped([one._replace(key="") for one in skipped])
     if output not in ("json", "text"):
         for skipped_line in skipped_lines:
             inputs.warn(skipped_line)
-    match output:
-        case "json":
-            inputs.write_json({**reports.as_json(placed), "passedBy": [one._asdict() for one in skipped]})
-        case "markdown" | "html":
-            inputs.write_report(reports.report(placed, len(documents)))
-        case "sarif" | "github" | "junit":
-            inputs.print_for_hosts(reports.for_hosts(output, placed, checked, "check"))
-        case _:
-            inputs.print_lines([*reports.text(placed, len(documents)).split("\n"), *skipped_lines])
+    if output == "json":
+        inputs.write_json({"findings": reports.as_json(checked), "passedBy": [one._asdict() for one in skipped]})
+    else:
+        reports.print_findings(output, checked, "check", summary)
+        if output == "text":
+            inputs.print_lines(skipped_lines)
     print_inventory(documents, known, (one for decisions in decided for one in decisions))
     print_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":
         return Exit.FINE
     bad = _LEVELS[: _LEVELS.index(fail_on) + 1]
-    return Exit.REFUSED if any(one.finding.severity.value in bad for one in placed) else Exit.FINE
+    return (
+        Exit.REFUSED if any(finding.severity.value in bad for one in checked for finding in one.findings) else Exit.FINE
+    )

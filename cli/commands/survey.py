@@ -122,9 +122,7 @@ def command(
         case "csv":
             click.echo(table(result), nl=False)
         case "sarif" | "github" | "junit":
-            placed = [reports.Placed(*one) for one in findings(result)]
-            workloads = [(f"{one.kind}/{one.namespace}/{one.name}", one.file) for one in result.workloads]
-            inputs.print_for_hosts(reports.for_hosts(output, placed, workloads, "survey"))
+            inputs.print_for_hosts(reports.for_hosts(output, findings(result), "survey"))
         case "markdown" | "html":
             inputs.write_report(report(result))
         case _:

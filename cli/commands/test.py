@@ -33,9 +33,9 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     failed. With -q only failed cases are listed.
     """
     from cli.cases import FILE
-    from cli.check import Placed, reports
+    from cli.check import Checked, reports
     from cluster import manifests
-    from dra.finding import Finding, Severity
+    from dra.finding import Finding, Place, Severity
 
     files: dict[Path, None] = {}
     for path in map(Path, paths or (".",)):
@@ -58,18 +58,15 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
             [f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"]
         )
     else:
-        placed = [
-            Placed(
-                number,
-                Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, remedy=""),
-                one.file,
-                one.line,
-                1,
-            )
-            for number, one in enumerate(results)
-            for problem in one.problems
-        ]
-        inputs.print_for_hosts(reports.for_hosts(output, placed, [(one.name, one.file) for one in results], "test"))
+        checked: list[Checked] = []
+        for one in results:
+            place = Place(file=one.file, line=one.line, column=1)
+            found = [
+                Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, place=place)
+                for problem in one.problems
+            ]
+            checked.append(Checked(one.name, one.file, found))
+        inputs.print_for_hosts(reports.for_hosts(output, checked, "test"))
     return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -359,17 +358,17 @@ def _print(results: list[Result], output: str, edits: list[Edited], by_object: C
             _print_report(results)
         case "sarif" | "github" | "junit":
             # Findings, with those of quotas.
-            from cli.check import findings_of_decisions, locate, reports
-            from cli.quota import reviewed
+            from cli.check import Checked, findings_of_decisions, locate, reports
+            from cli.quota import findings_of_quotas
             from dra.validation import name
 
-            documents = [result.document for result in results]
-            placed = findings_of_decisions([(result.document, result.translation.decisions) for result in results])
-            if foretold := [one for result in results for one in result.foretold]:
-                placed += locate(documents, reviewed(foretold, [document.object for document in documents]))
-            placed.sort(key=attrgetter("number"))
-            checked = [(name(document.object), document.place_of("")[0]) for document in documents]
-            inputs.print_for_hosts(reports.for_hosts(output, placed, checked, "translate"))
+            checked: list[Checked] = []
+            for result in results:
+                document, obj = result.document, result.document.object
+                found = findings_of_decisions(obj, result.translation.decisions)
+                found += [finding for one in result.foretold for finding in findings_of_quotas(one, obj)]
+                checked.append(Checked(name(obj), document.place_of("")[0], locate(document, found)))
+            inputs.print_for_hosts(reports.for_hosts(output, checked, "translate"))
 
 
 def _print_diff(results: list[Result], edits: list[Edited], by_object: Container[str]) -> None:

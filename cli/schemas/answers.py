@@ -80,18 +80,10 @@ class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
     passed_by: list[Passed]
 
 
-class Spot(Finding, frozen=True, kw_only=True):
-    """A finding, and where in the input it is."""
-
-    file: str
-    line: int
-    column: int
-
-
 class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge check -o json`."""
 
-    findings: list[Spot]
+    findings: list[Finding]
     # Files left out, with the reason, and the first key of each that asks for devices.
     passed_by: list[Passed]
 

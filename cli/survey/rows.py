@@ -13,14 +13,12 @@ from cli.check import reports
 from cli.survey.overview import needs_decision
 from cli.survey.screen import why
 from cli.terminal import printable
-from dra.finding import Finding
+from dra.finding import Finding, Place
 from dra.texts import joined
 from webhook.dialects import Action
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cli.survey.overview import Overview
     from cli.survey.verdicts import Key
 
@@ -70,9 +68,13 @@ def code_of(key: Key) -> str:
     return reports.AT_WEBHOOK if key.stays else CODES[key.action]
 
 
-def findings(overview: Overview) -> Iterator[tuple[int, Finding, str, int, int]]:
-    """Give each key that is not simply translated as a finding, each with the number of its workload, and file, line and column if it is in one."""
-    for number, workload in enumerate(overview.workloads):
+def findings(overview: Overview) -> list[reports.Checked]:
+    """List the workloads, with a finding of each key that is not simply translated."""
+    checked: list[reports.Checked] = []
+    for workload in overview.workloads:
+        name = f"{workload.kind}/{workload.namespace}/{workload.name}"
+        place = Place(file=workload.file, line=workload.line, column=1) if workload.file else Place()
+        found: list[Finding] = []
         for key in workload.keys:
             code = code_of(key)
             if not code:
@@ -81,9 +83,13 @@ def findings(overview: Overview) -> Iterator[tuple[int, Finding, str, int, int]]
             finding = Finding(
                 code=code,
                 severity=reports.KNOWN[code].severity,
-                object=f"{workload.kind}/{workload.namespace}/{workload.name}",
+                object=name,
                 path="",
                 message=where + joined(key.key, why(key)),
                 remedy=key.remedy,
+                place=place,
+                basis=reports.USUAL_MEANING if key.assumed else "",
             )
-            yield number, finding, workload.file, workload.line, 1
+            found.append(finding)
+        checked.append(reports.Checked(name, workload.file, found))
+    return checked

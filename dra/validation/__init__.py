@@ -12,7 +12,7 @@ from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems, read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings
 from dra.validation.problem import Problem
-from dra.validation.review import Reviewed, misnamed_kind, name, review
+from dra.validation.review import misnamed_kind, name, review
 
 __all__ = [
     "CODES",
@@ -20,7 +20,6 @@ __all__ = [
     "TYPES",
     "FindingCode",
     "Problem",
-    "Reviewed",
     "asks_for_channels",
     "claim_settings",
     "errors",

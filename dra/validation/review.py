@@ -1,13 +1,13 @@
 """A review: many objects judged together, each by itself and all of them against each other and the inventory.
 
-Values in, values out: what the rim read goes in as plain JSON, findings come out with the number of their object.
+Values in, values out: what the rim read goes in as plain JSON, the findings about each object come out.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -51,19 +51,12 @@ _CLUSTER_KINDS: Final = frozenset(
 )
 
 
-class Reviewed(NamedTuple):
-    """A finding, and which of the reviewed objects it is about."""
-
-    number: int
-    finding: Finding
-
-
 def review(
     objects: Sequence[dict[str, Any]],
     inventory: Sequence[dict[str, Any]] = (),
     server: Server = _NEWEST,
-) -> list[Reviewed]:
-    """Judge all objects as a server would; the inventory is known but not judged."""
+) -> list[list[Finding]]:
+    """Judge all objects as a server would, and return the findings about each; the inventory is known but not judged."""
     judged: list[Judged] = []
     for value in objects:
         try:
@@ -84,7 +77,7 @@ def review(
     )
     for number, problem in located:
         together.setdefault(number, []).append(problem)
-    reviewed: list[Reviewed] = []
+    reviewed: list[list[Finding]] = []
     for number, value in enumerate(objects):
         if is_ours(value):
             problems = list(judged[number].problems)
@@ -95,13 +88,15 @@ def review(
             problems += [lead_back(problem, value) for problem in around]
         else:
             problems += together.get(number, ())
+        about: list[Finding] = []
         for finding in findings(problems, name(value)):
             # The API server drops the status of what it creates; of its own kinds it reads the types.
             read_all_the_same = finding.code == "D001" and not str(value.get("apiVersion")).startswith(f"{OUR_GROUP}/")
             dropped = finding.path.startswith("/status") and not read_all_the_same
             if dropped and finding.severity is Severity.ERROR:
                 finding = structs.replace(finding, severity=Severity.WARNING)  # noqa: PLW2901
-            reviewed.append(Reviewed(number, finding))
+            about.append(finding)
+        reviewed.append(about)
     return reviewed
 
 

@@ -100,7 +100,7 @@ def test_check_finds_what_is_refused_and_nothing_else_that_is_wrong(name):
     codes = {
         finding["code"]
         for finding in findings(one.configuration)
-        if finding["file"] == str(one.path) and finding["severity"] == "error"
+        if finding["place"]["file"] == str(one.path) and finding["severity"] == "error"
     }
     assert codes == {one.refused} - {""}
 

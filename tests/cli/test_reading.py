@@ -196,7 +196,7 @@ def test_behind_a_pipe_findings_stand_in_the_file_that_was_rendered(command, tmp
     assert "file=shop/templates/pod.yaml,line=1," in said[0]
     assert "passwd" not in said[-1]
     found = json.loads(run("check", "-f", "-", "-o", "json", stdin=RENDERED).stdout)["findings"]
-    assert [one["file"] for one in found if "a" in one["object"].split("/")] == ["shop/templates/pod.yaml"]
+    assert [one["place"]["file"] for one in found if "a" in one["object"].split("/")] == ["shop/templates/pod.yaml"]
 
 
 class Site(http.server.BaseHTTPRequestHandler):

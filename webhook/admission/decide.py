@@ -508,7 +508,8 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
         judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
         before = path
     errors: list[Finding] = []
-    for _, finding in validation.review([judged]):
+    [found] = validation.review([judged])
+    for finding in found:
         if finding.severity is Severity.ERROR:
             placed = replace(finding, path=before + finding.path)
             errors.append(placed)

@@ -8,11 +8,14 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
+from cli.check import findings_of_decisions
 from cli.main import main
 from cluster import manifests
 from tests.cli.commands.test_translate import TAINTED
 from tests.cli.running import run_json
 from tests.corpus.move import asking, moved, node
+from webhook.dialects import Action
+from webhook.translate import Decision
 
 GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
 BAD = """apiVersion: resource.k8s.io/v1
@@ -148,7 +151,7 @@ def test_codes_are_explained():
 def test_keys_given_twice_are_found_with_their_line():
     result = run("-f", "-", "-o", "json", text=GOOD + "spec: {selectors: []}\n")
     (finding,) = json.loads(result.stdout)["findings"]
-    assert (finding["code"], finding["line"]) == ("D005", 5)
+    assert (finding["code"], finding["place"]["line"]) == ("D005", 5)
 
 
 def test_a_table_for_pull_requests_keeps_its_columns():
@@ -157,13 +160,13 @@ def test_a_table_for_pull_requests_keeps_its_columns():
     assert len(table) == 4
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 6 for line in table)
     good = run("-f", "-", "-o", "markdown", text=GOOD).stdout
-    assert good == "# Check of manifests\n\n1 object checked: 0 errors, 0 warnings, 0 info\n"
+    assert good == "# drawbridge check\n\n1 object checked: 0 errors, 0 warnings, 0 info\n"
 
 
 def test_configuration_files_are_judged_too():
     text = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmetadata: {name: c}\nbogus: 1\n"
     (finding,) = json.loads(run("-f", "-", "-o", "json", text=text).stdout)["findings"]
-    assert (finding["code"], finding["path"], finding["line"]) == ("C001", "/bogus", 4)
+    assert (finding["code"], finding["path"], finding["place"]["line"]) == ("C001", "/bogus", 4)
     assert run("-f", "-", text=text.replace("bogus: 1\n", "")).exit_code == 0
 
 
@@ -426,5 +429,22 @@ def test_an_inventory_of_a_machine_is_judged_as_the_driver_reads_it(tmp_path):
     (tmp_path / "typed.yaml").write_text(text.replace("compute: 7", "compute: x"))
     code, answer = run_json("check", tmp_path)
     assert code == 1
-    assert ("D001", "/layouts/0/compute", 10) in {(one["code"], one["path"], one["line"]) for one in answer["findings"]}
-    assert "C001" in {one["code"] for one in answer["findings"] if one["file"].endswith("twice.yaml")}
+    assert ("D001", "/layouts/0/compute", 10) in {
+        (one["code"], one["path"], one["place"]["line"]) for one in answer["findings"]
+    }
+    assert "C001" in {one["code"] for one in answer["findings"] if one["place"]["file"].endswith("twice.yaml")}
+
+
+@pytest.mark.parametrize(
+    ("of_decision", "basis"),
+    [
+        ({}, ""),
+        ({"assumed": True}, "the usual meaning of the key"),
+        ({"basis": "the pod selects x"}, "the pod selects x"),
+    ],
+)
+def test_a_finding_says_what_the_meaning_of_a_key_rests_on(of_decision, basis):
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    decision = Decision("p", "c", "d", "k", Action.APPROXIMATED, "differs", **of_decision)
+    [found] = findings_of_decisions(pod, [decision])
+    assert (found.code, found.basis) == ("M001", basis)

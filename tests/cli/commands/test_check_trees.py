@@ -18,17 +18,17 @@ def found_by_check(marks):
     for name, line in marks:
         lines.setdefault(name, []).append(line)
 
-    def document(one):
-        name = one["file"].removeprefix("./")
-        return name, lines[name][bisect_right(lines[name], one["line"]) - 1] if one["line"] else 1
+    def document(place):
+        name, line = place["file"].removeprefix("./"), place["line"]
+        return name, lines[name][bisect_right(lines[name], line) - 1] if line else 1
 
     said = dict.fromkeys(marks, "")
     for one in answer["findings"]:
         if one["severity"] == "error":
-            said[document(one)] = "refused"
+            said[document(one["place"])] = "refused"
         elif one["code"] == "D011":
-            assert said[document(one)] == "", one
-            said[document(one)] = "unfilled"
+            assert said[document(one["place"])] == "", one
+            said[document(one["place"])] = "unfilled"
     for one in answer["passedBy"]:
         said[document(one)] = "passed by"
     assert "errors" not in answer

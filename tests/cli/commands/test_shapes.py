@@ -42,7 +42,7 @@ def test_values_of_any_shape_are_no_bug(command, tmp_path):
 def test_every_member_of_every_drivers_parameters_may_have_any_shape(shape):
     """Each by itself, and each object's members all together."""
     for judged in shapes.claims_with(shape):
-        found = [finding.code for _, finding in validation.review([judged])]
+        found = [finding.code for finding in validation.review([judged])[0]]
         assert "D010" not in found, judged
 
 

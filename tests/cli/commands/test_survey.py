@@ -696,10 +696,9 @@ def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
 
 def test_findings_of_a_live_cluster_have_no_file_location():
     seen = look(pod("stays", container(**{"nvidia_gpu.shared": 2})))
-    placed = [reports.Placed(*one) for one in findings(seen)]
-    [result] = json.loads(reports.for_hosts("sarif", placed, [], "survey"))["runs"][0]["results"]
+    [result] = json.loads(reports.for_hosts("sarif", findings(seen), "survey"))["runs"][0]["results"]
     assert "physicalLocation" not in result["locations"][0]
-    assert "file=" not in reports.for_hosts("github", placed, [], "survey")
+    assert "file=" not in reports.for_hosts("github", findings(seen), "survey")
 
 
 def test_an_outcome_bears_the_severity_of_its_code():
@@ -961,7 +960,7 @@ def test_a_refusal_that_is_about_no_key_is_told_without_one():
     lines = list(screen(seen, columns=None, wide=True, colour=False))
     assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
     assert "  refused: the API server refuses it: the object has no apiVersion [D008] (1 workload, 1 pod)" in lines
-    assert any(one.message.startswith("the API server refuses it") for _, one, *_ in findings(seen))
+    assert any(one.message.startswith("the API server refuses it") for of in findings(seen) for one in of.findings)
 
 
 def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path):

@@ -328,8 +328,8 @@ spec: {nodeSelector: {nvidia.com/gpu.present: "true"}, containers: [{name: c, im
 CODES = [
     ("R001", "error", 4),
     ("M001", "warning", 9),
-    ("M002", "warning", 14),
     ("D212", "warning", 14),
+    ("M002", "warning", 14),
     ("D222", "warning", 14),
 ]
 

@@ -12,7 +12,7 @@ def found(text, inventory="", enabled=gates.ALL):
     """Codes and paths of the findings about a text of manifests."""
     objects = [document.object for document in manifests.parse(text)]
     known = [document.object for document in manifests.parse(inventory)]
-    return {(one.finding.code, one.finding.path) for one in review(objects, known, Server(NEWEST, enabled))}
+    return {(one.code, one.path) for found in review(objects, known, Server(NEWEST, enabled)) for one in found}
 
 
 def codes(text, inventory="", enabled=gates.ALL):
@@ -22,7 +22,9 @@ def codes(text, inventory="", enabled=gates.ALL):
 def messages(text, inventory=""):
     objects = [document.object for document in manifests.parse(text)]
     known = [document.object for document in manifests.parse(inventory)]
-    return [one.finding.message + " " + one.finding.remedy for one in review(objects, known, Server(NEWEST, gates.ALL))]
+    return [
+        one.message + " " + one.remedy for found in review(objects, known, Server(NEWEST, gates.ALL)) for one in found
+    ]
 
 
 def join(*texts):

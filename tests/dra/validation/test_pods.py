@@ -94,7 +94,7 @@ def test_an_unknown_field_of_a_pod_is_a_warning_with_the_field_that_is_meant(spe
     text = wrap(spec)
     at = {"Pod": "/spec", "Deployment": "/spec/template/spec", "CronJob": "/spec/jobTemplate/spec/template/spec"}
     [value] = load(text)
-    [finding] = [one.finding for one in review([value]) if one.finding.code == "D002"]
+    [finding] = [one for one in review([value])[0] if one.code == "D002"]
     assert (finding.path, finding.severity) == (at[value["kind"]] + path, "warning")
     assert hint in finding.remedy
 
@@ -118,7 +118,7 @@ MISTYPED = [
 @pytest.mark.parametrize(("spec", "path", "says"), MISTYPED)
 def test_a_value_of_the_wrong_type_in_a_pod_is_an_error(spec, path, says):
     [value] = load(deployment(1, spec))
-    [finding] = [one.finding for one in review([value]) if one.finding.code == "D001"]
+    [finding] = [one for one in review([value])[0] if one.code == "D001"]
     assert (finding.path, finding.severity) == (f"/spec/template/spec{path}", "error")
     assert says in finding.message
 
@@ -136,7 +136,7 @@ WORKLOADS = [
 
 @pytest.mark.parametrize(("text", "path"), WORKLOADS)
 def test_an_unknown_field_of_a_workload_is_a_warning(text, path):
-    assert [one.finding.path for one in review(load(text)) if one.finding.code == "D002"] == [path]
+    assert [one.path for found in review(load(text)) for one in found if one.code == "D002"] == [path]
 
 
 def test_a_list_in_the_place_of_a_spec_is_an_error():
@@ -296,7 +296,7 @@ def test_objects_and_fields_unrelated_to_dra_are_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
     assert codes("metadata: {name: c}") == {"D008"}
     given = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
-    assert [one.finding.remedy for one in review([given])] == ["write apiVersion for apiversion"]
+    assert [one.remedy for one in review([given])[0]] == ["write apiVersion for apiversion"]
     assert not codes("apiVersion: example.com/v1\nkind: Deployment\nmetadata: {name: d}\nbogus: 1\nspec: [1]")
 
 
