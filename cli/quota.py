@@ -21,7 +21,7 @@ from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spe
 from dra.policy import Demands, held_of_quota, quota_scope, quotas_for
 from dra.raw import Object, mapping
 from dra.stock import total
-from dra.validation import Problem, findings, name
+from dra.validation import make_finding, name
 from dra.wire import WireError, convert
 from webhook.admission import decide_object, future_claims_of_pod
 from webhook.translate import namespace_of
@@ -120,7 +120,7 @@ def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Obj
 def findings_of_quotas(foretold: Foretold, obj: Object) -> list[Finding]:
     """Say as findings what of an object would be turned back."""
     code = _IN_PART if foretold.passing else _TURNED_BACK
-    return findings([Problem(code, f"{foretold.path}/spec", str(line)) for line in foretold.crossed], name(obj))
+    return [make_finding(code, name(obj), str(line), path=f"{foretold.path}/spec") for line in foretold.crossed]
 
 
 def report(scene: Scene) -> Iterator[QuotaReport]:

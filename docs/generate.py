@@ -215,7 +215,7 @@ def of_code(_: list[str], row: list[str]) -> list[str]:
     return [
         f"- **{code}** ({severity}): {meaning}",
         f"  - {remedy}",
-        *([f"  - without the webhook: {without}"] if without else []),
+        *([f"  - without drawbridge: {without}"] if without else []),
     ]
 
 

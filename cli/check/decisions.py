@@ -8,7 +8,7 @@ from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEAN
 from dra.finding import Finding, Place, Severity
 from dra.pointer import member, split
 from dra.raw import Object, inside, mapping, members
-from dra.validation import Problem, findings, name
+from dra.validation import make_finding, name
 from webhook.dialects import Action
 from webhook.names import MODE_LABEL
 from webhook.refusals import PAGES, Code
@@ -46,8 +46,7 @@ def add_webhook_findings(
             if isinstance(mode, str):
                 wrong = mistake_of(mode)
             if wrong:
-                problem = Problem("D214", member("/metadata/labels", MODE_LABEL), wrong)
-                added |= dict.fromkeys(findings([problem], name(value)))
+                added[make_finding("D214", name(value), wrong, path=member("/metadata/labels", MODE_LABEL))] = None
         for decision in decisions:
             code = decision.code
             by_server = decision.action is Action.REFUSED and code not in PAGES
@@ -149,8 +148,7 @@ def findings_of_skipped(skipped: Iterable[SkippedFile]) -> list[Checked]:
     """Make a finding of each file that is not read as objects and requests devices."""
     checked: list[Checked] = []
     for one in skipped:
-        problem = Problem("D012", "", f"{one.key} is requested here, and this file is not checked")
-        (finding,) = findings([problem], one.kind)
+        finding = make_finding("D012", one.kind, f"{one.key} is requested here, and this file is not checked")
         place = Place(file=one.file, line=one.line, column=1)
         checked.append(Checked(one.kind, one.file, [msgspec.structs.replace(finding, place=place)]))
     return checked
@@ -160,8 +158,8 @@ def locate(document: Document, found: Iterable[Finding]) -> list[Finding]:
     """Add the file, line and column to the findings about an object, and put them in that order."""
     located: list[Finding] = []
     for key, line in document.duplicates:  # found by the YAML reader
-        problem = Problem("D005", "", f"the key {key!r} is given twice, the later one counts")
-        (finding,) = findings([problem], name(document.object))
+        message = f"the key {key!r} is given twice, the later one counts"
+        finding = make_finding("D005", name(document.object), message)
         located.append(msgspec.structs.replace(finding, place=Place(file=document.file, line=line, column=1)))
     for finding in found:
         file, line, column = document.place_of(finding.path)
@@ -181,8 +179,8 @@ def name_placeholders(checked: Iterable[Checked], documents: Sequence[Document])
                 remaining.append(finding)
             elif finding.place.file not in reported:
                 reported.add(finding.place.file)
-                problem = Problem("D011", finding.path, f"{found} is a placeholder that is not filled in")
-                (instead,) = findings([problem], name(document.object))
+                message = f"{found} is a placeholder that is not filled in"
+                instead = make_finding("D011", name(document.object), message, path=finding.path)
                 remaining.append(msgspec.structs.replace(instead, place=finding.place))
         every.append(one._replace(findings=remaining))
     return every

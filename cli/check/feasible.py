@@ -23,7 +23,7 @@ from dra.objects import (
     defaults,
 )
 from dra.server import EVERYTHING
-from dra.validation import Problem, findings, name, read_object
+from dra.validation import make_finding, name, read_object
 from dra.wire import WireError, builtins, convert
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def find_unservable(
     stock = _stock([value for value in (*values, *others) if value is not None], server)
     if stock is None:
         return [list(of_object) for of_object in found]
-    answers: dict[bytes, list[Problem]] = {}
+    answers: dict[bytes, tuple[str, str] | None] = {}  # message and remedy
     added = [list(of_object) for of_object in found]
     claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
@@ -71,16 +71,16 @@ def find_unservable(
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if key not in answers and len(answers) < _MOST_SEARCHED:
             judgement = judge(stock, [demand])
-            answers[key] = []
-            if judgement.verdict is Feasibility.NEVER:
-                message = str(Denial(judgement.code, judgement.text))
-                answers[key].append(Problem("D315", "/spec", message, judgement.remedy))
-        problems = list(answers.get(key, ()))
+            never = judgement.verdict is Feasibility.NEVER
+            answers[key] = (str(Denial(judgement.code, judgement.text)), judgement.remedy) if never else None
+        reference = name(objects[number])
+        if answer := answers.get(key):
+            added[number].append(make_finding("D315", reference, *answer, path="/spec"))
         # kube-scheduler may allocate devices that a DeviceCompatibility rules out.
         risk = find_broken_rule(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
         if risk:
-            problems.append(Problem("D507", "/spec", f"kube-scheduler knows no DeviceCompatibility: {risk}"))
-        added[number] += findings(problems, name(objects[number]))
+            message = f"kube-scheduler knows no DeviceCompatibility: {risk}"
+            added[number].append(make_finding("D507", reference, message, path="/spec"))
     return added
 
 

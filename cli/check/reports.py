@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
@@ -23,17 +24,14 @@ from webhook.refusals import PAGES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from cli.report import Cell
+
+    Notes = Mapping[Finding, Sequence[str]]
+
 APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
-_WARNING, _INFO = Severity.WARNING, Severity.INFO
-_MOVES: Final[dict[str, FindingCode]] = {
-    APPROXIMATED: FindingCode("a request that a claim can only approximate", _WARNING, "read what differs; with `approximations: leave` it stays"),
-    STAYS: FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as before"),
-    WAITS: FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and remove the device plugin from its nodes"),
-    AT_WEBHOOK: FindingCode("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
-}  # fmt: skip
 USUAL_MEANING: Final = "the usual meaning of the key"  # a basis: no object of the input says what the key means
 # Every code that a finding can have.
-KNOWN: Final = {**CODES, **PAGES, **_MOVES}
+KNOWN: Final = {**CODES, **PAGES}
 _SHOWN: Final = 3  # findings of one kind about one object that people are shown
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -48,10 +46,10 @@ class Checked(NamedTuple):
     findings: Sequence[Finding]
 
 
-def text(checked: Sequence[Checked], summary: str) -> str:
+def text(checked: Sequence[Checked], summary: str, notes: Notes = MappingProxyType({})) -> str:
     """Write for people: by object, in the order of the input, with a summary at the end.
 
-    Of many findings of one kind about one object the first few are shown.
+    Of many findings of one kind about one object the first few are shown. `notes` are lines beneath a finding.
     """
     lines: list[str] = []
     for one in checked:
@@ -72,6 +70,7 @@ def text(checked: Sequence[Checked], summary: str) -> str:
             lines.append(f"  {_before(finding)}{finding.severity.value} {finding.code}{where}: {finding.message}")
             if finding.remedy:
                 lines.append(f"      {finding.remedy}")
+            lines += [f"      {note}" for note in notes.get(finding, ())]
         lines.append("")
     return "\n".join([*lines, summary])
 
@@ -97,15 +96,17 @@ def _before(finding: Finding) -> str:
     return f"{finding.place}: " if finding.place.file else ""
 
 
-def print_findings(form: str, checked: Sequence[Checked], command: str, summary: str) -> None:
+def print_findings(
+    form: str, checked: Sequence[Checked], command: str, summary: str, notes: Notes = MappingProxyType({})
+) -> None:
     """Print findings in a form that has no other content: for people, code hosts and test reports."""
     match form:
         case "markdown" | "html":
-            inputs.write_report(report(f"drawbridge {command}", checked, summary))
+            inputs.write_report(report(f"drawbridge {command}", checked, summary, notes))
         case "sarif" | "github" | "junit":
             inputs.print_for_hosts(for_hosts(form, checked, command))
         case _:
-            inputs.print_lines(text(checked, summary).split("\n"))
+            inputs.print_lines(text(checked, summary, notes).split("\n"))
 
 
 def for_hosts(form: str, checked: Sequence[Checked], command: str) -> str:
@@ -230,17 +231,22 @@ def as_json(checked: Sequence[Checked]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(finding) for one in checked for finding in one.findings]
 
 
-def report(title: str, checked: Sequence[Checked], summary: str) -> Report:
+def report(title: str, checked: Sequence[Checked], summary: str, notes: Notes = MappingProxyType({})) -> Report:
     """Make a report to hand on, the findings in the order of the input."""
     every = _severities(checked)
     counts = {severity.value: every[severity] for severity in Severity if every[severity]}
-    rows = [
-        (marked(one.severity.value), one.code, one.object + one.path, Why(one.message, one.remedy), str(one.place))
-        for of_object in checked
-        for one in of_object.findings
-    ]
+    head = ["Severity", "Code", "Object", "Finding, and what to do"]
+    has_places = any(one.file for one in checked)
+    head += ["Where"] if has_places else []
+    head += ["Repair"] if notes else []
+    rows: list[list[Cell]] = []
+    for finding in (finding for one in checked for finding in one.findings):
+        row: list[Cell] = [marked(finding.severity.value), finding.code, finding.object + finding.path]
+        row.append(Why(finding.message, finding.remedy))
+        row += [str(finding.place)] if has_places else []
+        row += [tuple(notes.get(finding, ()))] if notes else []
+        rows.append(row)
     parts = [striped(counts)] if counts else []
-    head = ("Severity", "Code", "Object", "Finding, and what to do", "Where")
     return Report(title, (summary, *parts, Rows(head, rows)))
 
 
@@ -268,7 +274,7 @@ def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
         for name, code in known.items():
             inputs.print_lines((f"{name} {code.severity.value}: {code.title}", f"      {code.remedy}"))
             if code.without:
-                inputs.print_lines((f"      without the webhook: {code.without}",))
+                inputs.print_lines((f"      without drawbridge: {code.without}",))
     return Exit.FINE
 
 
@@ -284,6 +290,10 @@ _CHAPTERS: Final = {
     "C0": "The configuration of drawbridge",
     "R0": "What the webhook refuses",
     "M0": "What becomes of requests",
+    "O0": "An installation of drawbridge",
+    "O1": "Pods that wait",
+    "O2": "Nodes, devices and claims of a fleet",
+    "S0": "What is in the way of a move",
 }
 
 
@@ -296,10 +306,10 @@ def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
     lines = [
         "# Findings",
         "",
-        "For authors of manifests: every code that `drawbridge check` can print, and what helps. A code never changes its",
-        "meaning. Errors are what the API server of the newest supported Kubernetes would answer, by itself (D) or because the",
+        "Every code that a finding can have, and what helps. A code never changes its meaning. `drawbridge check` prints those about",
+        "manifests: errors are what the API server of the newest supported Kubernetes would answer, by itself (D) or because the",
         "webhook refuses it (R); warnings are accepted by it and do not work, or not as meant. Those with M are what `translate` and `survey`",
-        "say in formats that know only findings.",
+        "say in formats that know only findings. `drawbridge doctor` prints those with O, and `drawbridge survey` those with S.",
         "",
         "Written by `drawbridge check --explain all -o markdown`.",
     ]
@@ -311,7 +321,7 @@ def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
                 "",
                 f"## {chapter}",
                 "",
-                "| code | severity | meaning | what helps | without the webhook |",
+                "| code | severity | meaning | what helps | without drawbridge |",
                 "|---|---|---|---|---|",
             ]
         cells = (name, code.severity.value, code.title, code.remedy, code.without)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -17,13 +18,25 @@ from cli.configuration import configuration_of
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from cli.doctor import Ailment
-    from cli.report import Cell, Report
     from cluster.protocol import Cluster
+    from dra.finding import Finding
 
-Outcome = dict[str, Any]
+
+class RepairOutcome(NamedTuple):
+    """What `--repair` would do about a finding, if anything; whether it did so; and why it did not."""
+
+    repair: str = ""
+    repaired: bool = False
+    problem: str = ""
+
+    def lines(self) -> list[str]:
+        """Write it for people."""
+        if self.repaired:
+            return [f"done: {self.repair}"]
+        lines = [f"--repair would {self.repair}"] if self.repair else []
+        return [*lines, f"not done: {self.problem}"] if self.problem else lines
 
 
 @inputs.command(
@@ -36,7 +49,7 @@ Outcome = dict[str, Any]
 @inputs.option("--yes", "With --repair: do not ask.")
 @inputs.config("The DrawbridgeConfiguration of the cluster. Default: the one that is installed there.")
 @inputs.reached()
-@inputs.output("text", "json", "markdown", "html", default="text")
+@inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 def command(
     *, files: tuple[str, ...], repair: bool, yes: bool, config: str, kubeconfig: str, context: str, output: str
 ) -> Exit:
@@ -46,6 +59,7 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     configuration = configuration_of(config, files) if config else None
+    from cli.check import Checked, reports
     from cli.doctor import describe, diagnose, read_dump, survey, write_repair
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
@@ -53,85 +67,46 @@ def command(
     now = datetime.now(UTC)
     unread: dict[str, str] = {}
 
-    async def look(cluster: Cluster) -> list[Outcome]:
+    async def look(cluster: Cluster) -> dict[Finding, RepairOutcome]:
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
         observed = await survey(cluster, now, configuration, server)
         unread.update(observed.unread)
-        ailments = diagnose(observed)
-        outcomes = [_outcome(one) for one in ailments]
-        for one, outcome in zip(ailments, outcomes, strict=True):
-            if one.repair is None or not repair:
+        outcomes: dict[Finding, RepairOutcome] = {}
+        for finding, write in diagnose(observed).items():
+            outcomes[finding] = RepairOutcome(describe(write) if write is not None else "")
+            if write is None or not repair:
                 continue
-            if not yes and not click.confirm(f"{one.object}: {one.message}. Shall I {describe(one.repair)}?"):
+            if not yes and not click.confirm(f"{finding.object}: {finding.message}. Shall I {describe(write)}?"):
                 continue
             try:
-                problem = await write_repair(cluster, one.repair)
+                problem = await write_repair(cluster, write)
             except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
-            outcome |= {"repaired": not problem, "problem": problem}
+            outcomes[finding] = RepairOutcome(describe(write), not problem, problem)
         return outcomes
 
     if files:
-        outcomes = [_outcome(one) for one in diagnose(read_dump(files, now, configuration))]
+        repairs = diagnose(read_dump(files, now, configuration))
+        outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
     else:
         outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
+    checked = [Checked(name, "", list(found)) for name, found in groupby(outcomes, key=lambda finding: finding.object)]
     if output == "json":
-        inputs.write_json(
-            {"findings": outcomes, "unread": [{"kind": kind, "reason": why} for kind, why in unread.items()]}
-        )
-    elif output in ("markdown", "html"):
-        inputs.write_report(_report(outcomes, unread))
+        repaired = [outcome._asdict() for outcome in outcomes.values()]
+        findings = [finding | outcome for finding, outcome in zip(reports.as_json(checked), repaired, strict=True)]
+        not_read = [{"kind": kind, "reason": why} for kind, why in unread.items()]
+        inputs.write_json({"findings": findings, "unread": not_read})
     else:
-        unread_too = [f"not read: {', '.join(sorted(unread))}"] if unread else []
-        lines: list[str] = []
-        for one in outcomes:
-            lines.append(f"{one['object']}: {one['what']}: {one['message']}")
-            if one["repaired"]:
-                lines.append(f"  done: {one['repair']}")
-                continue
-            lines.append(f"  {one['remedy']}")
-            if one["repair"]:
-                lines.append(f"  --repair would {one['repair']}")
-            if one["problem"]:
-                lines.append(f"  not done: {one['problem']}")
-        done = sum(one["repaired"] for one in outcomes)
-        repaired = f", {done} repaired" if done else ""
-        lines.append(f"{inputs.count_of(len(outcomes), 'finding')}{repaired}")
-        inputs.print_lines([*lines, *unread_too])
-    if all(one["repaired"] for one in outcomes):
+        notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
+        reports.print_findings(output, checked, "doctor", _summary(outcomes, unread), notes)
+    if all(outcome.repaired for outcome in outcomes.values()):
         return Exit.UNDECIDED if unread else Exit.FINE
     return Exit.REFUSED
 
 
-def _report(outcomes: Sequence[Outcome], unread: Mapping[str, str]) -> Report:
-    from cli.report import Report, Rows, Why
-
-    has_repairs = any(one["repair"] for one in outcomes)
-    head = ["Object", "What", "Why, and what to do"]
-    if has_repairs:
-        head.append("What --repair does")
-    rows: list[list[Cell]] = []
-    for one in outcomes:
-        row: list[Cell] = [one["object"], one["what"], Why(one["message"], one["remedy"])]
-        if has_repairs:
-            repair = f"done: {one['repair']}" if one["repaired"] else one["repair"]
-            row.append((repair, one["problem"]))
-        rows.append(row)
-    found = Rows(head, rows)
-    left_out = Rows(("Kind", "Why"), list(unread.items()), "Not read")
-    return Report("Doctor", (inputs.count_of(len(outcomes), "finding"), found, left_out))
-
-
-def _outcome(one: Ailment) -> Outcome:
-    from cli.doctor import describe
-
-    return {
-        "what": one.kind,
-        "object": one.object,
-        "message": one.message,
-        "remedy": one.remedy,
-        "repair": describe(one.repair) if one.repair is not None else "",
-        "repaired": False,
-        "problem": "",
-    }
+def _summary(outcomes: Mapping[Finding, RepairOutcome], unread: Mapping[str, str]) -> str:
+    done = sum(outcome.repaired for outcome in outcomes.values())
+    repaired = f", {done} repaired" if done else ""
+    left_out = f"; not read: {', '.join(sorted(unread))}" if unread else ""
+    return f"{inputs.count_of(len(outcomes), 'finding')}{repaired}{left_out}"

@@ -2,6 +2,6 @@
 
 from cli.doctor.diagnosis import diagnose
 from cli.doctor.reading import read_dump, survey, survey_parts
-from cli.doctor.repair import Ailment, describe, write_repair
+from cli.doctor.repair import describe, write_repair
 
-__all__ = ["Ailment", "describe", "diagnose", "read_dump", "survey", "survey_parts", "write_repair"]
+__all__ = ["describe", "diagnose", "read_dump", "survey", "survey_parts", "write_repair"]

@@ -1,6 +1,6 @@
 """What is wrong with drawbridge itself: its objects beside those that this version installs, its certificates, and what its replicas say.
 
-Pure: objects as they are stored, and a time in; ailments out.
+Pure: objects as they are stored, and a time in; findings out.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import msgspec
 
 from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
-from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.manifests import ManifestError, parse
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
+from dra.validation import make_finding
 from webhook import names
 from webhook.admission import Registration, configurations, registration
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from dra.finding import Finding
 
 
 WORKLOADS = ("Deployment", "DaemonSet")
@@ -107,27 +109,26 @@ def name_of(obj: Object) -> str:
     return f"{obj['kind']} {where}{metadata['name']}"
 
 
-def two_installations(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Two installations in one cluster."""
     if len(parts.homes) > 1:
         others = [one for one in parts.homes if one != parts.home]
-        yield Ailment(
-            "two installations",
+        yield make_finding(
+            "O001",
             f"Namespace {others[0]}",
             f"webhooks of drawbridge run in {', '.join(parts.homes)}, and share the cluster's roles, policies and webhook configurations",
             f"keep one: `drawbridge uninstall --namespace {others[0]}` removes another (docs/install.md)",
         )
 
 
-def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
     """The configuration in place, what replicas decide by, and what the bridge's scheduler reads."""
     about = f"ConfigMap {parts.home}/{names.NAME}"
     if parts.problem:
-        yield Ailment(
-            "configuration",
+        yield make_finding(
+            "O002",
             about,
             parts.problem,
-            "correct it before a replica restarts: one that starts with it exits at once",
         )
         return
     # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
@@ -144,18 +145,18 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Ailment]:
         elif not items(read, "extenders") and all(one.get("name") != PLUGIN for one in enabled):
             problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
         if problem:
-            yield Ailment("configuration", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
+            yield make_finding("O002", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
     others = [one.pod for one in parts.answers if one.configuration and parts.digest != one.configuration]
     if others and parts.digest:
-        yield Ailment(
-            "configuration",
+        yield make_finding(
+            "O002",
             about,
             f"{list_first(others, 3)} use other content than the ConfigMap has",
             "wait a minute; then look at `/readyz?verbose` of these, which says why they refuse it",
         )
 
 
-def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What belongs to an installation and does not exist."""
     present = {name_of(one) for one in parts.objects}
     kinds = {one["kind"] for one in parts.objects}
@@ -167,8 +168,8 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
     found: dict[str, str] = {}
     for one in lost:
         if one["kind"] == "ConfigMap" and "data" not in one:
-            yield Ailment(
-                "missing",
+            yield make_finding(
+                "O003",
                 name_of(one),
                 "it does not exist, and pods of its namespace that mount it do not start",
                 "create it with the DeviceInventory of these nodes as inventory.yaml (docs/driver.md)",
@@ -177,10 +178,10 @@ def missing(parts: Parts, _: datetime) -> Iterator[Ailment]:
         found[name_of(one)] = (
             consequence if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
         )
-    yield from _each("missing", found, AGAIN)
+    yield from _each("O003", found, AGAIN)
 
 
-def changed(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What is not as this version ships it."""
     found: dict[str, str] = {}
     present = {name_of(one): one for one in parts.objects}
@@ -190,10 +191,10 @@ def changed(parts: Parts, _: datetime) -> Iterator[Ailment]:
             if place := differs(one.get(part), actual.get(part), part):
                 found[name_of(one)] = f"it is not as this version ships it, at {place}"
                 break
-    yield from _each("changed", found, f"{AGAIN}; or use the doctor of that version")
+    yield from _each("O004", found, f"{AGAIN}; or use the doctor of that version")
 
 
-def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Ailment]:
+def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Pods that are older than their ServiceAccount: the API server refuses their tokens, which the kubelet renews within an hour."""
     for account in parts.of("ServiceAccount"):
         meta = account["metadata"]
@@ -207,22 +208,22 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Ailment]:
             if is_its and begun is not None and begun < made:
                 older.append(pod["metadata"]["name"])
         if older:
-            yield Ailment(
-                "older token",
+            yield make_finding(
+                "O005",
                 name_of(account),
                 f"it was made again after {list_first(older, 3)}, whose tokens the API server refuses for up to an hour",
                 f"kubectl -n {meta['namespace']} delete pod {' '.join(older)}",
             )
 
 
-def _each(kind: str, found: Mapping[str, str], remedy: str) -> Iterator[Ailment]:
+def _each(code: str, found: Mapping[str, str], remedy: str) -> Iterator[Finding]:
     """Tell of each object, or, if there are many, of all at once."""
     if len(found) <= _MOST:
         for name, message in found.items():
-            yield Ailment(kind, name, message, remedy)
+            yield make_finding(code, name, message, remedy)
         return
     name, message = next(iter(found.items()))
-    yield Ailment(kind, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
+    yield make_finding(code, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
 
 
 def differs(expected: Any, actual: Any, place: str) -> str:
@@ -246,24 +247,23 @@ def differs(expected: Any, actual: Any, place: str) -> str:
     return place if (expected or actual) and expected != actual else ""
 
 
-def about_webhooks(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Webhook configurations beside those that are generated for the configuration in place."""
     for found in parts.of(*WEBHOOKS):
         about = name_of(found)
         webhooks = found.get("webhooks") or []
         uncalled = [one["name"] for one in webhooks if not (one.get("rules") and one["clientConfig"].get("caBundle"))]
         if uncalled:
-            yield Ailment(
-                "not called",
+            yield make_finding(
+                "O008",
                 about,
                 f"{list_first(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
-                "the authority puts both in within a second: its log says what prevents it",
             )
         # A snapshot keeps of a configuration only what decides about devices.
         whole = all(one.get("admissionReviewVersions") for one in webhooks)
         if whole and (place := _edited(found, parts)):
-            yield Ailment(
-                "changed", about, f"it is not as `drawbridge manifests` generates it, at {place}", WEBHOOKS_AGAIN
+            yield make_finding(
+                "O004", about, f"it is not as `drawbridge manifests` generates it, at {place}", WEBHOOKS_AGAIN
             )
 
 
@@ -312,7 +312,7 @@ def _first_edit(generated: Object, found: Object, webhooks: Mapping[str, Object]
     return ""
 
 
-def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
+def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Certificates that cannot be served, and bundles of another authority."""
     for name in (names.NAME, names.QUOTA):
         registered: list[Object] = []
@@ -333,8 +333,8 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
         data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
         problem = _unusable(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
         if problem:
-            yield Ailment(
-                "certificate",
+            yield make_finding(
+                "O006",
                 about,
                 f"{problem}, so the API server cannot call the webhook",
                 f"check that Deployment {parts.home}/drawbridge-authority runs: it issues another certificate",
@@ -343,8 +343,8 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
         for one in registered:
             bundles = {hook["clientConfig"].get("caBundle") or "" for hook in one.get("webhooks") or []} - {""}
             if not all(_trusts(b64decode(bundle), data["tls.crt"]) for bundle in bundles):
-                yield Ailment(
-                    "wrong bundle",
+                yield make_finding(
+                    "O007",
                     name_of(one),
                     f"its caBundle is not of the authority that signed what is served ({about})",
                     f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
@@ -352,14 +352,14 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Ailment]:
     if "Secret" in parts.unread:
         for answer in parts.answers:
             for days in [one for one in answer.certificates.values() if one < 0]:
-                yield Ailment("certificate", f"Pod {parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
+                yield make_finding("O006", f"Pod {parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
     if (
         parts.of("Secret")
         and "Secret" not in parts.unread
         and parts.find("Secret", f"{names.NAME}-seal", parts.home) is None
     ):
-        yield Ailment(
-            "missing",
+        yield make_finding(
+            "O003",
             f"Secret {parts.home}/{names.NAME}-seal",
             "it does not exist, so no template can be verified",
             "check that the authority's Deployment runs: it writes the bundle again with the same keys",
@@ -390,41 +390,41 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
         return False
 
 
-def not_running(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Workloads that do not run, or in part."""
-    found: list[tuple[int, Ailment]] = []
+    found: list[tuple[int, Finding]] = []
     for one in parts.of(*WORKLOADS):
         spec, status = one.get("spec") or {}, one.get("status") or {}
         wanted = spec.get("replicas", 1) if one["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
         ready = status.get("readyReplicas", 0) if one["kind"] == "Deployment" else status.get("numberReady", 0)
         component = _component(one)
         if one["kind"] == "Deployment" and not wanted:
-            ailment = Ailment(
-                "not running",
+            finding = make_finding(
+                "O009",
                 name_of(one),
                 f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}",
                 f"kubectl -n {one['metadata']['namespace']} scale deployment {one['metadata']['name']} --replicas=2",
             )
         elif not wanted and status.get("observedGeneration"):
             labels = ",".join(f"{key}={value}" for key, value in _pod_of(one).get("nodeSelector", {}).items())
-            ailment = Ailment(
-                "not running",
+            finding = make_finding(
+                "O009",
                 name_of(one),
                 f"it selects no node: none that its pods may run on has the labels {labels or '(none asked for)'}",
                 f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or delete the DaemonSet",
             )
         elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
-            ailment = Ailment(
-                "not ready" if ready else "not running",
+            finding = make_finding(
+                "O010" if ready else "O009",
                 name_of(one),
                 f"{ready} of {wanted} replicas are ready: {_why(one, parts)}",
                 "correct what prevents it (docs/doctor.md); its log says more",
             )
         else:
             continue
-        found.append((1 + min(ready, 1) if wanted else 0, ailment))
+        found.append((1 + min(ready, 1) if wanted else 0, finding))
     # What was scaled down comes before what does not run yet, and that before what runs in part.
-    yield from (ailment for _, ailment in sorted(found, key=lambda one: one[0]))
+    yield from (finding for _, finding in sorted(found, key=lambda one: one[0]))
 
 
 def _pod_of(workload: Object) -> Object:
@@ -470,7 +470,7 @@ def _why(workload: Object, parts: Parts) -> str:
     return f"no pod can be created: {refused[:_QUOTED]}" if refused else "its pods give no reason"
 
 
-def several_versions(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Parts of different versions."""
     images: dict[str, list[str]] = {}
     for one in parts.of(*WORKLOADS):
@@ -479,15 +479,14 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Ailment]:
                 images.setdefault(container["image"], []).append(one["metadata"]["name"])
     if len(images) > 1:
         rarest = min(images.items(), key=lambda one: len(one[1]))
-        yield Ailment(
-            "several versions",
+        yield make_finding(
+            "O011",
             f"Deployment {parts.home}/{rarest[1][0]}",
             f"parts of drawbridge run different images: {'; '.join(f'{list_first(of, 4)}: {image}' for image, of in images.items())}",
-            "finish the upgrade: apply the manifests of one version (docs/install.md)",
         )
 
 
-def without_leader(parts: Parts, now: datetime) -> Iterator[Ailment]:
+def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Leases that no replica holds, and clocks that are wrong."""
     if "Lease" in parts.unread:
         return
@@ -498,29 +497,28 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Ailment]:
         lease = parts.find("Lease", name, parts.home)
         spec = (lease or {}).get("spec") or {}
         if not spec.get("holderIdentity"):
-            yield Ailment(
-                "no leader",
+            yield make_finding(
+                "O012",
                 f"Lease {parts.home}/{name}",
                 "no replica holds it, so no replica writes" if lease else "it does not exist, so no replica leads",
                 f"check that ServiceAccount {parts.home}/{workload} may write it; its log says what prevents it",
             )
         renewed = moment(spec.get("renewTime"))
         if renewed and renewed - now > _SKEW:
-            yield Ailment(
-                "clock",
+            yield make_finding(
+                "O013",
                 f"Lease {parts.home}/{name}",
                 f"{spec['holderIdentity']} has renewed it at {spec['renewTime']}, which is still to come",
-                "set the clock of that pod's node: certificates and leases depend on it",
             )
 
 
-def about_modes(parts: Parts, _: datetime) -> Iterator[Ailment]:
+def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Labels of namespaces that are not a mode."""
     for one in parts.of("Namespace"):
         mode = (one["metadata"].get("labels") or {}).get(names.MODE_LABEL)
         if mode is not None and mode not in _MODES and not one["metadata"].get("deletionTimestamp"):
-            yield Ailment(
-                "mode",
+            yield make_finding(
+                "O014",
                 name_of(one),
                 f"its label {names.MODE_LABEL} is {mode!r}, which counts as warn",
                 f"kubectl label namespace {one['metadata']['name']} {names.MODE_LABEL}=enforce --overwrite, or one of {', '.join(_MODES[:3])}",
@@ -543,12 +541,12 @@ CHECKS = (
 )
 
 
-def examine(parts: Parts | None, now: datetime) -> Iterator[Ailment]:
+def examine(parts: Parts | None, now: datetime) -> Iterator[Finding]:
     """Name what is wrong with an installation, if there is one."""
-    return (ailment for check in CHECKS for ailment in check(parts, now)) if parts is not None else iter(())
+    return (finding for check in CHECKS for finding in check(parts, now)) if parts is not None else iter(())
 
 
-def replica_warnings(parts: Parts | None) -> Iterator[Ailment]:
+def replica_warnings(parts: Parts | None) -> Iterator[Finding]:
     """What replicas warn of, each line once."""
     if parts is None:
         return
@@ -558,9 +556,7 @@ def replica_warnings(parts: Parts | None) -> Iterator[Ailment]:
             if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
                 pod_of_line.setdefault(line, one.pod)
     for line, pod in pod_of_line.items():
-        yield Ailment(
-            "warning", f"Pod {parts.home}/{pod}", line[:400], "docs/operating.md says what each of these lines means"
-        )
+        yield make_finding("O018", f"Pod {parts.home}/{pod}", line[:400], basis="its answer to /readyz")
 
 
 def answer_of(pod: str, readiness: str, metrics: str) -> ReplicaAnswer:

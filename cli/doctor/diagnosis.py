@@ -1,4 +1,4 @@
-"""What is wrong with claims, pods, templates and leases as they were read. Pure: objects and a time in, ailments out.
+"""What is wrong with claims, pods, templates and leases as they were read. Pure: objects and a time in, findings out.
 
 Wrong reservations are found by the functions that the allocator runs every few minutes (`allocator.reservations`); this module puts
 their results into words. It reads nothing from a cluster, and repairs nothing.
@@ -19,7 +19,7 @@ from cli.doctor import surroundings
 from cli.doctor.components import Parts, examine, replica_warnings
 from cli.doctor.misspelt_settings import misspelt_settings
 from cli.doctor.open_claims import classes_named, open_claims
-from cli.doctor.repair import Ailment, ConditionRemoval, Release, Removal, RuleCreation
+from cli.doctor.repair import ConditionRemoval, Release, Removal, RuleCreation
 from cli.doctor.surroundings import FAILED_CREATE
 from cli.installation import LEASES
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
@@ -36,6 +36,7 @@ from dra.policy import fences
 from dra.raw import moment
 from dra.stock import Stock
 from dra.texts import count_of, list_first
+from dra.validation import make_finding
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
 from webhook import names
 from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
@@ -56,6 +57,8 @@ from webhook.state import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from cli.doctor.repair import Repair, Repairable
+    from dra.finding import Finding
     from dra.objects import DeviceToleration, OwnerReference, ResourceClaimSpec
 
 _RENEWED = 4  # a lease that was not renewed for so many times its length is idle
@@ -69,6 +72,17 @@ _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target
 _FRESH = timedelta(minutes=20)  # an audit agent repeats every ten minutes what is still so
 _TAKEN_UP = timedelta(minutes=10)  # a claim that was made ahead of its pod is named by one
 _STOOD_BY = timedelta(minutes=30)  # and renews its marks and its condition as often
+# The codes of what audit agents find, by the reason of the event.
+_OF_AGENTS = {
+    FindingKind.GIVEN_TWICE.reason: "O221",
+    FindingKind.NOT_ALLOCATED.reason: "O222",
+    FindingKind.NOT_PREPARED.reason: "O223",
+    FindingKind.SUMS.reason: "O224",
+    FindingKind.LEFT.reason: "O225",
+    FindingKind.UNMARKED.reason: "O226",
+    FindingKind.PROMISED_ELSEWHERE.reason: "O227",
+    FindingKind.IN_DOUBT.reason: "O228",
+}
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +119,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return self.bridge.drivers if self.bridge is not None and self.bridge.fence else ()
 
 
-def not_translated(observed: Seen) -> Iterator[Ailment]:
+def not_translated(observed: Seen) -> Iterator[Finding]:
     """Pods that wait for names of device plugins that no node hands out: the controller's rule, whatever the mode; and names that no
     claim can stand for, of which their authors can fix nothing.
     """
@@ -139,17 +153,16 @@ def not_translated(observed: Seen) -> Iterator[Ailment]:
             why, first = why_not(state, meta.namespace), f"set {names.MODE_LABEL}=enforce there; then "
             if not why:
                 why, first = "the configuration's canary leaves it out", "raise `canary`; then "
-        yield Ailment("not translated", f"Pod {meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
+        yield make_finding("O103", f"Pod {meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
     for (key, because), pods in unserved.items():
-        yield Ailment(
-            "not served",
+        yield make_finding(
+            "O104",
             f"Pod {pods[0]}",
             f"no node has {key}, for which {list_first(pods, _NAMED)} wait: {because}",
-            "correct the name, or install a driver or a device plugin that serves it; then recreate the pods",
         )
 
 
-def refused(observed: Seen) -> Iterator[Ailment]:
+def refused(observed: Seen) -> Iterator[Finding]:
     """What the webhook refuses to controllers, and only an administrator can fix: each reason once."""
     event_of_reason: dict[str, Event] = {}
     for event in observed.events:
@@ -158,15 +171,15 @@ def refused(observed: Seen) -> Iterator[Ailment]:
             event_of_reason.setdefault(reason, event)
     for reason, event in event_of_reason.items():
         about = event.involved_object
-        yield Ailment(
-            "refused",
+        yield make_finding(
+            "O102",
             f"{about.kind} {about.namespace}/{about.name}",
             reason[:_QUOTED],
-            "its author can only request something else: provide what is named, or tell them",
+            basis=f"an event {FAILED_CREATE}",
         )
 
 
-def without_template(observed: Seen) -> Iterator[Ailment]:
+def without_template(observed: Seen) -> Iterator[Finding]:
     """Pods that wait for a template of ours that was not made."""
     template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in observed.templates}
     full = surroundings.full_quotas(observed)
@@ -195,12 +208,10 @@ def without_template(observed: Seen) -> Iterator[Ailment]:
             remedy = f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
         elif failure:
             why, remedy = f"and {failure[:_QUOTED]}", surroundings.remedy_for(failure)
-        yield Ailment(
-            "without template", f"Pod {meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy
-        )
+        yield make_finding("O105", f"Pod {meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy)
 
 
-def overlapping(observed: Seen) -> Iterator[Ailment]:
+def overlapping(observed: Seen) -> Iterator[Repairable]:
     """Claims that hold the same device. Those without a pod on a node can release it; if none has one, the first allocated keeps it."""
     by_uid = {claim.metadata.uid: claim for claim in observed.stock.claims.values()}
     placed = {pod.metadata.uid for pod in observed.pods or () if pod.spec.node_name}
@@ -223,60 +234,56 @@ def overlapping(observed: Seen) -> Iterator[Ailment]:
                 idle.append(claim)
         if len(idle) == len(claims):
             idle.remove(min(idle, key=allocated_at))
-        yield Ailment(
-            "overlap",
+        finding = make_finding(
+            "O209",
             f"ResourceClaim {claims[0].metadata.key}",
             f"claims hold what only one of them may hold: {'; '.join(users)}",
-            "delete the pods of all but one; the fence (docs/bridge.md) keeps other schedulers from these devices",
-            Release(tuple(idle)) if idle and observed.pods is not None else None,
         )
+        yield finding, Release(tuple(idle)) if idle and observed.pods is not None else None
 
 
-def on_nodes(observed: Seen) -> Iterator[Ailment]:
+def on_nodes(observed: Seen) -> Iterator[Finding]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does; and what audit agents report."""
     for one in observed.nodes_of_names:
         for node in one.both:
-            yield Ailment(
-                "two keepers",
+            yield make_finding(
+                "O202",
                 f"Node {node}",
                 f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
-                "cordon it; remove the device plugin or the driver, and drain the pods that it served (docs/migrate.md)",
             )
     for one in observed.nodes_of_names:
         for node in one.halfway:
-            yield Ailment(
-                "half-way",
+            yield make_finding(
+                "O203",
                 f"Node {node}",
                 f"it has none of {one.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
-                "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)",
             )
     nodes = observed.stock.nodes
     for piece in observed.stock.slices.values():
         name = piece.spec.node_name
         if name and nodes and name not in nodes:
-            yield Ailment(
-                "without node",
+            yield make_finding(
+                "O204",
                 f"ResourceSlice {piece.metadata.name}",
                 f"it has the devices of node {name}, which does not exist, so no pod can use them",
                 f"kubectl delete resourceslice {piece.metadata.name}; its driver names the Node as the owner of what it publishes",
             )
-    kinds = {kind.reason: kind for kind in FindingKind}
     for event in observed.events:
         about = event.involved_object
-        kind = kinds.get(event.reason)
-        if kind is None or about.kind != "Node" or event.message == OVER:
+        code = _OF_AGENTS.get(event.reason)
+        if code is None or about.kind != "Node" or event.message == OVER:
             continue
         last = moment(event.last_timestamp)
         if last is not None and observed.now - last <= _FRESH:
-            yield Ailment(
-                kind.value,
+            yield make_finding(
+                code,
                 f"Node {about.name}",
                 event.message,
-                "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)",
+                basis="an event of the node's audit agent",
             )
 
 
-def left_behind(observed: Seen) -> Iterator[Ailment]:
+def left_behind(observed: Seen) -> Iterator[Repairable]:
     """Reservations, claims and finalizers that outlived their pods."""
     if observed.pods is None:
         return
@@ -291,26 +298,24 @@ def left_behind(observed: Seen) -> Iterator[Ailment]:
             continue
         second = sweep(ledger, alive, first.suspects)
         [effect] = second.effects
-        yield Ailment(
-            "left behind",
+        finding = make_finding(
+            "O210",
             f"ResourceClaim {claim.metadata.key}",
             "; ".join(second.sentences),
-            "its devices are held for no pod: remove the reservation",
-            effect,
         )
+        yield finding, effect
     pod_uids = {pod.metadata.uid for pod in observed.pods}
     for claim in observed.claims:
         meta = claim.metadata
         owners = _owning_pods(claim)
         if not owners or meta.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
             continue
-        yield Ailment(
-            "without pod",
+        finding = make_finding(
+            "O211",
             f"ResourceClaim {meta.key}",
             f"it was created for pod {owners[0].name}, which no longer exists",
-            "delete it; if there are more and more of these, look at kube-controller-manager",
-            Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
+        yield finding, Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version)
     used = {key for pod in observed.pods for key in claim_keys(pod)}
     for claim in observed.claims:
         repair = fence(claim)
@@ -319,20 +324,19 @@ def left_behind(observed: Seen) -> Iterator[Ailment]:
         # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names it.
         if not claim.metadata.deletion_timestamp and any(owner.uid in pod_uids for owner in _owning_pods(claim)):
             continue
-        yield Ailment(
-            "finalizer",
+        finding = make_finding(
+            "O212",
             f"ResourceClaim {claim.metadata.key}",
             "it has the finalizer of an allocation, and no allocation",
-            "remove the finalizer: nothing is held, and it prevents the claim's deletion",
-            repair,
         )
+        yield finding, repair
 
 
 def _owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
     return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
 
 
-def not_prepared_again(observed: Seen) -> Iterator[Ailment]:
+def not_prepared_again(observed: Seen) -> Iterator[Finding]:
     """Pods with a node and no sandbox, whose driver prepares no claim twice: usual for its pods after a restart of the node."""
     for pod in observed.pods or ():
         if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
@@ -349,8 +353,8 @@ def not_prepared_again(observed: Seen) -> Iterator[Ailment]:
             claim = observed.stock.claims.get(key)
             once = sorted({result.driver for result in results_of(claim)} & _PREPARE_ONCE)
             if once:
-                yield Ailment(
-                    "not prepared again",
+                yield make_finding(
+                    "O113",
                     f"Pod {pod.metadata.key}",
                     f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {key.rpartition('/')[2]} again, "
                     "as usual after a restart of kubelet or node",
@@ -358,7 +362,7 @@ def not_prepared_again(observed: Seen) -> Iterator[Ailment]:
                 )
 
 
-def without_class(observed: Seen) -> Iterator[Ailment]:
+def without_class(observed: Seen) -> Iterator[Finding]:
     """DeviceClasses that do not exist, and the claims, templates and pods that name them."""
     asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -376,11 +380,10 @@ def without_class(observed: Seen) -> Iterator[Ailment]:
     for name, requester in (*classes_named(observed), *_classes_of_webhook(observed)):
         asking[name][requester] = None
     for name in sorted(asking.keys() - observed.stock.classes.keys()):
-        yield Ailment(
-            "without class",
+        yield make_finding(
+            "O107",
             f"DeviceClass {name}",
             f"it does not exist, but is requested by {list_first(list(asking[name]), _NAMED)}",
-            "install the driver's chart, which brings it, or correct the name",
         )
 
 
@@ -415,7 +418,7 @@ def _classes_of_webhook(observed: Seen) -> Iterator[tuple[str, str]]:
             yield target.classes[0], f"claims of the webhook for devices of driver {target.driver} (target {name})"
 
 
-def without_devices(observed: Seen) -> Iterator[Ailment]:
+def without_devices(observed: Seen) -> Iterator[Finding]:
     """DeviceClasses that select no device, and the claims and pods that wait for one."""
     waiting = list(open_claims(observed))
     classes = _classes(observed.stock) if waiting else {}
@@ -427,36 +430,39 @@ def without_devices(observed: Seen) -> Iterator[Ailment]:
             if served and all(one is not None and not one.devices for one in served):
                 empty[wanted[0]][requester] = None
     if empty and observed.dumped and not observed.stock.slices:
-        yield Ailment(
-            "without devices",
+        yield make_finding(
+            "O108",
             "ResourceSlice (all)",
             f"the dump has none, though it has claims that wait for devices: {list_first(list(next(iter(empty.values()))), _NAMED)}",
             "dump them as well (`kubectl get resourceslices -o yaml`), or take `drawbridge snapshot`",
         )
         return
     for name, claims in empty.items():
-        yield Ailment(
-            "without devices",
+        yield make_finding(
+            "O108",
             f"DeviceClass {name}",
             f"it selects no device of a pool that can be used, and is requested by {list_first(list(claims), _NAMED)}",
-            "check that its driver runs and publishes all slices of a pool (`kubectl get resourceslices`), and its selectors",
         )
 
 
-def about_taints(observed: Seen) -> Iterator[Ailment]:
-    """Drivers whose devices should be tainted, and are not; and unschedulable pods whose claims do not tolerate the taint."""
-    stock = observed.stock
-    rules = stock.rules.values()
+def without_fence(observed: Seen) -> Iterator[Repairable]:
+    """Drivers whose devices should be tainted, and are not."""
+    rules = observed.stock.rules
     for driver in observed.fenced:
-        if not any(fences(rule, driver) for rule in rules):
-            yield Ailment(
-                "without fence",
+        if not any(fences(rule, driver) for rule in rules.values()):
+            finding = make_finding(
+                "O206",
                 f"DeviceTaintRule drawbridge-fence-{driver}",
                 f"the configuration wants the devices of {driver} fenced, but no rule fences them",
-                "apply what `drawbridge manifests --bridge --config FILE` prints",
-                # A rule of that name with another selector was written by a person, and stays.
-                None if f"drawbridge-fence-{driver}" in stock.rules else RuleCreation(driver),
             )
+            # A rule of that name with another selector was written by a person, and stays.
+            yield finding, None if f"drawbridge-fence-{driver}" in rules else RuleCreation(driver)
+
+
+def behind_the_fence(observed: Seen) -> Iterator[Finding]:
+    """Unschedulable pods whose claims do not tolerate the taint of a fence."""
+    stock = observed.stock
+    rules = stock.rules.values()
 
     def fence_of(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
         blocking = [one for one in rules if fences(one, driver) and blocks(one.spec.taint, tolerations)]
@@ -479,8 +485,8 @@ def about_taints(observed: Seen) -> Iterator[Ailment]:
             remedy = f"give it the bridge's schedulerName: the webhook translates no {fenced_names[0]} into a claim"
             if all(configuration.resource(name) for name in fenced_names):
                 remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
-            yield Ailment(
-                "behind the fence",
+            yield make_finding(
+                "O110",
                 f"Pod {pod.metadata.key}",
                 f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for {', '.join(fenced_names)}, which fenced devices serve by name, "
                 "and claims that kube-scheduler creates tolerate no taint",
@@ -493,16 +499,15 @@ def about_taints(observed: Seen) -> Iterator[Ailment]:
             kept_by = [surroundings.kept_by(request, driver_of, fence_of) for request in claim.spec.devices.requests]
             drivers = ", ".join(sorted({driver for driver, _ in chain.from_iterable(kept_by)}))
             if drivers:
-                yield Ailment(
-                    "behind the fence",
+                yield make_finding(
+                    "O110",
                     f"Pod {pod.metadata.key}",
                     f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for devices of {drivers}, which are tainted, "
                     f"and claim {claim.metadata.name} does not tolerate the taint",
-                    "recreate the pod, so that the webhook sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)",
                 )
 
 
-def two_schedulers(observed: Seen) -> Iterator[Ailment]:
+def two_schedulers(observed: Seen) -> Iterator[Finding]:
     """Drivers whose devices the bridge and another scheduler allocate, while no rule keeps the other one from them."""
     stock, bridge = observed.stock, observed.bridge
     by_key = {claim.metadata.key: claim for claim in observed.claims}
@@ -528,11 +533,10 @@ def two_schedulers(observed: Seen) -> Iterator[Ailment]:
             continue
         first = ", ".join(sorted(ours)) or (bridge.scheduler_name if bridge is not None else names.NAME)
         second = ", ".join(sorted(others)) or "any other scheduler"
-        yield Ailment(
-            "two schedulers",
+        yield make_finding(
+            "O205",
             f"Driver {driver}",
             f"{first} and {second} may give one of its devices to two pods at the same time, because no fence keeps them apart",
-            "set bridge.fence: true, and apply what `drawbridge manifests --bridge --config FILE` prints (docs/bridge.md)",
         )
 
 
@@ -548,14 +552,13 @@ def _drivers_of_classes(stock: Stock) -> dict[str, str]:
     return {name: served.driver for name, served in _classes(stock).items() if served.driver}
 
 
-def about_components(observed: Seen) -> Iterator[Ailment]:
+def about_components(observed: Seen) -> Iterator[Finding]:
     """A webhook configuration that lets pods pass by, and leases that no replica renews."""
     if observed.unsent:
-        yield Ailment(
-            "not asked about",
+        yield make_finding(
+            "O016",
             f"MutatingWebhookConfiguration {names.NAME}",
             f"pods that request names of {', '.join(observed.unsent)} do not reach the webhook, and are admitted as written",
-            "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options you installed with",
         )
     for lease in observed.leases:
         spec = lease.spec
@@ -564,15 +567,14 @@ def about_components(observed: Seen) -> Iterator[Ailment]:
             continue
         silent = (observed.now - renewed).total_seconds()
         if silent > _RENEWED * (spec.lease_duration_seconds or 15):
-            yield Ailment(
-                "idle lease",
+            yield make_finding(
+                "O017",
                 f"Lease {lease.metadata.namespace}/{lease.metadata.name}",
                 f"{spec.holder_identity} has not renewed it for {silent:.0f} s, and no other replica has taken it",
-                "check that the Deployment runs; its log, and `/readyz?verbose`, say what prevents it",
             )
 
 
-def left_by_agents(observed: Seen) -> Iterator[Ailment]:
+def left_by_agents(observed: Seen) -> Iterator[Repairable]:
     """Taints of devices and conditions of nodes that no audit agent renews any more."""
     for rule in observed.stock.rules.values():
         meta = rule.metadata
@@ -580,29 +582,27 @@ def left_by_agents(observed: Seen) -> Iterator[Ailment]:
         if MARKED_ON not in meta.labels or (renewed is not None and observed.now - renewed <= _STOOD_BY):
             continue
         owners = ", ".join(owner.name for owner in meta.owner_references) or "(unknown)"
-        yield Ailment(
-            "idle mark",
+        finding = make_finding(
+            "O213",
             f"DeviceTaintRule {meta.name}",
             f"it keeps claims off a device of node {owners}, and no audit agent renews it any more",
-            "check that the agent runs there; if it was removed, and no pod has the device from a device plugin, delete the rule",
-            Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version),
         )
+        yield finding, Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version)
     for node in observed.nodes:
         condition = condition_on(node)
         renewed = renewed_at(condition) if condition is not None else None
         if condition is None or (renewed is not None and observed.now - renewed <= _STOOD_BY):
             continue
         name = node["metadata"]["name"]
-        yield Ailment(
-            "idle condition",
+        finding = make_finding(
+            "O214",
             f"Node {name}",
             f"it has {CONDITION}={condition.get('status')}, which no audit agent has renewed for half an hour",
-            "check that an agent with --condition runs there and may write nodes/status; if it was removed, remove the condition (docs/node-agent.md)",
-            ConditionRemoval(name, node["status"]["conditions"].index(condition), condition),
         )
+        yield finding, ConditionRemoval(name, node["status"]["conditions"].index(condition), condition)
 
 
-def unused_templates(observed: Seen) -> Iterator[Ailment]:
+def unused_templates(observed: Seen) -> Iterator[Repairable]:
     """Templates of the webhook that no pod uses, and that the controller has not swept."""
     if observed.pods is None:
         return
@@ -616,16 +616,15 @@ def unused_templates(observed: Seen) -> Iterator[Ailment]:
     )
     for one in over:
         meta = one.metadata
-        yield Ailment(
-            "unused template",
+        finding = make_finding(
+            "O216",
             f"ResourceClaimTemplate {meta.namespace}/{meta.name}",
             "drawbridge created it, and no pod uses it; the controller has not deleted it",
-            "delete it, and check that the controller runs",
-            Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version),
         )
+        yield finding, Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version)
 
 
-def unused_claims(observed: Seen) -> Iterator[Ailment]:
+def unused_claims(observed: Seen) -> Iterator[Finding]:
     """Claims without an owner, a device, or a pod that names them, by namespace: a webhook may have made them for a pod that was refused."""
     if observed.pods is None:
         return
@@ -643,17 +642,16 @@ def unused_claims(observed: Seen) -> Iterator[Ailment]:
         claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
         listed = list_first([one.metadata.name for one in claims], _NAMED)
         oldest = claims[0].metadata
-        yield Ailment(
-            "unused claim",
+        yield make_finding(
+            "O217",
             f"ResourceClaim {oldest.key}",
             f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner, a device, or a pod that names it, "
             f"the oldest since {oldest.creation_timestamp}: {listed}",
-            "delete them unless pods will still name them; HAMi-DRA leaves such claims behind when a pod is refused after its webhook",
         )
 
 
 # Each with the kinds without which it says nothing.
-CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] = (
+CHECKS: tuple[tuple[Callable[[Seen], Iterator[Finding] | Iterator[Repairable]], tuple[str, ...]], ...] = (
     (surroundings.nothing_stored, ("Lease",)),
     (surroundings.idle_controllers, ("Lease",)),
     (lambda observed: examine(observed.parts, observed.now), ()),
@@ -679,7 +677,8 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
     ),
     (without_devices, ("DeviceClass", "ResourceSlice")),
     (surroundings.in_deletion, ()),
-    (about_taints, ("DeviceTaintRule",)),
+    (without_fence, ("DeviceTaintRule",)),
+    (behind_the_fence, ("DeviceTaintRule",)),
     (two_schedulers, ("DeviceTaintRule",)),
     (about_components, ()),
     (left_by_agents, ("Node",)),
@@ -689,8 +688,12 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Ailment]], tuple[str, ...]], ...] 
 )
 
 
-def diagnose(observed: Seen) -> tuple[Ailment, ...]:
-    """Name what is wrong, the gravest first."""
-    return tuple(
-        ailment for check, needed in CHECKS if observed.unread.keys().isdisjoint(needed) for ailment in check(observed)
-    )
+def diagnose(observed: Seen) -> dict[Finding, Repair | None]:
+    """Return what is wrong, the gravest first, and what would repair each."""
+    found: dict[Finding, Repair | None] = {}
+    for check, needed in CHECKS:
+        if observed.unread.keys().isdisjoint(needed):
+            for one in check(observed):
+                finding, repair = one if isinstance(one, tuple) else (one, None)
+                found[finding] = repair
+    return found

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.doctor.repair import Ailment
-from dra.validation import shape
+from dra.validation import make_finding, shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cli.doctor.diagnosis import Seen
+    from dra.finding import Finding
     from webhook.state import Configuration
 
 
-def misspelt_settings(observed: Seen) -> Iterator[Ailment]:
+def misspelt_settings(observed: Seen) -> Iterator[Finding]:
     """Report drivers and namespaces of the configuration that are likely misspelt."""
     if observed.configuration is None:
         return
@@ -31,8 +31,8 @@ def misspelt_settings(observed: Seen) -> Iterator[Ailment]:
         for name in names:
             meant = "" if name in known[kind] else shape.nearest(name, sorted(known[kind] - set(names)))
             if meant:
-                yield Ailment(
-                    "misspelt setting",
+                yield make_finding(
+                    "O019",
                     "DrawbridgeConfiguration",
                     f"{field} names {kind} {name}, which {effects[kind]}: did you mean {meant}?",
                     f"correct {field} in the configuration: as it is, the setting has no effect",

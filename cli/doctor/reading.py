@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cli.doctor.components import Parts
-    from cli.doctor.repair import Ailment
     from cluster.kubernetes import Kubernetes
     from cluster.protocol import Cluster
+    from dra.finding import Finding
 
 T = TypeVar("T")
 NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to check"
@@ -218,7 +218,7 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
     return ""
 
 
-async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Ailment, ...]:
+async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...]:
     """Find what is wrong with drawbridge itself, as far as the caller may read it, and without its Secrets."""
     mine: list[Raw] = []
     unread = {"Secret"}

@@ -1,4 +1,4 @@
-"""What the doctor finds, and repairs: each is a write that holds only while the object is as it was seen, so that nothing newer is undone."""
+"""Repairs: each is a write that holds only while the object is as it was seen, so that nothing newer is undone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from allocator.reservations import effects
 from cluster.errors import AlreadyExists, Conflict, Invalid, NotFound
 from cluster.patch import Operations
 from cluster.resources import DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra.finding import Finding
 from dra.objects import ResourceClaim
 from webhook.claims import taint_rule
 
@@ -57,14 +58,8 @@ class ConditionRemoval(msgspec.Struct, frozen=True):
 Repair = effects.ClaimWrite | Removal | RuleCreation | Release | ConditionRemoval
 
 
-class Ailment(msgspec.Struct, frozen=True):
-    """One thing that is wrong, and what the doctor would do about it."""
-
-    kind: str
-    object: str
-    message: str
-    remedy: str
-    repair: Repair | None = None
+# What a rule yields that knows a repair: the finding, and the repair unless the object does not allow it.
+Repairable = tuple[Finding, Repair | None]
 
 
 def describe(repair: Repair) -> str:

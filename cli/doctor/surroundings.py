@@ -1,5 +1,5 @@
 """What is wrong around drawbridge, so that devices are not given, or held without use: what the API server stores, Kubernetes' own
-controllers and schedulers, nodes, drivers, and what others refuse or keep. Pure: what was read in, ailments out.
+controllers and schedulers, nodes, drivers, and what others refuse or keep. Pure: what was read in, findings out.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from allocator.reservations import FINALIZER
 from cli.doctor.open_claims import open_claims
-from cli.doctor.repair import Ailment
 from cli.installation import LEASES
 from cluster.objects import ResourceQuota
 from dra.objects import ResourceClaim, blocks, claim_keys, results_of
 from dra.raw import Object, containers_of, inside, items, moment, text
 from dra.stock import newest
 from dra.texts import list_first
+from dra.validation import make_finding
 from webhook import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cli.doctor.diagnosis import Seen
+    from dra.finding import Finding
     from dra.objects import DeviceRequest, DeviceToleration, Pod
 
 
@@ -49,7 +50,7 @@ _CONTROLLERS = {
 }
 
 
-def nothing_stored(observed: Seen) -> Iterator[Ailment]:
+def nothing_stored(observed: Seen) -> Iterator[Finding]:
     """An API server that answers what it is asked, and stores nothing: not even its own lease."""
     renewed = {key: at for key, at in _renewals(observed).items() if key.rpartition("/")[2] not in LEASES}
     if not renewed:
@@ -57,15 +58,14 @@ def nothing_stored(observed: Seen) -> Iterator[Ailment]:
     last = max(renewed, key=lambda key: renewed[key])
     silent = observed.now - max(_renewals(observed).values())
     if silent > _SILENT:
-        yield Ailment(
-            "nothing is stored",
+        yield make_finding(
+            "O020",
             f"Lease {last}",
             f"no Lease was renewed for {silent.total_seconds():.0f} s: the API server answers but stores nothing, as when etcd has no space (NOSPACE) or no quorum",
-            "look at `etcdctl endpoint status` and `etcdctl alarm list`; compact and defragment, then `etcdctl alarm disarm`",
         )
 
 
-def idle_controllers(observed: Seen) -> Iterator[Ailment]:
+def idle_controllers(observed: Seen) -> Iterator[Finding]:
     """Kubernetes' own controllers and scheduler, of which no replica leads any more."""
     renewals = _renewals(observed)
     newest_ = max(renewals.values(), default=observed.now)
@@ -73,8 +73,8 @@ def idle_controllers(observed: Seen) -> Iterator[Ailment]:
         at = renewals.get(f"kube-system/{name}")
         # While nothing is stored no lease can be renewed.
         if at is not None and newest_ - at > _SILENT:
-            yield Ailment(
-                "idle lease",
+            yield make_finding(
+                "O017",
                 f"Lease kube-system/{name}",
                 f"no {name} has renewed it for {(observed.now - at).total_seconds():.0f} s: {without}",
                 f"check that {name} runs on the control plane; its log, and the events of its pods, say what prevents it",
@@ -87,19 +87,18 @@ def _renewals(observed: Seen) -> dict[str, Any]:
     return {key: at for key, at in leases if at is not None and at - observed.now <= _SILENT}
 
 
-def not_reached(observed: Seen) -> Iterator[Ailment]:
+def not_reached(observed: Seen) -> Iterator[Finding]:
     """A webhook that is registered, that the API server cannot reach."""
     if observed.unasked:
-        yield Ailment(
-            "not reached",
+        yield make_finding(
+            "O015",
             f"MutatingWebhookConfiguration {names.NAME}",
             f"the API server cannot reach the webhook, as a dry-run pod showed: {observed.unasked[:_QUOTED]}",
-            "check that the webhook's Service has ready endpoints which the API server reaches: look at NetworkPolicies, firewalls, "
-            "and at --api-server (docs/install.md)",
+            basis="a dry run of a pod",
         )
 
 
-def nodes_away(observed: Seen) -> Iterator[Ailment]:
+def nodes_away(observed: Seen) -> Iterator[Finding]:
     """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
     published = {piece.spec.node_name for piece in observed.stock.slices.values()}
     for node, condition in _unready(observed.nodes):
@@ -112,8 +111,8 @@ def nodes_away(observed: Seen) -> Iterator[Ailment]:
         )
         at, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
         since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
-        yield Ailment(
-            "node away",
+        yield make_finding(
+            "O201",
             f"Node {node}",
             f"it is not ready{since}{why}, and {keeps}",
             f"look at its kubelet; if the node is lost, delete it, or free its pods: `kubectl taint node {node} "
@@ -121,7 +120,7 @@ def nodes_away(observed: Seen) -> Iterator[Ailment]:
         )
 
 
-def not_made(observed: Seen) -> Iterator[Ailment]:
+def not_made(observed: Seen) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
     lacking: set[str] = set()
     for one in observed.owners:
@@ -131,15 +130,16 @@ def not_made(observed: Seen) -> Iterator[Ailment]:
     for about, message in latest(observed, FAILED_CREATE).items():
         if about not in lacking or _OF_OURS in message:
             continue
-        yield Ailment(
-            "not made",
+        yield make_finding(
+            "O101",
             about,
             f"its pods cannot be created: {message[:_QUOTED]}",
             remedy_for(message),
+            basis=f"an event {FAILED_CREATE}",
         )
 
 
-def without_claim(observed: Seen) -> Iterator[Ailment]:
+def without_claim(observed: Seen) -> Iterator[Finding]:
     """Pods whose claims kube-controller-manager may not make."""
     waiting = {
         f"Pod {pod.metadata.key}": pod for pod in observed.pods or () if not (pod.spec.node_name or pod.has_ended)
@@ -152,7 +152,13 @@ def without_claim(observed: Seen) -> Iterator[Ailment]:
         made = {one.name for one in pod.status.resource_claim_statuses}
         if all(one.name in made or not one.resource_claim_template_name for one in pod.spec.resource_claims):
             continue
-        yield Ailment("without claim", about, f"its claim cannot be created: {message[:_QUOTED]}", remedy_for(message))
+        yield make_finding(
+            "O106",
+            about,
+            f"its claim cannot be created: {message[:_QUOTED]}",
+            remedy_for(message),
+            basis=f"an event {FAILED_CLAIM}",
+        )
 
 
 def latest(observed: Seen, reason: str) -> dict[str, str]:
@@ -211,7 +217,7 @@ def _number(value: Mapping[str, Any], name: str, default: int) -> int:
     return found if isinstance(found, int) else default
 
 
-def no_scheduler(observed: Seen) -> Iterator[Ailment]:
+def no_scheduler(observed: Seen) -> Iterator[Finding]:
     """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
     served: dict[str, str] = {}
@@ -235,8 +241,8 @@ def no_scheduler(observed: Seen) -> Iterator[Ailment]:
         if at is None or observed.now - at <= _WAITED or served.get(name, "") > born:
             continue
         bridge = observed.bridge.scheduler_name if observed.bridge is not None else ""
-        yield Ailment(
-            "no scheduler",
+        yield make_finding(
+            "O109",
             f"Pod {first.metadata.key}",
             f"no scheduler called {name} has tried {list_first([one.metadata.key for _, one in pods], _NAMED)} for {(observed.now - at).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
@@ -244,7 +250,7 @@ def no_scheduler(observed: Seen) -> Iterator[Ailment]:
         )
 
 
-def incomplete_pools(observed: Seen) -> Iterator[Ailment]:
+def incomplete_pools(observed: Seen) -> Iterator[Finding]:
     """Pools of which slices are missing, or that have lost their devices."""
     with_devices: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for piece in observed.stock.slices.values():
@@ -257,22 +263,20 @@ def incomplete_pools(observed: Seen) -> Iterator[Ailment]:
         wanted = max(piece.spec.pool.resource_slice_count for piece in pieces)
         generation = max(piece.spec.pool.generation for piece in pieces)
         if len(pieces) < wanted:
-            yield Ailment(
-                "incomplete pool",
+            yield make_finding(
+                "O207",
                 f"ResourceSlice {pieces[0].metadata.name}",
                 f"driver {driver} has published {len(pieces)} of {wanted} slices of pool {name}, generation {generation}, so the pool is not used",
-                "look at the log of the driver's pod on that node for what prevents the others; a restart publishes all of them again",
             )
         elif (old := with_devices[driver, name]) and not any(piece.spec.devices for piece in pieces):
-            yield Ailment(
-                "empty pool",
+            yield make_finding(
+                "O208",
                 f"ResourceSlice {pieces[0].metadata.name}",
                 f"driver {driver} has published pool {name} without devices in generation {generation}, so those of {list_first(old, _NAMED)} do not count",
-                "look at the log of the driver's pod on that node for why it finds no device; a restart publishes what it finds",
             )
 
 
-def not_prepared(observed: Seen) -> Iterator[Ailment]:
+def not_prepared(observed: Seen) -> Iterator[Finding]:
     """Pods on nodes whose driver does not prepare their claims."""
     running = {
         f"Pod {pod.metadata.key}": pod for pod in observed.pods or () if pod.spec.node_name and not pod.has_ended
@@ -289,17 +293,18 @@ def not_prepared(observed: Seen) -> Iterator[Ailment]:
         about, _, message = pods[0].partition("\n")
         unregistered = "not registered" in message or "not found in the list of registered" in message
         waiting = [one.partition("\n")[0].removeprefix("Pod ") for one in pods]
-        yield Ailment(
-            "not prepared",
+        yield make_finding(
+            "O112",
             about,
             f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, _NAMED)}: {message[:_QUOTED]}",
             f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
             if unregistered
             else f"the driver's log on {node} says more; the kubelet tries again",
+            basis=f"an event {FAILED_PREPARE}",
         )
 
 
-def tainted(observed: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
+def tainted(observed: Seen, drivers: Mapping[str, str]) -> Iterator[Finding]:
     """Drivers of which every device is tainted, and claims and pods that wait for one and tolerate nothing."""
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for page in observed.stock.pages.values():
@@ -323,8 +328,8 @@ def tainted(observed: Seen, drivers: Mapping[str, str]) -> Iterator[Ailment]:
             if one.spec.taint.key == key
             and (one.spec.device_selector is None or one.spec.device_selector.driver in (None, driver))
         ]
-        yield Ailment(
-            "tainted",
+        yield make_finding(
+            "O111",
             f"DeviceTaintRule {rules[0]}" if rules else f"Driver {driver}",
             f"every device of {driver} has the taint {key}, which is not tolerated by {list_first(list(claims), _NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
@@ -347,7 +352,7 @@ def kept_by(
     return found
 
 
-def in_deletion(observed: Seen) -> Iterator[Ailment]:
+def in_deletion(observed: Seen) -> Iterator[Finding]:
     """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
     pods = [pod for pod in observed.pods or () if claim_keys(pod)]
     objects: list[ResourceClaim | Pod] = [*observed.claims, *pods]
@@ -361,8 +366,8 @@ def in_deletion(observed: Seen) -> Iterator[Ailment]:
         claims = filter(None, map(observed.stock.claims.get, keys))
         devices = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
         holding = f", with {list_first(devices, _NAMED)}" if devices else ""
-        yield Ailment(
-            "in deletion",
+        yield make_finding(
+            "O215",
             f"{one.kind} {meta.key}",
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
             f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
@@ -374,8 +379,8 @@ def in_deletion(observed: Seen) -> Iterator[Ailment]:
         if since is None or meta.name not in having or observed.now - since <= _WAITED:
             continue
         messages = [one.message for one in space.status.conditions if one.status == "True" and one.message]
-        yield Ailment(
-            "in deletion",
+        yield make_finding(
+            "O215",
             f"Namespace {meta.name}",
             f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(messages)[:_QUOTED] or 'it gives no reason'}",
             "correct what prevents that, as shown above for claims; such a namespace admits no new pod",

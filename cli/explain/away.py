@@ -13,8 +13,8 @@ from webhook.dialects import Action
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cli.doctor import Ailment
     from cli.explain.stories import PodStory
+    from dra.finding import Finding
 
 # What the findings about each part are called.
 _PARTS = {
@@ -24,7 +24,7 @@ _PARTS = {
     Keeper.DRIVER: re.compile(r"^DaemonSet .*drawbridge-driver$"),
 }  # fmt: skip
 
-_GOES_ON = ("several versions", "not ready", "clock")  # with these a part works, if not as well
+_GOES_ON = ("O011", "O010", "O013")  # with these a part works, if not as well
 
 
 def keeper_of(story: PodStory) -> Keeper:
@@ -36,10 +36,10 @@ def keeper_of(story: PodStory) -> Keeper:
     return keeper if keeper in _PARTS else Keeper.NONE
 
 
-def with_cause(story: PodStory, ailments: Iterable[Ailment]) -> PodStory:
+def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
     """Put before where a pod stands what is wrong with the part that it waits for, with the remedy."""
     part = _PARTS.get(keeper_of(story))
-    one = next((one for one in ailments if part and part.search(one.object) and one.kind not in _GOES_ON), None)
+    one = next((one for one in findings if part and part.search(one.object) and one.code not in _GOES_ON), None)
     if one is None:
         return story
     message = f"{one.object}: {one.message} ({one.remedy}); {story.next_step.message}"

@@ -180,13 +180,9 @@ class OfResize(msgspec.Struct, frozen=True, kw_only=True):
     unread: list[Unread]
 
 
-class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong in a cluster."""
+class Diagnosed(Finding, frozen=True, kw_only=True):
+    """One thing that is wrong in a cluster, and what became of its repair."""
 
-    what: str
-    object: str
-    message: str
-    remedy: str
     # What `--repair` would do, if anything.
     repair: str
     repaired: bool

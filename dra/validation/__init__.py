@@ -5,7 +5,7 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 """
 
 from dra import names
-from dra.validation.codes import CODES, FindingCode
+from dra.validation.codes import CODES, FindingCode, make_finding
 from dra.validation.fields import gates, shape
 from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read_object
 from dra.validation.objects.updates import update_errors
@@ -26,6 +26,7 @@ __all__ = [
     "findings",
     "gates",
     "is_ours",
+    "make_finding",
     "misnamed_kind",
     "name",
     "names",

@@ -1,4 +1,4 @@
-"""Every code a finding can carry: what it stands for, how bad it is, what generally helps.
+"""Every code a finding can carry, except refusals: what it stands for, how bad it is, what generally helps.
 
 A code never changes its meaning and is never used again for another one. Errors of the D0 and D1 rows, and R001, are what
 the API server itself would answer; everything that it accepts and that will go wrong later is a warning or an information.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dra.finding import Severity
+from dra.finding import Finding, Severity
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
@@ -18,7 +18,7 @@ class FindingCode(NamedTuple):
     title: str
     severity: Severity
     remedy: str
-    without: str = ""  # of a refusal: what becomes of the pod where no webhook refuses it
+    without: str = ""  # what happens without drawbridge
 
 
 CODES: Final[dict[str, FindingCode]] = {
@@ -145,4 +145,106 @@ CODES: Final[dict[str, FindingCode]] = {
     "C002": FindingCode("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is ignored meanwhile"),
     # The webhook refuses it with the same code.
     "R001": FindingCode("not an amount that the API server accepts for a device", _ERROR, "set a whole number as the limit of a container, and the same number or nothing as the request", "the API server refuses it"),
+    # What becomes of requests: what `translate` and `survey` print in formats that know only findings.
+    "M001": FindingCode("a request that a claim can only approximate", _WARNING, "read what differs; with `approximations: leave` it stays"),
+    "M002": FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as before"),
+    "M003": FindingCode("a request that would become a claim if the cluster were ready", _INFO, "install the driver and its classes, and remove the device plugin from its nodes"),
+    "M004": FindingCode("a request of an object that stays: its pods get claims at the webhook", _INFO, "install the webhook where the object is applied"),
+    # An installation of drawbridge, found by doctor.
+    "O001": FindingCode("two installations in one cluster", _ERROR, "keep one: `drawbridge uninstall --namespace NAMESPACE` removes another (docs/install.md)"),
+    "O002": FindingCode("the configuration in place cannot be used, or is not used", _ERROR, "correct it before a replica restarts: one that starts with it exits at once"),
+    "O003": FindingCode("an object of the installation is missing", _ERROR, "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)", "nothing: only an installation needs the object"),
+    "O004": FindingCode("an object of the installation is not as this version ships it", _WARNING, "apply the manifests of the installed version again; or use the doctor of that version"),
+    "O005": FindingCode("pods with a token of a deleted ServiceAccount", _ERROR, "delete these pods: the API server refuses their tokens until the kubelet renews them"),
+    "O006": FindingCode("a certificate that cannot be served", _ERROR, "check that drawbridge-authority runs: it issues another certificate", "pods are admitted as written, or are refused under failurePolicy Fail"),
+    "O007": FindingCode("a webhook configuration that trusts another authority", _ERROR, "check that drawbridge-authority runs: it corrects the bundle", "pods are admitted as written, or are refused under failurePolicy Fail"),
+    "O008": FindingCode("a webhook that the API server does not call", _ERROR, "the authority puts both in within a second: its log says what prevents it", "pods are admitted as written"),
+    "O009": FindingCode("a part of drawbridge that does not run", _ERROR, "correct what its pods report, or scale it up"),
+    "O010": FindingCode("a part of drawbridge that runs with some of its replicas", _WARNING, "correct what its pods report"),
+    "O011": FindingCode("parts of drawbridge of different versions", _WARNING, "finish the upgrade: apply the manifests of one version (docs/install.md)"),
+    "O012": FindingCode("a Lease that no replica holds", _ERROR, "check that the ServiceAccount may write the Lease; the log of the replicas says what prevents it"),
+    "O013": FindingCode("a Lease that was renewed in the future", _WARNING, "set the clock of that pod's node: certificates and leases depend on it"),
+    "O014": FindingCode("a namespace with an invalid mode", _WARNING, "set drawbridge.dev/mode to off, observe, warn or enforce"),
+    "O015": FindingCode("a webhook that the API server cannot reach", _ERROR, "check that the webhook's Service has ready endpoints which the API server reaches: look at NetworkPolicies, firewalls, and at --api-server (docs/install.md)", "pods are admitted as written, or are refused under failurePolicy Fail"),
+    "O016": FindingCode("names of the configuration that the API server does not send to the webhook", _ERROR, "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options you installed with", "pods that request them are admitted as written"),
+    "O017": FindingCode("a Lease that its holder does not renew", _ERROR, "check that the Deployment runs; its log, and `/readyz?verbose`, say what prevents it"),
+    "O018": FindingCode("a warning of a replica", _WARNING, "docs/operating.md says what each of these lines means"),
+    "O019": FindingCode("a setting for a driver or namespace that is probably misspelt", _WARNING, "correct the name: as it is, the setting has no effect"),
+    "O020": FindingCode("an API server that stores nothing", _ERROR, "look at `etcdctl endpoint status` and `etcdctl alarm list`; compact and defragment, then `etcdctl alarm disarm`"),
+    # Pods that wait, found by doctor.
+    "O101": FindingCode("a controller whose pods with devices are refused by something else than drawbridge", _ERROR, "do what the message says, or ask who may change it"),
+    "O102": FindingCode("a controller whose pods the webhook refuses, for a reason that only an administrator can fix", _ERROR, "the author can only request something else: provide what is named, or tell them", "the pods wait"),
+    "O103": FindingCode("a pod that waits for a device plugin and would be translated now", _ERROR, "recreate the pod where the webhook translates it", "the pod waits"),
+    "O104": FindingCode("pods that wait for a name that no node has and no claim can replace", _ERROR, "correct the name, or install a driver or a device plugin that serves it; then recreate the pods", "the pods wait"),
+    "O105": FindingCode("a pod that waits for a template of drawbridge", _ERROR, "check that drawbridge-controller runs and that the namespace enforces"),
+    "O106": FindingCode("a pod whose claim cannot be created", _ERROR, "do what the message says, or ask who may change it"),
+    "O107": FindingCode("a DeviceClass that is requested and does not exist", _ERROR, "install the driver's chart, which brings it, or correct the name"),
+    "O108": FindingCode("a DeviceClass that is requested and selects no device", _ERROR, "check that its driver runs and publishes all slices of a pool (`kubectl get resourceslices`), and its selectors"),
+    "O109": FindingCode("pods with devices that no scheduler tries", _ERROR, "check that a scheduler with that profile runs, or correct schedulerName"),
+    "O110": FindingCode("a pod that waits for fenced devices and does not tolerate the taint", _ERROR, "recreate the pod, so that the webhook sends it to the bridge; a claim that was written by hand needs the toleration (docs/bridge.md)"),
+    "O111": FindingCode("a driver of which every device is tainted", _ERROR, "delete the rule once the devices may be used again, or look at the driver's log"),
+    "O112": FindingCode("a driver that does not prepare the devices of a pod", _ERROR, "look at the log of the driver on that node; the kubelet tries again"),
+    "O113": FindingCode("a driver that refuses a claim that it has prepared before", _ERROR, "drain the node before its kubelet restarts"),
+    # Nodes, devices and claims of a fleet, found by doctor.
+    "O201": FindingCode("a node with devices that is not ready", _ERROR, "look at its kubelet; if the node is lost, delete it, or free its pods"),
+    "O202": FindingCode("a device plugin and a driver that serve the same devices of a node", _ERROR, "cordon the node, remove the device plugin or the driver, and drain the pods that it served (docs/migrate.md)"),
+    "O203": FindingCode("a node on which neither a device plugin nor a driver serves devices", _WARNING, "look at the driver's pod there, or at the device plugin's if the node is to stay on it (docs/migrate.md)"),
+    "O204": FindingCode("devices of a node that does not exist", _WARNING, "delete the ResourceSlice"),
+    "O205": FindingCode("two schedulers that allocate devices of one driver", _ERROR, "set bridge.fence: true, and apply what `drawbridge manifests --bridge --config FILE` prints (docs/bridge.md)"),
+    "O206": FindingCode("a driver whose devices should be fenced and are not", _ERROR, "apply what `drawbridge manifests --bridge --config FILE` prints"),
+    "O207": FindingCode("a pool of which slices are missing", _WARNING, "look at the log of the driver's pod on that node for what prevents the others; a restart publishes all of them again"),
+    "O208": FindingCode("a pool that has lost its devices", _WARNING, "look at the log of the driver's pod on that node for why it finds no device; a restart publishes what it finds"),
+    "O209": FindingCode("claims that hold a device that only one of them may hold", _ERROR, "delete the pods of all claims but one; the fence (docs/bridge.md) keeps other schedulers from these devices"),
+    "O210": FindingCode("a claim that is reserved for deleted pods, or allocated without a pod", _WARNING, "its devices are held for no pod: remove the reservation"),
+    "O211": FindingCode("a claim of a pod that no longer exists", _WARNING, "delete it; if there are more and more of these, look at kube-controller-manager"),
+    "O212": FindingCode("a claim with the finalizer of an allocation, and without an allocation", _WARNING, "remove the finalizer: nothing is held, and it prevents the claim's deletion"),
+    "O213": FindingCode("a taint of an audit agent that is not renewed", _WARNING, "check that the agent runs there; if it was removed, and no pod has the device from a device plugin, delete the rule"),
+    "O214": FindingCode("a condition of an audit agent that is not renewed", _WARNING, "check that an agent with --condition runs there and may write nodes/status; if it was removed, remove the condition (docs/node-agent.md)"),
+    "O215": FindingCode("a claim, pod or namespace in deletion that a finalizer keeps", _WARNING, "check that the controller that removes the finalizer runs"),
+    "O216": FindingCode("a template of drawbridge that no pod uses", _INFO, "delete it, and check that the controller runs"),
+    "O217": FindingCode("claims without an owner, a device, or a pod that names them", _INFO, "delete them unless pods will still name them; HAMi-DRA leaves such claims behind when a pod is refused after its webhook"),
+    "O221": FindingCode("a device that is given twice", _ERROR, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O222": FindingCode("a device that is prepared and not allocated", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O223": FindingCode("a device that is allocated and not prepared", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O224": FindingCode("shares of a device that do not add up", _ERROR, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O225": FindingCode("devices that are left on a node for no pod", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O226": FindingCode("a device that a device plugin has given out and no mark keeps from claims", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O227": FindingCode("a device that is promised to another pod", _ERROR, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O228": FindingCode("a device that is promised, in doubt", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    # What is in the way of a move, found by survey.
+    "S001": FindingCode("pools of network devices that no ConfigMap describes", _WARNING, "name the plugin's namespace in `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap"),
+    "S002": FindingCode("a configuration with which a network device plugin does not start", _WARNING, "correct it: its pools are not known"),
+    "S003": FindingCode("a DeviceClass that workloads would request and that does not exist", _WARNING, "install the driver's chart on the nodes that have such devices"),
+    "S004": FindingCode("a DeviceClass that workloads would request and that selects no device", _WARNING, "check that the driver runs on the nodes that have such devices, and that the class selects what it publishes"),
+    "S005": FindingCode("nodes on which a device plugin and a driver give the same devices out", _ERROR, "remove the device plugin from nodes that the driver serves: two pods could be given one device"),
+    "S006": FindingCode("a device plugin that gives each container an IMEX channel", _WARNING, "write a ComputeDomain, and give pods that use the channel a claim by its template"),
+    "S007": FindingCode("a device plugin that shares devices", _WARNING, "claims take whole devices: turn the sharing off, or declare what replicas become (`meanings`)"),
+    "S008": FindingCode("an autoscaler that does not consider claims", _WARNING, "do what the message says, or leave such pods by `extendedResources: {autoscaled: leave}`"),
+    "S009": FindingCode("node groups without a node", _INFO, "keep one node in each; `nodeTemplates` tells what they publish to drawbridge alone"),
+    "S010": FindingCode("settings of device plugins and autoscalers that the webhook does not read", _WARNING, "declare their namespaces under `evidence`"),
+    "S011": FindingCode("another webhook that changes pods", _INFO, "try one pod with `kubectl apply --dry-run=server` and see what was added"),
+    "S012": FindingCode("a ResourceQuota that claims would bypass", _WARNING, "limit the class in a ResourceQuota, and map the key to that line under `quotas`; a DeviceQuota counts apart"),
+    "S013": FindingCode("a LimitRange that would refuse pods without the key", _WARNING, "remove the key from the LimitRange before its pods move"),
+    "S014": FindingCode("queues in which Kueue counts the old keys", _WARNING, "map the DeviceClasses to resources in Kueue's configuration (deviceClassMappings) before they move"),
+    "S015": FindingCode("a device plugin", _INFO, "keep it off a node (node selector, affinity) once the pods there have moved"),
+    "S016": FindingCode("an operator or cloud that runs a device plugin in the place of a driver", _WARNING, "install the driver's own chart, and take nodes that move from the operator's device plugin"),
+    "S017": FindingCode("objects of an operator that exclude each other", _ERROR, "do what the message says: the operator acts on neither"),
+    "S018": FindingCode("an operator whose driver is not ready", _WARNING, "read the conditions of its object"),
+    "S019": FindingCode("a feature gate that claims need and that is off", _WARNING, "upgrade, or start the components with the feature gate"),
 }  # fmt: skip
+
+
+def make_finding(
+    code: str, reference: str, message: str, remedy: str = "", *, path: str = "", basis: str = ""
+) -> Finding:
+    """Make a finding about an object: its severity, and its remedy if none is given, are those of the code."""
+    known = CODES[code]
+    return Finding(
+        code=code,
+        severity=known.severity,
+        object=reference,
+        path=path,
+        message=message,
+        remedy=remedy or known.remedy,
+        basis=basis,
+    )

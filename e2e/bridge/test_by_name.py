@@ -67,7 +67,7 @@ def devices(one):
 
 def found(control_plane, about):
     """What the doctor says of an object."""
-    return [one["what"] for one in examine(control_plane) if one["object"] == about]
+    return [one["code"] for one in examine(control_plane) if one["object"] == about]
 
 
 def told(control_plane, namespace, name, words):
@@ -85,7 +85,7 @@ def test_a_pod_of_ours_passes_the_fence_where_one_of_core_waits_and_its_claim_is
     control_plane.create(asking("theirs", team), asking("ours", team, scheduler))
     placed = control_plane.wait_scheduled(team, "ours", 60)
     control_plane.wait_unschedulable(team, "theirs")
-    assert found(control_plane, f"Pod {team}/theirs") == ["behind the fence"]
+    assert found(control_plane, f"Pod {team}/theirs") == ["O110"]
     [(owner, made)] = claims(control_plane, team).items()
     assert owner == "ours"
     assert len(devices(made)) == 1

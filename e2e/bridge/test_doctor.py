@@ -43,7 +43,7 @@ def test_a_live_cluster_is_looked_at_and_put_right_where_it_can_be(control_plane
     left["metadata"]["labels"] = LABELS
     control_plane.create(left, claim("waits", namespace, request("gpu", "doctor-none")))
     found, code = doctor(control_plane, namespace)
-    assert (code, [one["what"] for one in found]) == (1, ["without class", "unused template"])
+    assert (code, [one["code"] for one in found]) == (1, ["O107", "O216"])
     assert control_plane.read(left) is not None
     treated, code = doctor(control_plane, namespace, "--repair", "--yes")
     assert (code, [one["repaired"] for one in treated]) == (1, [False, True])
@@ -77,13 +77,13 @@ def claims_of(namespace):
 
 def test_of_two_claims_that_hold_a_device_the_one_without_a_started_pod_gives_it_up(control_plane, shared):
     looked, code = doctor(control_plane, shared)
-    assert (code, [one["what"] for one in looked if one["what"] == "overlap"]) == (1, ["overlap"])
+    assert (code, [one["code"] for one in looked if one["code"] == "O209"]) == (1, ["O209"])
     treated, _ = doctor(control_plane, shared, "--repair", "--yes")
-    assert [(one["repaired"], one["problem"]) for one in treated if one["what"] == "overlap"] == [(True, "")]
+    assert [(one["repaired"], one["problem"]) for one in treated if one["code"] == "O209"] == [(True, "")]
     assert "allocation" not in control_plane.get(f"{claims_of(shared)}/second").get("status", {})
     assert "allocation" in control_plane.get(f"{claims_of(shared)}/first")["status"]
     again, _ = doctor(control_plane, shared, "--repair", "--yes")
-    assert [one for one in again if one["what"] == "overlap"] == []
+    assert [one for one in again if one["code"] == "O209"] == []
 
 
 def test_a_fence_that_is_missing_is_made_and_missed_no_more(control_plane, namespace, tmp_path):
@@ -94,7 +94,7 @@ def test_a_fence_that_is_missing_is_made_and_missed_no_more(control_plane, names
     try:
         for repaired in ([True], []):
             found = examine(control_plane, "--repair", "--yes", "--config", str(config))
-            assert [one["repaired"] for one in found if one["what"] == "without fence"] == repaired
+            assert [one["repaired"] for one in found if one["code"] == "O206"] == repaired
         assert control_plane.read(rule)["spec"]["taint"]["effect"] == "NoSchedule"
     finally:
         control_plane.remove(rule)
@@ -138,7 +138,7 @@ def test_a_condition_that_a_killed_agent_left_is_named_and_ends_by_repair_and_by
     name = worn()
     assert CONDITION in worn.types()
     [found] = of_node(examine(control_plane), name)
-    assert (found["what"], found["repair"]) == ("idle condition", "remove it from the node")
+    assert (found["code"], found["repair"]) == ("O214", "remove it from the node")
     [treated] = of_node(examine(control_plane, "--repair", "--yes"), name)
     assert treated["repaired"], treated
     assert worn.types() == ["MemoryPressure", "PIDPressure"]
@@ -151,4 +151,4 @@ def test_a_condition_that_a_killed_agent_left_is_named_and_ends_by_repair_and_by
 
 
 def of_node(found, name):
-    return [one for one in found if one["object"] == f"Node {name}" and one["what"] == "idle condition"]
+    return [one for one in found if one["object"] == f"Node {name}" and one["code"] == "O214"]

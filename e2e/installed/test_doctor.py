@@ -116,44 +116,44 @@ def another_image(found):
 
 
 OBJECTS = [
-    Breakage(MUTATING, None, "missing", "pods"),
-    Breakage(VALIDATING, None, "missing"),
-    Breakage(QUOTA, None, "missing"),
-    Breakage(VALIDATING, each_hook("failurePolicy", "Fail", "claims."), "changed", "failurePolicy"),
-    Breakage(MUTATING, each_hook("namespaceSelector", {"matchLabels": {"no": "namespace"}}), "changed", "namespaceSelector"),
-    Breakage(MUTATING, each_hook("objectSelector", {"matchLabels": {"no": "pod"}}), "changed", "objectSelector"),
-    Breakage(MUTATING, each_hook("matchConditions", [{"name": "never", "expression": "false"}]), "changed", "matchConditions"),
-    Breakage(MUTATING, each_hook("timeoutSeconds", 1), "changed", "timeoutSeconds"),
-    Breakage(MUTATING, each_hook("reinvocationPolicy", "Never"), "changed", "reinvocationPolicy"),
-    Breakage(MUTATING, each_hook("clientConfig", elsewhere), "changed", "clientConfig"),
-    Breakage(QUOTAS, None, "missing"),
-    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0].pop("additionalPrinterColumns"), "changed", "additionalPrinterColumns"),
-    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec"), "changed", "spec"),
-    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-secrets"), None, "missing"),
-    Breakage(MODE, None, "missing"),
-    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-leases"), at("spec", "failurePolicy", value="Ignore"), "changed", "failurePolicy"),
-    Breakage(MODE, at("spec", "validationActions", value=["Audit"]), "changed", "validationActions"),
-    Breakage(role("drawbridge-webhook"), without("deviceclasses"), "changed", "rules"),
-    Breakage(role("drawbridge-controller", "Role"), without("leases"), "changed", "rules"),
-    Breakage(role("drawbridge-controller", "ClusterRoleBinding"), at("subjects", 0, "namespace", value="drawbridge-sytem"), "changed", "subjects"),
-    Breakage(role("drawbridge-authority", "RoleBinding"), None, "missing"),
-    Breakage(role("drawbridge-webhook", "ClusterRoleBinding"), None, "missing"),
-    Breakage(role("drawbridge-controller"), None, "missing"),
-    Breakage(SERVICE, None, "missing"),
-    Breakage(SERVICE, at("spec", "selector", "app.kubernetes.io/component", value="webhooks"), "changed", "selector"),
-    Breakage(SERVICE, at("spec", "ports", 0, "targetPort", value=9999), "changed", "ports"),
-    Breakage(named("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "missing"),
-    Breakage(CONFIG, None, "missing"),
-    Breakage(CONFIG, at("data", value={"drawbridge.yml": "mode: observe\n"}), "configuration", "has no drawbridge.yaml"),
-    Breakage(CONFIG, at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "configuration", "line 3"),
-    Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "configuration", "no profile in it is called drawbridge"),
-    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "configuration", "neither the plugin Drawbridge nor an extender"),
-    Breakage(INVENTORY, None, "missing", "pods of its namespace that mount it do not start"),
-    Breakage(deployment("authority"), another_image, "several versions", "of-another-day"),
-    Breakage(deployment("controller"), at("spec", "replicas", value=0), "not running", "no templates are created"),
-    Breakage(deployment("webhook"), at("spec", "replicas", value=0), "not running", "pods are admitted as written"),
-    Breakage(deployment("authority"), at("spec", "replicas", value=0), "not running", "no certificate is renewed"),
-    Breakage(deployment("allocator"), at("spec", "replicas", value=0), "not running", "0 replicas"),
+    Breakage(MUTATING, None, "O003", "pods"),
+    Breakage(VALIDATING, None, "O003"),
+    Breakage(QUOTA, None, "O003"),
+    Breakage(VALIDATING, each_hook("failurePolicy", "Fail", "claims."), "O004", "failurePolicy"),
+    Breakage(MUTATING, each_hook("namespaceSelector", {"matchLabels": {"no": "namespace"}}), "O004", "namespaceSelector"),
+    Breakage(MUTATING, each_hook("objectSelector", {"matchLabels": {"no": "pod"}}), "O004", "objectSelector"),
+    Breakage(MUTATING, each_hook("matchConditions", [{"name": "never", "expression": "false"}]), "O004", "matchConditions"),
+    Breakage(MUTATING, each_hook("timeoutSeconds", 1), "O004", "timeoutSeconds"),
+    Breakage(MUTATING, each_hook("reinvocationPolicy", "Never"), "O004", "reinvocationPolicy"),
+    Breakage(MUTATING, each_hook("clientConfig", elsewhere), "O004", "clientConfig"),
+    Breakage(QUOTAS, None, "O003"),
+    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0].pop("additionalPrinterColumns"), "O004", "additionalPrinterColumns"),
+    Breakage(QUOTAS, lambda it: it["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].pop("spec"), "O004", "spec"),
+    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-secrets"), None, "O003"),
+    Breakage(MODE, None, "O003"),
+    Breakage(named(HOOKS, "ValidatingAdmissionPolicy", "drawbridge-leases"), at("spec", "failurePolicy", value="Ignore"), "O004", "failurePolicy"),
+    Breakage(MODE, at("spec", "validationActions", value=["Audit"]), "O004", "validationActions"),
+    Breakage(role("drawbridge-webhook"), without("deviceclasses"), "O004", "rules"),
+    Breakage(role("drawbridge-controller", "Role"), without("leases"), "O004", "rules"),
+    Breakage(role("drawbridge-controller", "ClusterRoleBinding"), at("subjects", 0, "namespace", value="drawbridge-sytem"), "O004", "subjects"),
+    Breakage(role("drawbridge-authority", "RoleBinding"), None, "O003"),
+    Breakage(role("drawbridge-webhook", "ClusterRoleBinding"), None, "O003"),
+    Breakage(role("drawbridge-controller"), None, "O003"),
+    Breakage(SERVICE, None, "O003"),
+    Breakage(SERVICE, at("spec", "selector", "app.kubernetes.io/component", value="webhooks"), "O004", "selector"),
+    Breakage(SERVICE, at("spec", "ports", 0, "targetPort", value=9999), "O004", "ports"),
+    Breakage(named("networking.k8s.io/v1", "NetworkPolicy", "drawbridge-webhook", SYSTEM), None, "O003"),
+    Breakage(CONFIG, None, "O003"),
+    Breakage(CONFIG, at("data", value={"drawbridge.yml": "mode: observe\n"}), "O002", "has no drawbridge.yaml"),
+    Breakage(CONFIG, at("data", "drawbridge.yaml", value="apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: enforced\n"), "O002", "line 3"),
+    Breakage(SCHEDULER, scheduler_reads("schedulerName: drawbridge", "schedulerName: drawbrigde"), "O002", "no profile in it is called drawbridge"),
+    Breakage(SCHEDULER, scheduler_reads("enabled: [{name: Drawbridge, weight: 2}]", "enabled: []"), "O002", "neither the plugin Drawbridge nor an extender"),
+    Breakage(INVENTORY, None, "O003", "pods of its namespace that mount it do not start"),
+    Breakage(deployment("authority"), another_image, "O011", "of-another-day"),
+    Breakage(deployment("controller"), at("spec", "replicas", value=0), "O009", "no templates are created"),
+    Breakage(deployment("webhook"), at("spec", "replicas", value=0), "O009", "pods are admitted as written"),
+    Breakage(deployment("authority"), at("spec", "replicas", value=0), "O009", "no certificate is renewed"),
+    Breakage(deployment("allocator"), at("spec", "replicas", value=0), "O009", "0 replicas"),
 ]  # fmt: skip
 
 
@@ -173,14 +173,14 @@ def another_bundle(client):
 
 # What the authority would fix at once.
 OF_THE_AUTHORITY = [
-    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "wrong bundle", "not of the authority"),
-    Breakage(VALIDATING, each_hook("rules", []), "not called", "no rules or no bundle"),
-    Breakage(SECRET, None, "certificate", "does not exist"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(-1)}), "certificate", "expired"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "certificate", "is for other.svc"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "certificate", "no certificate that can be read"),
-    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "wrong bundle", "not of the authority", MUTATING),
-    Breakage(SEAL, None, "missing", "no template can be verified"),
+    Breakage(MUTATING, each_hook("clientConfig", another_bundle), "O007", "not of the authority"),
+    Breakage(VALIDATING, each_hook("rules", []), "O008", "no rules or no bundle"),
+    Breakage(SECRET, None, "O006", "does not exist"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(-1)}), "O006", "expired"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "is for other.svc"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "O006", "no certificate that can be read"),
+    Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "O007", "not of the authority", MUTATING),
+    Breakage(SEAL, None, "O003", "no template can be verified"),
 ]  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def first(cluster):
 
 def is_named_first(cluster, breakage):
     one = first(cluster)
-    assert (one.kind, one.object) == (breakage.what, name_of(breakage.about or breakage.broken)), [f"{it.object}: {it.kind}: {it.message}" for it in ailments(cluster)]  # fmt: skip
+    assert (one.code, one.object) == (breakage.what, name_of(breakage.about or breakage.broken)), [f"{it.object}: {it.code}: {it.message}" for it in ailments(cluster)]  # fmt: skip
     assert breakage.said in one.message
     assert one.remedy
 
@@ -307,14 +307,14 @@ def came_while_the_webhook_was_away(cluster, tenants):
     item = gpu("silent", tenants)
     with broken(cluster, MUTATING, None):
         cluster.create(untouched(cluster, item))
-    return item, "not translated", "webhook was down", [item]
+    return item, "O103", "webhook was down", [item]
 
 
 def where_nothing_is_translated(cluster, tenants):
     del tenants
     item = gpu("observed", cluster.namespace("observing"))
     cluster.create(item)
-    return item, "not translated", "the configuration says mode: observe", [item]
+    return item, "O103", "the configuration says mode: observe", [item]
 
 
 def in_a_misspelt_mode(cluster, tenants):
@@ -323,20 +323,20 @@ def in_a_misspelt_mode(cluster, tenants):
     space["metadata"]["labels"] = {"drawbridge.dev/mode": "enforced"}
     with broken(cluster, MODE, None):
         cluster.until("the policy is off", lambda: cluster.create(space))
-    return space, "mode", "'enforced'", [space]
+    return space, "O014", "'enforced'", [space]
 
 
 def of_a_class_that_does_not_exist(cluster, tenants):
     del tenants
     item = claim("lost", cluster.namespace("elsewhere"), request("gpu", "none.example.com"))
     cluster.create(item)
-    return named("resource.k8s.io/v1", "DeviceClass", "none.example.com"), "without class", "lost", [item]
+    return named("resource.k8s.io/v1", "DeviceClass", "none.example.com"), "O107", "lost", [item]
 
 
 def for_what_no_claim_can_stand(cluster, tenants):
     item = pod("unserved", tenants, container(**limits(**{"habana.ai/gaudi": 1})))
     cluster.create(item)
-    return item, "not served", "habana.ai/gaudi", [item]
+    return item, "O104", "habana.ai/gaudi", [item]
 
 
 def a_second_installation(cluster, tenants):
@@ -347,7 +347,7 @@ def a_second_installation(cluster, tenants):
     other["spec"] |= {"replicas": 0}
     del other["status"]
     cluster.create(other)
-    return named("v1", "Namespace", there), "two installations", SYSTEM, [other]
+    return named("v1", "Namespace", there), "O001", SYSTEM, [other]
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_doctor_names_first_an_object_created_at_a_wrong_time_or_place(cluster, 
     about, what, said, made = make(cluster, tenants)
     try:
         one = cluster.until("it is found", lambda: next(iter(ailments(cluster)), None))
-        assert (one.kind, one.object) == (what, name_of(about)), [f"{it.object}: {it.kind}" for it in ailments(cluster)]
+        assert (one.code, one.object) == (what, name_of(about)), [f"{it.object}: {it.code}" for it in ailments(cluster)]
         assert said in one.message
     finally:
         cluster.remove(*made)
@@ -386,9 +386,9 @@ def test_a_dead_installation_is_told_of_in_full(cluster):
             stack.enter_context(broken(cluster, item, None))
         for item in workloads:
             stack.enter_context(broken(cluster, item, at("spec", "replicas", value=0)))
-        found = {(one.kind, one.object) for one in ailments(cluster)}
-    assert found >= {("missing", name_of(MUTATING)), ("missing", name_of(VALIDATING))}
-    assert found >= {("not running", name_of(item)) for item in workloads}
+        found = {(one.code, one.object) for one in ailments(cluster)}
+    assert found >= {("O003", name_of(MUTATING)), ("O003", name_of(VALIDATING))}
+    assert found >= {("O009", name_of(item)) for item in workloads}
 
 
 @pytest.fixture(scope="module")

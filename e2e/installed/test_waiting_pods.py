@@ -49,8 +49,8 @@ class Reason(NamedTuple):
     cordoned: bool = False
 
 
-MINE = ("behind the fence", f"Pod {SPACE}/p")
-EMPTY = ("without devices", "DeviceClass e2e-hollow")
+MINE = ("O110", f"Pod {SPACE}/p")
+EMPTY = ("O108", "DeviceClass e2e-hollow")
 REASONS = {
     "held": Reason("devices are in use", held=True, alone=True),
     "held, and a label": Reason("didn't match Pod's node affinity/selector", held=True, spec=LABEL),
@@ -181,7 +181,7 @@ def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
 
 def first(cluster):
     """What doctor finds first, and of which object; None if it finds nothing."""
-    return next(((one.kind, one.object) for one in ailments(cluster)), None)
+    return next(((one.code, one.object) for one in ailments(cluster)), None)
 
 
 def gone(cluster, made):
@@ -193,7 +193,7 @@ def gone(cluster, made):
 def slices_of_a_node_that_is_gone(cluster, node):
     made = fleet.slices(DRIVER, "gone-0", [fleet.device("only", {})], by_name=True)
     cluster.create(*made)
-    return "without node", made[0], lambda: cluster.remove(*made)
+    return "O204", made[0], lambda: cluster.remove(*made)
 
 
 def a_daemon_set_for_no_node(cluster, node):
@@ -208,7 +208,7 @@ def a_daemon_set_for_no_node(cluster, node):
     made = named("apps/v1", "DaemonSet", "drawbridge-misplaced", SPACE) | {"spec": spec}
     made["metadata"] = made["metadata"] | {"labels": labels}
     cluster.create(made)
-    return "not running", made, lambda: cluster.remove(made)
+    return "O009", made, lambda: cluster.remove(made)
 
 
 def what_a_device_plugin_left(cluster, node):
@@ -217,7 +217,7 @@ def what_a_device_plugin_left(cluster, node):
     amounts = {"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"nvidia.com/gpu": "2"}}
     cluster.patch(path, {"status": amounts})
     none = {key: {"nvidia.com/gpu": None} for key in amounts}
-    return "two keepers", named("v1", "Node", node.name), lambda: cluster.patch(path, {"status": none})
+    return "O202", named("v1", "Node", node.name), lambda: cluster.patch(path, {"status": none})
 
 
 @pytest.mark.parametrize("break_it", [slices_of_a_node_that_is_gone, a_daemon_set_for_no_node, what_a_device_plugin_left])  # fmt: skip

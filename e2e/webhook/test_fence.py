@@ -92,7 +92,7 @@ def placed_by_each(replicas, cluster, namespace, when):
 
 def behind(cluster, namespace, config):
     """The pods of a namespace that the doctor calls behind the fence."""
-    found = [one["object"] for one in examine(cluster, "--config", str(config)) if one["what"] == "behind the fence"]
+    found = [one["object"] for one in examine(cluster, "--config", str(config)) if one["code"] == "O110"]
     return [one for one in found if one.startswith(f"Pod {namespace}/")]
 
 
@@ -141,7 +141,7 @@ def test_two_webhooks_take_the_bridge_and_its_fence_over_by_the_steps_of_the_pag
     control_plane.wait_scheduled(gated, "before")
     # The third: the rule. Pods that were translated by the old configuration and wait are behind it, and no others.
     repaired = examine(control_plane, "--repair", "--yes", "--config", str(one))
-    assert [found["repaired"] for found in repaired if found["what"] == "without fence"] == [True]
+    assert [found["repaired"] for found in repaired if found["code"] == "O206"] == [True]
     control_plane.until("kube-scheduler has heard of it", lambda: is_turned_back(control_plane, outside), PATIENCE)
     let_go(control_plane, gated, "late")
     control_plane.until("it waits", lambda: judged(control_plane, gated, "late") == "Unschedulable", PATIENCE)

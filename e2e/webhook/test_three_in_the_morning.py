@@ -155,20 +155,20 @@ def test_doctor_names_faults_that_only_time_reveals_one_after_the_other(night):
     for name in ELECTED:
         cluster.named(name).stop(hard=True)
     with no_space(cluster):
-        named_first(cluster, "Lease kube-system/", "nothing is stored", "NOSPACE", 90)
+        named_first(cluster, "Lease kube-system/", "O020", "NOSPACE", 90)
     for name, without in ELECTED.items():
-        named_first(cluster, f"Lease kube-system/{name}", "idle lease", without, 40)
+        named_first(cluster, f"Lease kube-system/{name}", "O017", without, 40)
         cluster.delete(f"{LEASES}/{name}")  # what comes need not wait until it has run out
         cluster.kill(name)
     named_first(
-        cluster, f"Pod {TEAM}/lost", "no scheduler", "no scheduler called no-such-scheduler has tried team/lost", 40
+        cluster, f"Pod {TEAM}/lost", "O109", "no scheduler called no-such-scheduler has tried team/lost", 40
     )
     assert "no-such-scheduler" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
     cluster.remove(LOST, SOUGHT)
-    named_first(cluster, "ResourceClaim ending/ending", "in deletion", "finalizer night.example.com/keeps-too keeps it")
+    named_first(cluster, "ResourceClaim ending/ending", "O215", "finalizer night.example.com/keeps-too keeps it")
     free(cluster, ENDING)
     cluster.until("the namespace is gone", lambda: cluster.read(SPACE) is None)
-    named_first(cluster, f"ResourceClaim {TEAM}/kept", "in deletion", "finalizer night.example.com/keeps keeps it")
+    named_first(cluster, f"ResourceClaim {TEAM}/kept", "O215", "finalizer night.example.com/keeps keeps it")
     free(cluster, KEPT)
     well(cluster)
 
@@ -211,7 +211,7 @@ def a_node_that_is_not_ready(cluster, _):
 
     ready("Unknown")
     try:
-        yield f"Node {NODE}", "node away", "claims team/keeps-drawbridge-"
+        yield f"Node {NODE}", "O201", "claims team/keeps-drawbridge-"
     finally:
         ready("True")
 
@@ -220,7 +220,7 @@ def a_node_that_is_not_ready(cluster, _):
 def a_webhook_that_does_not_answer(_, webhook):
     """As behind a firewall or a NetworkPolicy: what the API server sends is taken, and there is no answer."""
     with webhook.processes["webhook"].frozen():
-        yield "MutatingWebhookConfiguration drawbridge", "not reached", "context deadline exceeded"
+        yield "MutatingWebhookConfiguration drawbridge", "O015", "context deadline exceeded"
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def a_webhook_that_is_passed_by(cluster, webhook):
         with webhook.processes["webhook"].frozen():
             yield (
                 "MutatingWebhookConfiguration drawbridge",
-                "not reached",
+                "O015",
                 "bypassed the webhook under failurePolicy Ignore",
             )
     finally:
@@ -248,7 +248,7 @@ def a_webhook_without_a_listener(cluster, webhook):
     """As behind a Service without endpoints: the connection is refused."""
     webhook.processes["webhook"].stop()
     try:
-        yield "MutatingWebhookConfiguration drawbridge", "not reached", "connection refused"
+        yield "MutatingWebhookConfiguration drawbridge", "O015", "connection refused"
     finally:
         webhook.start_webhook()
 
@@ -258,7 +258,7 @@ def a_pool_that_is_not_whole(cluster, _):
     [one] = fleet.slices("parts.example.com", NODE, fleet.whole_gpus(2), by_name=True, pool="parts")
     one["spec"]["pool"]["resourceSliceCount"] = 2
     with there(cluster, one):
-        yield f"ResourceSlice {one['metadata']['name']}", "incomplete pool", "1 of 2 slices of pool parts"
+        yield f"ResourceSlice {one['metadata']['name']}", "O207", "1 of 2 slices of pool parts"
 
 
 @contextmanager
@@ -268,7 +268,7 @@ def devices_that_are_all_tainted(cluster, _):
     with there(cluster, rule, claim("kept-away", TEAM, request("r", "night"))):
         yield (
             "DeviceTaintRule repair",
-            "tainted",
+            "O111",
             f"every device of {DRIVER} has the taint night.example.com/repair, which is not tolerated by {TEAM}/kept-away",
         )
 
@@ -358,13 +358,13 @@ AT_ONCE = [
     a_webhook_without_a_listener,
     a_pool_that_is_not_whole,
     devices_that_are_all_tainted,
-    refusing("a dead webhook of others", "not made", 'failed calling webhook "guard.example.com"', DEAD),
-    refusing("limits", "not made", "maximum cpu usage per Container is 1", SMALL, cpu=2),
-    refusing("security", "not made", 'violates PodSecurity "restricted:latest"', labels={"pod-security.kubernetes.io/enforce": "restricted"}),
-    refusing("a quota of pods", "not made", "exceeded quota: few", quota("pods", "0")),
-    refusing("a quota of claims", "without claim", "exceeded quota: few", quota(COUNT.format("resourceclaims"), "0")),
-    refusing("a policy against templates", "without template", "denied request: every object needs an owner", OWNED, OWNED_THERE),
-    refusing("a quota of templates", "without template", "ResourceQuota a-quota-of-templates/few has no room for", quota(COUNT.format("resourceclaimtemplates"), "0")),
+    refusing("a dead webhook of others", "O101", 'failed calling webhook "guard.example.com"', DEAD),
+    refusing("limits", "O101", "maximum cpu usage per Container is 1", SMALL, cpu=2),
+    refusing("security", "O101", 'violates PodSecurity "restricted:latest"', labels={"pod-security.kubernetes.io/enforce": "restricted"}),
+    refusing("a quota of pods", "O101", "exceeded quota: few", quota("pods", "0")),
+    refusing("a quota of claims", "O106", "exceeded quota: few", quota(COUNT.format("resourceclaims"), "0")),
+    refusing("a policy against templates", "O105", "denied request: every object needs an owner", OWNED, OWNED_THERE),
+    refusing("a quota of templates", "O105", "ResourceQuota a-quota-of-templates/few has no room for", quota(COUNT.format("resourceclaimtemplates"), "0")),
 ]  # fmt: skip
 
 
@@ -456,7 +456,7 @@ def test_a_snapshot_answers_as_the_cluster_does_and_holds_none_of_the_markers(ni
     stored = dump.read_text()
     assert sum(one in stored for one in mark.given) >= 40
     assert [answer(cluster, *words, file=file) for words in asked] == live
-    assert {one["what"] for one in live[0]["findings"]} >= {"not served", "incomplete pool", "tainted"}
+    assert {one["code"] for one in live[0]["findings"]} >= {"O104", "O207", "O111"}
     simulated = [answer(cluster, "simulate", file=one) for one in (dump, file)]
     assert simulated[0] == simulated[1]
 

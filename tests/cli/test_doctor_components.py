@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cli.doctor import components, installed
-from node.audit import FindingKind
+from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.running import manifest, run
 from tests.draws import draws
@@ -209,26 +209,26 @@ def test_the_scheduler_reads_a_profile_that_pods_are_sent_to(change, said):
     objects = installation()
     change(objects)
     told = [one for one in examined(objects) if one.object == f"ConfigMap {SYSTEM}/drawbridge-scheduler"]
-    assert [one.kind for one in told] == ["configuration"] * bool(said)
+    assert [one.code for one in told] == ["O002"] * bool(said)
     assert all(said in one.message for one in told)
 
 
 ILLS = [
-    (on_no_node, "not running", "DaemonSet gpu-tools/others", "has the labels drawbridge.dev/driver=reference"),
-    (scaled_down, "not running", "Deployment drawbridge-system/drawbridge-webhook", "it has 0 replicas"),
-    (no_image, "not running", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
-    (killed_again, "not running", "Deployment drawbridge-system/drawbridge-webhook", "CrashLoopBackOff, OOMKilled: "),
-    (between_restarts, "not running", "Deployment drawbridge-system/drawbridge-webhook", "Error: error: no such option"),
-    (not_made, "not running", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be created: exceeded quota"),
-    (no_node, "not ready", "Deployment drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
-    (twice, "two installations", "Namespace gpu-tools", "run in drawbridge-system, gpu-tools"),
-    (of_two_versions, "several versions", "Deployment drawbridge-system/drawbridge-controller", "drawbridge:0"),
-    (lambda it: renew(it, holderIdentity=""), "no leader", "Lease drawbridge-system/drawbridge", "no replica holds it"),
-    (lambda it: it.remove(of(it, "Lease", "drawbridge")), "no leader", "Lease drawbridge-system/drawbridge", "does not exist"),
-    (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "clock", "Lease drawbridge-system/drawbridge", "still to come"),
-    (another_account, "older token", "ServiceAccount drawbridge-system/drawbridge-webhook", "made again after older, whose tokens"),
-    (misspelt, "mode", "Namespace a", "'enforced'"),
-    (half, "missing", "ValidatingWebhookConfiguration drawbridge", "the same is true of"),
+    (on_no_node, "O009", "DaemonSet gpu-tools/others", "has the labels drawbridge.dev/driver=reference"),
+    (scaled_down, "O009", "Deployment drawbridge-system/drawbridge-webhook", "it has 0 replicas"),
+    (no_image, "O009", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
+    (killed_again, "O009", "Deployment drawbridge-system/drawbridge-webhook", "CrashLoopBackOff, OOMKilled: "),
+    (between_restarts, "O009", "Deployment drawbridge-system/drawbridge-webhook", "Error: error: no such option"),
+    (not_made, "O009", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be created: exceeded quota"),
+    (no_node, "O010", "Deployment drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
+    (twice, "O001", "Namespace gpu-tools", "run in drawbridge-system, gpu-tools"),
+    (of_two_versions, "O011", "Deployment drawbridge-system/drawbridge-controller", "drawbridge:0"),
+    (lambda it: renew(it, holderIdentity=""), "O012", "Lease drawbridge-system/drawbridge", "no replica holds it"),
+    (lambda it: it.remove(of(it, "Lease", "drawbridge")), "O012", "Lease drawbridge-system/drawbridge", "does not exist"),
+    (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "O013", "Lease drawbridge-system/drawbridge", "still to come"),
+    (another_account, "O005", "ServiceAccount drawbridge-system/drawbridge-webhook", "made again after older, whose tokens"),
+    (misspelt, "O014", "Namespace a", "'enforced'"),
+    (half, "O003", "ValidatingWebhookConfiguration drawbridge", "the same is true of"),
 ]  # fmt: skip
 
 
@@ -237,22 +237,22 @@ def test_an_ill_of_the_installation_is_named_first(break_it, what, about, said):
     objects = installation()
     break_it(objects)
     found = examined(objects)
-    assert (found[0].kind, found[0].object) == (what, about), found
+    assert (found[0].code, found[0].object) == (what, about), found
     assert said in found[0].message
     assert found[0].remedy
 
 
 ANSWERS = [
-    ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "configuration", "p use other content"),
-    ("[!]webhooks: kept\n", "", "warning", "[!]webhooks: kept"),
-    ("", "# TYPE drawbridge_certificate_days gauge\ndrawbridge_certificate_days -2.0\n", "certificate", "expired 2 days ago"),
+    ("", 'drawbridge_configuration_info{sha256="0"} 1.0\n', "O002", "p use other content"),
+    ("[!]webhooks: kept\n", "", "O018", "[!]webhooks: kept"),
+    ("", "# TYPE drawbridge_certificate_days gauge\ndrawbridge_certificate_days -2.0\n", "O006", "expired 2 days ago"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("readiness", "metrics", "what", "said"), ANSWERS)
 def test_a_fault_in_the_answer_of_a_replica_is_found(readiness, metrics, what, said):
     [found] = examined(installation(), components.answer_of("p", readiness, metrics))
-    assert found.kind == what
+    assert found.code == what
     assert said in found.message
 
 
@@ -265,7 +265,7 @@ def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_miss
     cluster_wide = [one for one in printed if "drawbridge-driver" in one["metadata"]["name"] and one not in driver]
     objects = [*installation(), *driver, *cluster_wide]
     [found] = examined(objects)
-    assert (found.kind, found.object) == ("missing", "ConfigMap drawbridge-driver/drawbridge-inventory")
+    assert (found.code, found.object) == ("O003", "ConfigMap drawbridge-driver/drawbridge-inventory")
     assert "DeviceInventory" in found.remedy
     meta = {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"}
     inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
@@ -289,17 +289,20 @@ def test_additional_fields_of_an_installation_are_no_difference():
     assert components.differs({"a": [{"name": "n", "v": 1}]}, {"a": [{"name": "n", "v": 2}]}, "x") == "x.a[0].v"
 
 
-def test_every_finding_has_a_row_with_what_to_do():
-    """The literals of ailments, and of `_each`, which makes several of one kind."""
-    kinds = {kind.value for kind in FindingKind}
+def test_every_code_of_doctor_is_used_and_has_a_row_with_what_to_do():
+    codes = {code for code in CODES if code.startswith("O")}
+    used: set[str] = set()
     for path in (ROOT / "cli" / "doctor").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Ailment", "_each"):
-                what = node.args[0]
-                kinds.update(one.value for one in ast.walk(what) if isinstance(one, ast.Constant))
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        used |= {
+            one.value
+            for one in tree
+            if isinstance(one, ast.Constant) and str(one.value).startswith("O") and len(one.value) == 4
+        }
     section = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-    assert len(kinds) > 30
-    assert sorted(kind for kind in kinds if f"`{kind}`" not in section) == []
+    assert len(codes) > 50
+    assert used == codes
+    assert sorted(code for code in codes if f"`{code}`" not in section) == []
 
 
 ODD = (None, 0, -1, 1e300, True, "", "x", "%", "tomorrow", [], {}, [1], [None], ["x"], [{}], {"a": 1})
@@ -376,5 +379,5 @@ def test_a_deployment_that_names_no_namespace_is_taken_for_one_of_default(tmp_pa
         "metadata": {"name": "drawbridge-allocator", "labels": labels},
     }
     said = run("doctor", "-f", manifest(tmp_path / "file.json", lost | {"spec": {}}))
-    assert "Deployment default/drawbridge-webhook: missing" in said.stdout
+    assert "Deployment default/drawbridge-webhook\n  error O003: it belongs" in said.stdout
     assert "bug" not in said.stderr

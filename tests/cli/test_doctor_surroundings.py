@@ -132,27 +132,27 @@ OF_A_POLICY = "its template cannot be made: ValidatingAdmissionPolicy 'labels' d
 GONE = "Failed to prepare: DRA driver is not registered"
 
 ILLS = {
-    "no controller leads": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "idle lease", "no kube-controller-manager has renewed it"),
-    "no scheduler leads": ([lease(NATIVE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "idle lease", "no pod of its profiles is placed"),
-    "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "node away", "none of its devices is given"),
-    "a node is away for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "node away", "it is not ready, and none"),
-    "a node with claims is away": ([away("n9"), held("a"), pod("p", "a", nodeName="n9")], "node away", "claims default/a keep its devices"),
-    "no controller leads beside a clock that is ahead": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "idle lease", "no kube-controller-manager has renewed it"),
-    "a quota": ([event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(), pod("p")], "not made", "exceeded quota: few"),
-    "a quota on a job": ([event("FailedCreate", "Job/set", QUOTA), job(), pod("p")], "not made", "exceeded quota: few"),
-    "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "not made", f"its pods cannot be created: {OF_A_WEBHOOK}"),
-    "a claim that may not be made": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA), aged(pod("p", **WITH_TEMPLATE), 5)], "without claim", "exceeded quota: few"),
-    "a quota of templates": ([full("2"), translated()], "without template", "ResourceQuota default/few has no room for"),
-    "a copy of a translated pod": ([copied()], "without template", "which is not created for a copy of a translated pod"),
-    "a policy against templates": ([event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated()], "without template", "denied request: no owner"),
-    "a finalizer of others on a pod": ([held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "in deletion", f"finalizer example.com/keeps keeps it, with {DRIVER}/n0/gpu-0"),
-    "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "no scheduler", "no scheduler called no-such-scheduler has tried default/p for 40 s"),
-    "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "not prepared", "does not prepare the devices of default/p"),
-    "half a pool": ([part(2), pod("p")], "incomplete pool", "1 of 2 slices of pool n0"),
-    "a pool without devices": ([emptied(), pod("p")], "empty pool", "has published pool n0 without devices in generation 2, so those of n0"),
-    "every device tainted": ([rule(), claim("a"), pod("p")], "tainted", "which is not tolerated by default/a"),
-    "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "in deletion", "finalizer example.com/keeps keeps it, with"),
-    "a namespace that does not end": ([space(40), claim("b"), pod("p")], "in deletion", "something remains"),
+    "no controller leads": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), pod("p")], "O017", "no kube-controller-manager has renewed it"),
+    "no scheduler leads": ([lease(NATIVE, 0), lease("kube-system/kube-scheduler", 60), pod("p")], "O017", "no pod of its profiles is placed"),
+    "a node is away": ([away("n9"), gpus("n9", 1), pod("p")], "O201", "none of its devices is given"),
+    "a node is away for a reason that is not a text": ([node("n9", conditions=[{"type": "Ready", "status": "False", "reason": 5}]), gpus("n9", 1), pod("p")], "O201", "it is not ready, and none"),
+    "a node with claims is away": ([away("n9"), held("a"), pod("p", "a", nodeName="n9")], "O201", "claims default/a keep its devices"),
+    "no controller leads beside a clock that is ahead": ([lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 60), lease("other/ahead", -3600), pod("p")], "O017", "no kube-controller-manager has renewed it"),
+    "a quota": ([event("FailedCreate", "ReplicaSet/set", QUOTA), replicas(), pod("p")], "O101", "exceeded quota: few"),
+    "a quota on a job": ([event("FailedCreate", "Job/set", QUOTA), job(), pod("p")], "O101", "exceeded quota: few"),
+    "another's webhook": ([event("FailedCreate", "ReplicaSet/set", f"(combined from similar events): {OF_A_WEBHOOK}"), replicas(), pod("p")], "O101", f"its pods cannot be created: {OF_A_WEBHOOK}"),
+    "a claim that may not be made": ([event("FailedResourceClaimCreation", "Pod/p", QUOTA), aged(pod("p", **WITH_TEMPLATE), 5)], "O106", "exceeded quota: few"),
+    "a quota of templates": ([full("2"), translated()], "O105", "ResourceQuota default/few has no room for"),
+    "a copy of a translated pod": ([copied()], "O105", "which is not created for a copy of a translated pod"),
+    "a policy against templates": ([event("FailedTemplateCreation", "Pod/p", OF_A_POLICY), translated()], "O105", "denied request: no owner"),
+    "a finalizer of others on a pod": ([held("a"), deleted(pod("p", "a", nodeName="n0"), 40, "example.com/keeps")], "O215", f"finalizer example.com/keeps keeps it, with {DRIVER}/n0/gpu-0"),
+    "no scheduler of that name": ([aged(pod("p", "a", schedulerName="no-such-scheduler"), 40), claim("a")], "O109", "no scheduler called no-such-scheduler has tried default/p for 40 s"),
+    "a driver that is gone": ([event("FailedPrepareDynamicResources", "Pod/p", GONE), held("a"), on_node()], "O112", "does not prepare the devices of default/p"),
+    "half a pool": ([part(2), pod("p")], "O207", "1 of 2 slices of pool n0"),
+    "a pool without devices": ([emptied(), pod("p")], "O208", "has published pool n0 without devices in generation 2, so those of n0"),
+    "every device tainted": ([rule(), claim("a"), pod("p")], "O111", "which is not tolerated by default/a"),
+    "a finalizer of others": ([deleted(held("a"), 40, "example.com/keeps"), pod("p", "a")], "O215", "finalizer example.com/keeps keeps it, with"),
+    "a namespace that does not end": ([space(40), claim("b"), pod("p")], "O215", "something remains"),
 }  # fmt: skip
 WELL = {
     "a controller's lease": [lease(NATIVE, 0), lease("kube-system/kube-controller-manager", 10), pod("p")],
@@ -202,7 +202,7 @@ def test_each_fault_around_drawbridge_is_named_with_a_remedy(what, tmp_path):
     objects, kind, words = ILLS[what]
     code, answer = run_json("doctor", "-f", dump_of(tmp_path, objects))
     first = answer["findings"][0]
-    assert (code, first["what"]) == (1, kind)
+    assert (code, first["code"]) == (1, kind)
     assert words in first["message"]
     assert first["remedy"]
 
@@ -211,18 +211,18 @@ def test_each_fault_around_drawbridge_is_named_with_a_remedy(what, tmp_path):
 def test_a_state_that_only_resembles_a_fault_is_not_reported(what, tmp_path):
     _, answer = run_json("doctor", "-f", dump_of(tmp_path, WELL[what]))
     kinds = {kind for _, kind, _ in ILLS.values()}
-    assert [one for one in answer["findings"] if one["what"] in kinds] == []
+    assert [one for one in answer["findings"] if one["code"] in kinds] == []
 
 
-@pytest.mark.parametrize(("age", "found"), [(40, []), (60, ["nothing is stored"])])
+@pytest.mark.parametrize(("age", "found"), [(40, []), (60, ["O020"])])
 async def test_a_server_that_stores_nothing_is_told_from_one_that_does(age, found):
     cluster = loaded(*FLEET, pod("p"), lease(NATIVE, age), lease("kube-system/kube-controller-manager", age))
-    assert [one.kind for one in diagnose(await survey(cluster, NOW))] == found
+    assert [one.code for one in diagnose(await survey(cluster, NOW))] == found
 
 
 async def test_where_no_lease_is_but_ours_the_store_has_no_finding():
     cluster = loaded(*FLEET, pod("p"), lease("drawbridge-system/drawbridge", 50))
-    assert diagnose(await survey(cluster, NOW)) == ()
+    assert diagnose(await survey(cluster, NOW)) == {}
 
 
 def registered(**hook):
@@ -269,7 +269,7 @@ async def test_a_webhook_that_cannot_be_reached_is_told_from_one_that_answers(ob
         raise answer
 
     monkeypatch.setattr(cluster, "create", create)
-    found = [one.message for one in diagnose(await survey(cluster, NOW)) if one.kind == "not reached"]
+    found = [one.message for one in diagnose(await survey(cluster, NOW)) if one.code == "O015"]
     assert len(found) == bool(told)
     assert all(told in one for one in found)
     assert set(tried) <= {"team"}
@@ -310,5 +310,5 @@ def test_where_the_webhook_is_called_at_an_address_no_secret_is_missed(tmp_path)
         hook = {"clientConfig": called | {"caBundle": "eA=="}}
         dump = manifest(tmp_path / "dump.yaml", *FLEET, pod("p"), registered(**hook), secret)
         _, answer = run_json("doctor", "-f", dump)
-        found.append([one["what"] for one in answer["findings"]])
-    assert ("certificate" in found[0], "certificate" in found[1]) == (False, True)
+        found.append([one["code"] for one in answer["findings"]])
+    assert ("O006" in found[0], "O006" in found[1]) == (False, True)

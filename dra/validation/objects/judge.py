@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra.finding import Finding
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -20,7 +19,7 @@ from dra.objects import (
 )
 from dra.pointer import look_up
 from dra.server import NEWEST
-from dra.validation.codes import CODES
+from dra.validation.codes import CODES, make_finding
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
 from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata
@@ -36,6 +35,7 @@ from dra.validation.problem import Problem, Problems
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.finding import Finding
     from dra.validation.fields.gates import Gates
 
 TYPES: Final[dict[str, type]] = {
@@ -79,17 +79,7 @@ def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> lis
 
 def findings(found: Iterable[Problem], reference: str) -> list[Finding]:
     """Make findings of problems: the object named, severity and general advice from the table of codes."""
-    return [
-        Finding(
-            code=problem.code,
-            severity=CODES[problem.code].severity,
-            object=reference,
-            path=problem.path,
-            message=problem.message,
-            remedy=problem.remedy or CODES[problem.code].remedy,
-        )
-        for problem in found
-    ]
+    return [make_finding(one.code, reference, one.message, one.remedy, path=one.path) for one in found]
 
 
 def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> list[Problem]:

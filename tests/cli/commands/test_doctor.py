@@ -138,21 +138,21 @@ def wearing(age, name="n0", **condition):
 
 # What is wrong: the objects, what is found about which of them, and what would be done.
 ILLS = {
-    "overlap": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "deallocate default/b, whose pods are on no node yet, so that they are placed again"),
-    "left behind": ([held("a", "gone"), pod("p")], "ResourceClaim default/a", "remove its allocation and its reservations"),
-    "without pod": ([made_for("a", "gone"), pod("p")], "ResourceClaim default/a", "delete it"),
-    "finalizer": ([protected("a"), pod("p")], "ResourceClaim default/a", "remove its finalizer"),
-    "not prepared again": (once_only(minutes=6), "Pod default/p", ""),
-    "behind the fence": ([taint_rule(DRIVER), claim("a"), waiting("a")], "Pod default/p", ""),
-    "without devices": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass hollow", ""),
-    "without node": ([gpus("gone", 2), pod("p")], "ResourceSlice gone-gpus", ""),
-    "without class": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
-    "given twice": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
-    "idle mark": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
-    "idle condition": ([wearing(3600, "n9"), pod("p")], "Node n9", "remove it from the node"),
-    "idle lease": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
-    "unused claim": ([lone("a"), lone("b", minutes=30), lone("new", minutes=1), pod("p")], "ResourceClaim default/a", ""),
-    "unused template": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
+    "O209": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "deallocate default/b, whose pods are on no node yet, so that they are placed again"),
+    "O210": ([held("a", "gone"), pod("p")], "ResourceClaim default/a", "remove its allocation and its reservations"),
+    "O211": ([made_for("a", "gone"), pod("p")], "ResourceClaim default/a", "delete it"),
+    "O212": ([protected("a"), pod("p")], "ResourceClaim default/a", "remove its finalizer"),
+    "O113": (once_only(minutes=6), "Pod default/p", ""),
+    "O110": ([taint_rule(DRIVER), claim("a"), waiting("a")], "Pod default/p", ""),
+    "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass hollow", ""),
+    "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice gone-gpus", ""),
+    "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
+    "O221": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
+    "O213": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
+    "O214": ([wearing(3600, "n9"), pod("p")], "Node n9", "remove it from the node"),
+    "O017": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
+    "O217": ([lone("a"), lone("b", minutes=30), lone("new", minutes=1), pod("p")], "ResourceClaim default/a", ""),
+    "O216": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
 }  # fmt: skip
 
 
@@ -189,12 +189,12 @@ def test_each_ill_is_found_in_a_dump_with_a_remedy(what, tmp_path):
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects))
     assert code == 1
     [found] = answer["findings"]
-    assert (found["what"], found["object"], found["repair"]) == (what, name, repair)
+    assert (found["code"], found["object"], found["repair"]) == (what, name, repair)
     assert found["remedy"]
     assert not found["repaired"]
 
 
-@pytest.mark.parametrize("what", ["behind the fence", "not prepared again"])
+@pytest.mark.parametrize("what", ["O110", "O113"])
 def test_a_pod_and_its_claim_that_name_no_namespace_are_both_in_default(what, tmp_path):
     objects, name, _ = ILLS[what]
     bare = []
@@ -202,14 +202,14 @@ def test_a_pod_and_its_claim_that_name_no_namespace_are_both_in_default(what, tm
         metadata = {key: value for key, value in one["metadata"].items() if key != "namespace"}
         bare.append({**one, "metadata": metadata})
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *bare))
-    assert [(one["what"], one["object"]) for one in answer["findings"]] == [(what, name)]
+    assert [(one["code"], one["object"]) for one in answer["findings"]] == [(what, name)]
 
 
 def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found_although_its_pod_is_there(tmp_path):
     going = protected_for("a", "p")
     going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, going, pod("p")))
-    assert [(one["what"], one["object"]) for one in answer["findings"]] == [("finalizer", "ResourceClaim default/a")]
+    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O212", "ResourceClaim default/a")]
 
 
 @pytest.mark.parametrize(
@@ -217,23 +217,23 @@ def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found
 )
 def test_a_condition_without_a_valid_heartbeat_time_is_idle(worn, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, wearing(60, "n9", **worn), pod("p")))
-    assert [(one["what"], one["object"]) for one in answer["findings"]] == [("idle condition", "Node n9")]
+    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O214", "Node n9")]
 
 
 async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_anew_stays():
     cluster = loaded(*FLEET, wearing(3600, "n9"), pod("p"))
-    [ill] = diagnose(await survey(cluster, datetime.now(UTC)))
+    [ill] = diagnose(await survey(cluster, datetime.now(UTC))).items()
     fresh = wearing(0, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": fresh}), subresource="status")
-    assert await write_repair(cluster, ill.repair) == "it has changed: run doctor again"
-    assert diagnose(await survey(cluster, datetime.now(UTC))) == ()
+    assert await write_repair(cluster, ill[1]) == "it has changed: run doctor again"
+    assert diagnose(await survey(cluster, datetime.now(UTC))) == {}
     old = wearing(3600, "n9")["status"]
     await cluster.patch(resources.NODES, "n9", Merge({"status": old}), subresource="status")
-    [ill] = diagnose(await survey(cluster, datetime.now(UTC)))
-    assert await write_repair(cluster, ill.repair) == ""
+    [ill] = diagnose(await survey(cluster, datetime.now(UTC))).items()
+    assert await write_repair(cluster, ill[1]) == ""
     left = await cluster.get(resources.NODES.raw, "n9")
     assert [one["type"] for one in left["status"]["conditions"]] == ["Ready"]
-    assert await write_repair(cluster, ill.repair) == "it has changed: run doctor again"
+    assert await write_repair(cluster, ill[1]) == "it has changed: run doctor again"
 
 
 async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_path):
@@ -244,12 +244,12 @@ async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_p
     assert {one["kind"] for one in registered} == {"MutatingWebhookConfiguration"}
     old, new = (manifest(tmp_path / f"{i}.yaml", *FLEET, pod("p"), one) for i, one in enumerate(registered))
     _, answer = run_json("doctor", "-f", old, "--config", config)
-    [found] = [one for one in answer["findings"] if one["what"] == "not asked about"]
+    [found] = [one for one in answer["findings"] if one["code"] == "O016"]
     assert "names of our.org do not reach the webhook" in found["message"]
     assert "manifests --only webhooks" in found["remedy"]
     for file, options in ((new, ("--config", config)), (old, ())):
         _, answer = run_json("doctor", "-f", file, *options)
-        assert {one["what"] for one in answer["findings"]} == {"not called"}  # the authority has put no bundle in
+        assert {one["code"] for one in answer["findings"]} == {"O008"}  # the authority has put no bundle in
     for one, unsent in zip(registered, [("our.org",), ()], strict=True):
         seen = await survey(loaded(*FLEET, one), datetime.now(UTC), configuration_of(str(config)))
         assert seen.unsent == unsent
@@ -259,7 +259,7 @@ def test_a_fence_that_the_configuration_wants_is_missed_and_found_when_it_is_the
     config = manifest(tmp_path / "configuration.yaml", CONFIGURATION)
     dump = manifest(tmp_path / "dump.yaml", *FLEET, pod("p"))
     code, answer = run_json("doctor", "-f", dump, "--config", config)
-    assert (code, [one["what"] for one in answer["findings"]]) == (1, ["without fence"])
+    assert (code, [one["code"] for one in answer["findings"]]) == (1, ["O206"])
     fenced = manifest(tmp_path / "fenced.yaml", *FLEET, pod("p"), taint_rule(DRIVER))
     assert run_json("doctor", "-f", fenced, "--config", config) == (0, {"findings": [], "unread": []})
 
@@ -270,7 +270,7 @@ def schedulers_told(tmp_path, *objects, bridge=None):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
     options = ("--config", config) if bridge else ()
     _, answer = run_json("doctor", "-f", dump, *options)
-    return [one["message"].partition(" may ")[0] for one in answer["findings"] if one["what"] == "two schedulers"]
+    return [one["message"].partition(" may ")[0] for one in answer["findings"] if one["code"] == "O205"]
 
 
 def test_two_schedulers_on_one_driver_are_told_of_unless_a_fence_keeps_them_apart(tmp_path):
@@ -334,7 +334,7 @@ def asking(**more):
 @pytest.mark.parametrize(
     ("objects", "told"),
     [
-        pytest.param([taint_rule(DRIVER), asking()], True, id="behind the fence"),
+        pytest.param([taint_rule(DRIVER), asking()], True, id="O110"),
         pytest.param([taint_rule(DRIVER), asking(schedulerName="")], True, id="of a file without a scheduler"),
         pytest.param([taint_rule("other.example.com"), asking()], False, id="another driver's"),
         pytest.param([taint_rule(DRIVER), asking() | {"status": {}}], False, id="no scheduler has looked yet"),
@@ -346,7 +346,7 @@ def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, told, tm
     served = device_class(extendedResourceName="example.com/gpu")
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, *objects)
     _, answer = run_json("doctor", "-f", dump)
-    assert [one["what"] for one in answer["findings"]] == ["behind the fence"] * told
+    assert [one["code"] for one in answer["findings"]] == ["O110"] * told
     assert all("default-scheduler for example.com/gpu" in one["message"] for one in answer["findings"])
 
 
@@ -364,17 +364,15 @@ def by_name(name="example.com/gpu", **more):
 @pytest.mark.parametrize(
     ("objects", "what", "about"),
     [
-        pytest.param([REPAIRS, by_name()], "tainted", "DeviceTaintRule", id="tainted"),
-        pytest.param([HOLLOW, by_name()], "without devices", "DeviceClass hollow", id="a newer class has the name"),
-        pytest.param(
-            [by_name("deviceclass.resource.kubernetes.io/none")], "without class", "DeviceClass none", id="no class"
-        ),
+        pytest.param([REPAIRS, by_name()], "O111", "DeviceTaintRule", id="O111"),
+        pytest.param([HOLLOW, by_name()], "O108", "DeviceClass hollow", id="a newer class has the name"),
+        pytest.param([by_name("deviceclass.resource.kubernetes.io/none")], "O107", "DeviceClass none", id="no class"),
     ],
 )
 def test_a_pod_that_core_serves_by_name_is_judged_by_the_claim_that_core_would_make(objects, what, about, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET[1:], SERVED, *objects))
     [one] = answer["findings"]
-    assert one["what"] == what
+    assert one["code"] == what
     assert one["object"].startswith(about)
     assert "od default/p" in one["message"]
 
@@ -427,7 +425,7 @@ def test_a_claim_that_may_be_used_yet_is_not_called_unused(objects, tmp_path):
 async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
     found = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
-    assert [one.object for one in found if one.kind == "unused claim"] == ["ResourceClaim default/b"]
+    assert [one.object for one in found if one.code == "O217"] == ["ResourceClaim default/b"]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +442,7 @@ def test_only_pods_that_could_be_translated_are_told_to_come_again(name, said, t
     item = asking(containers=[{"name": "c", "resources": resources}])
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, taint_rule(DRIVER), item)
     _, answer = run_json("doctor", "-f", dump)
-    [remedy] = [one["remedy"] for one in answer["findings"] if one["what"] == "behind the fence"]
+    [remedy] = [one["remedy"] for one in answer["findings"] if one["code"] == "O110"]
     assert said in remedy
     assert "schedulerName" in remedy
 
@@ -472,7 +470,7 @@ def test_claims_that_no_server_has_seen_are_told_apart_by_their_names(tmp_path):
     for one in claims:
         del one["metadata"]["uid"]
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *claims))
-    assert [one["what"] for one in answer["findings"]] == ["overlap"]
+    assert [one["code"] for one in answer["findings"]] == ["O209"]
 
 
 @pytest.mark.parametrize("options", [["--yes", "-f", "dump.yaml"], [], ["-o", "json"]])
@@ -503,24 +501,23 @@ def test_a_cluster_that_does_not_answer_is_not_a_finding(tmp_path):
 
 async def test_a_repaired_finding_is_not_found_again():
     cluster = loaded(*FLEET, held("a", "gone"), protected("b"), made_for("c", "gone"), unused(), pod("p"))
-    ills = await look(cluster)
-    assert [ill.kind for ill in ills] == ["left behind", "without pod", "finalizer", "unused template"]
-    assert [await write_repair(cluster, ill.repair) for ill in ills] == [""] * 4
-    [left] = await look(
-        cluster
-    )  # a claim that is not allocated any more has a finalizer too much; a cluster has a controller for that
-    assert (left.object, await write_repair(cluster, left.repair)) == ("ResourceClaim default/a", "")
-    assert await look(cluster) == ()
+    ills = list((await look(cluster)).items())
+    assert [ill[0].code for ill in ills] == ["O210", "O211", "O212", "O216"]
+    assert [await write_repair(cluster, ill[1]) for ill in ills] == [""] * 4
+    # A claim that is not allocated any more has a finalizer too much; a cluster has a controller for that.
+    [(left, repair)] = (await look(cluster)).items()
+    assert (left.object, await write_repair(cluster, repair)) == ("ResourceClaim default/a", "")
+    assert await look(cluster) == {}
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
 
 
 async def test_an_object_changed_since_the_finding_is_not_repaired():
     cluster = loaded(*FLEET, held("a", "gone"), made_for("c", "gone"), pod("p"))
-    ills = await look(cluster)
+    ills = list((await look(cluster)).items())
     for name in ("a", "c"):
         await cluster.patch(resources.RESOURCE_CLAIMS, name, Merge({"metadata": {"labels": {"x": "y"}}}), "default")
-    said = [await write_repair(cluster, ill.repair) for ill in ills]
+    said = [await write_repair(cluster, ill[1]) for ill in ills]
     assert said == ["it has changed: run doctor again"] * 2
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")).status.allocation is not None
     assert await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
@@ -528,9 +525,9 @@ async def test_an_object_changed_since_the_finding_is_not_repaired():
 
 async def test_an_object_deleted_since_the_finding_is_reported_as_gone():
     cluster = loaded(*FLEET, made_for("c", "gone"), pod("p"))
-    [ill] = await look(cluster)
+    [ill] = (await look(cluster)).items()
     await cluster.delete(resources.RESOURCE_CLAIMS, "c", "default")
-    assert await write_repair(cluster, ill.repair) == "it no longer exists"
+    assert await write_repair(cluster, ill[1]) == "it no longer exists"
     with pytest.raises(NotFound):
         await cluster.get(resources.RESOURCE_CLAIMS, "c", "default")
 
@@ -545,8 +542,8 @@ def placed(name, *claims):
 
 async def yielding(*objects):
     """Which claims would give way."""
-    [ill] = await look(loaded(*FLEET, *objects))
-    return [one.metadata.name for one in ill.repair.claims] if ill.repair is not None else None
+    [ill] = (await look(loaded(*FLEET, *objects))).items()
+    return [one.metadata.name for one in ill[1].claims] if ill[1] is not None else None
 
 
 async def test_of_claims_that_hold_the_same_those_give_way_whose_pods_are_on_no_node():
@@ -562,44 +559,44 @@ async def test_of_claims_that_hold_the_same_those_give_way_whose_pods_are_on_no_
 
 async def test_an_overlap_is_write_repair_once_and_found_no_more():
     cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), placed("p", "a"), pod("q", "b"))
-    [ill] = await look(cluster)
-    assert await write_repair(cluster, ill.repair) == ""
+    [ill] = (await look(cluster)).items()
+    assert await write_repair(cluster, ill[1]) == ""
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
-    assert await write_repair(cluster, ill.repair) == "it has changed: run doctor again"
-    assert [one for one in await look(cluster) if one.kind == "overlap"] == []
+    assert await write_repair(cluster, ill[1]) == "it has changed: run doctor again"
+    assert [one for one in await look(cluster) if one.code == "O209"] == []
 
 
 async def test_a_pod_that_came_to_a_node_meanwhile_keeps_its_devices():
     """Binding it changes no claim, so the claim's version does not tell."""
     cluster = loaded(*FLEET, held("a", "p"), held("b", "q"), placed("p", "a"), pod("q", "b"))
-    [ill] = await look(cluster)
+    [ill] = (await look(cluster)).items()
     await cluster.bind("q", "default", "n0", uid="pod-q")
-    assert await write_repair(cluster, ill.repair) == "pod q is on a node now: run doctor again"
+    assert await write_repair(cluster, ill[1]) == "pod q is on a node now: run doctor again"
     assert (await cluster.get(resources.RESOURCE_CLAIMS, "b", "default")).status.allocation is not None
 
 
 async def test_a_missing_fence_is_made_once():
     cluster = loaded(*FLEET, pod("p"))
     seen = await survey(cluster, datetime.now(UTC), FENCING)
-    [ill] = diagnose(seen)
-    assert await write_repair(cluster, ill.repair) == ""
-    assert diagnose(await survey(cluster, datetime.now(UTC), FENCING)) == ()
-    assert await write_repair(cluster, ill.repair) == "it exists now: run doctor again"
+    [ill] = diagnose(seen).items()
+    assert await write_repair(cluster, ill[1]) == ""
+    assert diagnose(await survey(cluster, datetime.now(UTC), FENCING)) == {}
+    assert await write_repair(cluster, ill[1]) == "it exists now: run doctor again"
 
 
 async def test_a_fence_rule_that_covers_less_is_reported_and_not_repaired():
     rule = taint_rule(DRIVER)
     rule["spec"]["deviceSelector"]["pool"] = "n0"
-    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING))
-    assert (ill.kind, ill.repair) == ("without fence", None)
+    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING)).items()
+    assert (ill[0].code, ill[1]) == ("O206", None)
 
 
 async def test_a_rule_whose_taint_has_no_effect_fences_nothing():
     rule = taint_rule(DRIVER)
     rule["spec"]["taint"]["effect"] = "None"
-    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING))
-    assert (ill.kind, ill.repair) == ("without fence", None)
+    [ill] = diagnose(await survey(loaded(*FLEET, pod("p"), rule), datetime.now(UTC), FENCING)).items()
+    assert (ill[0].code, ill[1]) == ("O206", None)
 
 
 def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
@@ -636,17 +633,17 @@ async def test_a_server_without_claims_is_not_a_healthy_cluster(monkeypatch):
 )
 def test_a_pod_that_waits_for_something_else_is_not_blamed_on_a_driver(changes, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *once_only(**changes)))
-    assert "not prepared again" not in {one["what"] for one in answer["findings"]}
+    assert "O113" not in {one["code"] for one in answer["findings"]}
 
 
 async def test_agent_events_are_reported_and_idle_marks_are_repaired():
     other = told("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
     cluster = loaded(*FLEET, pod("p"), mark(3600), told("DeviceGivenTwice", "two have it"), other)
-    ills = await look(cluster)
-    assert ills[0].message == "two have it"
-    assert [ill.kind for ill in ills] == ["given twice", "idle mark"]
-    assert await write_repair(cluster, ills[1].repair) == ""
-    assert [ill.kind for ill in await look(cluster)] == ["given twice"]
+    ills = list((await look(cluster)).items())
+    assert ills[0][0].message == "two have it"
+    assert [ill[0].code for ill in ills] == ["O221", "O213"]
+    assert await write_repair(cluster, ills[1][1]) == ""
+    assert [one.code for one in await look(cluster)] == ["O221"]
 
 
 async def test_an_event_says_why_a_daemon_set_has_no_pod():
@@ -674,7 +671,7 @@ async def test_doctor_without_access_to_events_reports_the_rest(monkeypatch, cap
         return await real(resource, *rest, **options)
 
     monkeypatch.setattr(cluster, "list", without)
-    assert [ill.kind for ill in await look(cluster)] == ["idle mark"]
+    assert [one.code for one in await look(cluster)] == ["O213"]
     assert "events may not be read" in capsys.readouterr().err
 
 
@@ -711,7 +708,7 @@ NOT_TRANSLATED = [
 
 @pytest.mark.parametrize(("objects", "message", "remedy"), NOT_TRANSLATED)
 def test_a_pod_that_was_never_translated_and_that_no_node_can_serve_is_told_of(objects, message, remedy, tmp_path):
-    found = [one for one in found_with(tmp_path, *objects) if one["what"] in ("not translated", "not served")]
+    found = [one for one in found_with(tmp_path, *objects) if one["code"] in ("O103", "O104")]
     assert [message in one["message"] and remedy in one["remedy"] for one in found] == [True] * bool(message)
 
 
@@ -751,7 +748,7 @@ def test_a_class_that_pods_to_come_need_is_missed_before_one_waits(tmp_path, obj
     manifest(dump := tmp_path / "dump.yaml", node("n0"), pod("p"), *objects)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
     found = run_json("doctor", "-f", str(dump), *given)[1]["findings"]
-    told_of = {one["object"]: one["message"] for one in found if one["what"] == "without class"}
+    told_of = {one["object"]: one["message"] for one in found if one["code"] == "O107"}
     assert told_of.keys() == {f"DeviceClass {name}" for name in missing}
     assert [name for name, by in missing.items() if by not in told_of[f"DeviceClass {name}"]] == []
 
@@ -760,7 +757,7 @@ def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp
     """What only an administrator can fix."""
     two = [untranslated(), untranslated(name="q", uid="q")]
     found = found_with(tmp_path, team("enforce"), *two, fleet=FLEET[1:])
-    [one] = [one for one in found if one["what"] == "not served"]
+    [one] = [one for one in found if one["code"] == "O104"]
     assert "no DeviceClass of a whole GPU exists" in one["message"]
     assert "default/p" in one["message"]
     assert "default/q" in one["message"]
@@ -775,13 +772,13 @@ def misspelt(**changes):
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_a_misspelt_name_is_told_of_with_the_one_that_is_meant(tmp_path, mode):
     found = found_with(tmp_path, team(mode), misspelt(), misspelt(name="q", uid="q"))
-    [one] = [one for one in found if one["what"] == "not served"]
+    [one] = [one for one in found if one["code"] == "O104"]
     assert one["object"] == "Pod default/p"
     assert (
         one["message"] == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
     )
     with_plugin = node("n1", allocatable={"nvdia.com/gpu": "8"})
-    assert "not served" not in {one["what"] for one in found_with(tmp_path, team(mode), misspelt(), with_plugin)}
+    assert "O104" not in {one["code"] for one in found_with(tmp_path, team(mode), misspelt(), with_plugin)}
 
 
 @pytest.mark.parametrize(
@@ -806,14 +803,14 @@ def test_a_driver_or_a_namespace_that_the_configuration_misspells_is_told_of(tmp
     manifest(dump := tmp_path / "dump.yaml", *OF_NVIDIA, team("enforce"), operator)
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
     found = run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
-    assert [one["message"] for one in found if one["what"] == "misspelt setting"] == ([message] if message else [])
+    assert [one["message"] for one in found if one["code"] == "O019"] == ([message] if message else [])
 
 
 def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
     said = [denied + "it requests DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
     events = [told("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
-    found = [one for one in found_with(tmp_path, *events) if one["what"] == "refused"]
+    found = [one for one in found_with(tmp_path, *events) if one["code"] == "O102"]
     assert [one["message"] for one in found] == [said[0].removeprefix(denied)]
 
 
@@ -823,7 +820,7 @@ def test_a_pod_whose_template_was_not_made_within_a_minute_is_told_of(age, made,
     one["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
     template_of_it = [unused()] * made
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, one, *template_of_it))
-    assert [one["what"] for one in answer["findings"]] == ["without template"] * told
+    assert [one["code"] for one in answer["findings"]] == ["O105"] * told
 
 
 def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
@@ -832,7 +829,7 @@ def test_ages_in_a_dump_are_told_by_its_own_time(tmp_path):
     beat["metadata"] = {"name": "n0", "namespace": "kube-node-lease"}
     assert run_json("doctor", "-f", manifest(tmp_path / "a.yaml", *FLEET, pod("p"), beat, ours))[0] == 0
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "b.yaml", *FLEET, pod("p"), beat, lease(900)))
-    assert [one["what"] for one in answer["findings"]] == ["idle lease"]
+    assert [one["code"] for one in answer["findings"]] == ["O017"]
 
 
 async def test_unreadable_resources_are_named_and_lead_to_no_finding(monkeypatch):
@@ -847,14 +844,14 @@ async def test_unreadable_resources_are_named_and_lead_to_no_finding(monkeypatch
     monkeypatch.setattr(cluster, "list", few)
     seen = await survey(cluster, datetime.now(UTC))
     assert seen.unread["ResourceClaim"] == "resourceclaims.resource.k8s.io is forbidden"
-    assert diagnose(seen) == ()
+    assert diagnose(seen) == {}
 
 
 def test_a_dump_without_slices_is_told_so_once_and_of_no_class_that_it_has_no_devices(tmp_path):
     classes = [device_class("gpu"), device_class("other")]
     claims = [claim("a"), claim("b", class_name="other")]
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *classes, *claims))
-    [one] = [one for one in answer["findings"] if one["what"] == "without devices"]
+    [one] = [one for one in answer["findings"] if one["code"] == "O108"]
     assert (one["object"], "the dump has none" in one["message"]) == ("ResourceSlice (all)", True)
 
 
@@ -867,3 +864,33 @@ def test_an_object_of_another_shape_is_named_with_its_line(tmp_path, kind, field
     done = run("doctor", "-f", manifest(tmp_path / "dump.yaml", obj | {field: 7}))
     assert done.exit_code in (0, 1, 2), done.output
     assert "this is a bug" not in done.output
+
+
+@pytest.mark.parametrize("form", ["sarif", "github", "junit", "markdown", "html", "text"])
+def test_a_finding_and_its_repair_are_written_in_each_form(form, tmp_path):
+    objects, name, repair = ILLS["O212"]
+    said = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
+    assert said.exit_code == 1
+    assert ("O212" in said.stdout, name in said.stdout) == (True, True)
+    assert (f"--repair would {repair}" in said.stdout) is (form in ("text", "markdown", "html"))
+
+
+def test_findings_are_written_by_object_with_their_repairs(tmp_path):
+    said = run(
+        "doctor", "-f", manifest(tmp_path / "dump.json", *FLEET, protected("a"), protected("b"), pod("p"))
+    ).stdout
+    assert (
+        said
+        == "".join(
+            f"ResourceClaim default/{name}\n  warning O212: it has the finalizer of an allocation, and no allocation\n"
+            "      remove the finalizer: nothing is held, and it prevents the claim's deletion\n"
+            "      --repair would remove its finalizer\n\n"
+            for name in "ab"
+        )
+        + "2 findings\n"
+    )
+
+
+def test_every_code_of_doctor_is_explained():
+    said = run("explain", "O209").stdout
+    assert said.startswith("O209 error: claims that hold a device that only one of them may hold\n")

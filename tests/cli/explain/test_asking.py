@@ -157,8 +157,8 @@ def test_codes_are_explained_as_before():
     assert code == 0
     assert [one["code"] for one in answer["codes"]] == ["D207", "R001"]
     assert [bool(one["without"]) for one in answer["codes"]] == [False, True]
-    assert "without the webhook: the API server refuses it" in run("explain", "R001").stdout
-    assert "without the webhook" not in run("explain", "D207").stdout
+    assert "without drawbridge: the API server refuses it" in run("explain", "R001").stdout
+    assert "without drawbridge" not in run("explain", "D207").stdout
 
 
 @pytest.mark.parametrize("words", [("node", "n1"), ("node/n1",), ("nodes", "n1")])

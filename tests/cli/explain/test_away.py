@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from cli.doctor import Ailment
 from cli.explain import keeper_of, pod_story, with_cause
 from cli.loading import scene_of
+from dra.validation import make_finding
 from tests.cli.explain.scenes import claim, fleet, held, pod
 from webhook.state import Configuration, Features
 
 AT = "drawbridge-system/drawbridge"
 WRONG = {
-    name: Ailment("wrong", name, "it is away", "bring it back")
+    name: make_finding("O009", name, "it is away", "bring it back")
     for name in (
         "ValidatingWebhookConfiguration drawbridge-quota",
         f"Deployment {AT}-onlooker",
@@ -55,7 +55,7 @@ def test_a_fault_of_the_component_that_a_pod_waits_for_is_shown_first(name):
     assert bool(keeper_of(told)) == bool(parts)
     before = told.next_step.message
     assert with_cause(told, []) == told
-    assert with_cause(told, [replace(one, kind="not ready") for one in WRONG.values()]) == told
+    assert with_cause(told, [replace(one, code="O010") for one in WRONG.values()]) == told
     left = dict(WRONG)
     for part in parts:  # the first that doctor finds, then the next
         assert with_cause(told, left.values()).next_step.message == f"{part}: it is away (bring it back); {before}"
