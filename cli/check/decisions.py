@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEANING, Checked
 from dra.finding import Finding, Place, Severity
 from dra.pointer import member, split

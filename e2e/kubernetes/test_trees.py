@@ -152,7 +152,11 @@ def test_charts_and_kustomizations_are_built_and_findings_stand_in_files_that_ar
         *("-k", ".", "--chart", "my chart", "--values", "bad,values.yaml"),
     )
     assert code == 1
-    found = [(one["object"], one["place"]["file"], one["place"]["line"]) for one in answer["findings"] if one["severity"] == "error"]
+    found = [
+        (one["object"], one["place"]["file"], one["place"]["line"])
+        for one in answer["findings"]
+        if one["severity"] == "error"
+    ]
     assert found == [
         ("DeviceClass/B_A_Dfine", "kustomization.yaml", 1),
         ("DeviceClass/B_A_D-team", "my chart/templates/class.yaml", 1),

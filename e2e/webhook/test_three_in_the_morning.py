@@ -160,9 +160,7 @@ def test_doctor_names_faults_that_only_time_reveals_one_after_the_other(night):
         named_first(cluster, f"Lease kube-system/{name}", "O017", without, 40)
         cluster.delete(f"{LEASES}/{name}")  # what comes need not wait until it has run out
         cluster.kill(name)
-    named_first(
-        cluster, f"Pod {TEAM}/lost", "O109", "no scheduler called no-such-scheduler has tried team/lost", 40
-    )
+    named_first(cluster, f"Pod {TEAM}/lost", "O109", "no scheduler called no-such-scheduler has tried team/lost", 40)
     assert "no-such-scheduler" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
     cluster.remove(LOST, SOUGHT)
     named_first(cluster, "ResourceClaim ending/ending", "O215", "finalizer night.example.com/keeps-too keeps it")

@@ -66,7 +66,10 @@ def test_every_command_and_form_says_the_same_of_it(case):
         table(seen),
     )
     assert written["outcome"] == asking.outcome
-    assert f'<b class="{asking.outcome}">{asking.outcome}</b></td><td class="n" data-head="Pods">{asking.pods}</td>' in html
+    assert (
+        f'<b class="{asking.outcome}">{asking.outcome}</b></td><td class="n" data-head="Pods">{asking.pods}</td>'
+        in html
+    )
     assert f"  {asking.outcome:<12} {asking.kind}/{asking.name} " in text
     for key in asking.keys:
         assert f"{key.action:<12} {key.container or 'pod'}: {printable(key.key)}" in text

@@ -201,7 +201,10 @@ def test_a_workload_waits_where_only_a_gate_keeps_its_key_from_a_claim():
     off = Features.combine(36, {gates.CAPACITY: False})
     ((name, keys),) = outcomes(off, maker("Deployment", "hami", HAMI)).items()
     assert name == ("hami", "left")
-    assert keys == [(key, "left", f"feature gate {gates.CAPACITY} is on", SHARES) for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")]
+    assert keys == [
+        (key, "left", f"feature gate {gates.CAPACITY} is on", SHARES)
+        for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")
+    ]
     stays = maker("Deployment", "hami", container(nvidia_gpu=1, nvidia_gpumem="x"))
     assert list(outcomes(off, stays)) == list(outcomes(SERVERS[37], stays)), "a gate explains nothing else"
 

@@ -174,9 +174,8 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
         taken = template_lifecycle.name_conflicts(verdict.templates, candidate.namespace, state)
         if taken:
             return verdict.refuse([_refused(candidate.name, "", text, Code.TAKEN) for text in taken])
-    if verdict.stays:  # the scheduler makes claims for pods, which the webhook translates
-        claims = all_claims(pod, verdict.given)
-    elif not state.fleet.extended:
+    # Of a template that stays, the scheduler makes claims for the pods that the webhook translates.
+    if verdict.stays or not state.fleet.extended:
         claims = all_claims(pod, verdict.given)
     else:
         replaced = {(one.container, one.key) for one in verdict.decisions if one.action in REPLACED}

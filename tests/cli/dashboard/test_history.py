@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from allocator.simulation import Snapshot, simulate
-from cli.dashboard import Dashboard, Login, PictureSource
 from cli.capacity import in_use
+from cli.dashboard import Dashboard, Login, PictureSource
 from cli.dashboard.history import Sample, Samples, page_of, sample_of
 from cli.dashboard.picture import draw_picture
 from cli.loading import Unread, scene_of
