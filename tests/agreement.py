@@ -167,8 +167,9 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     document = asked("explain", name, "-n", scene.namespace, *files(scene, folder), *options)
     pods = [document["pod"]] if "pod" in document else []
     pods += [one["first"] for one in document.get("workload", {}).get("pods") or ()]
-    refusals = [text for pod in pods for text in pod["gate"]["refusals"]]
-    answer = decided([one for pod in pods for one in pod["gate"]["decisions"]], refusals)
+    gates = [document["workload"]["gate"]] if "workload" in document else [pod["gate"] for pod in pods]
+    refusals = [text for gate in gates for text in gate["refusals"]]
+    answer = decided([one for gate in gates for one in gate["decisions"]], refusals)
     if not pods or refusals:
         return answer
     message, prospect = pods[0]["standing"]["message"], pods[0].get("prospect")

@@ -218,7 +218,7 @@ def _translate_all(
 
     from cluster.patch import apply_json_patch
     from dra.raw import inside, text
-    from webhook.admission import decide_object, leave_refused_keys
+    from webhook.admission import decide_object
     from webhook.claims import template
     from webhook.translate import Verdict, name_of
 
@@ -233,9 +233,7 @@ def _translate_all(
         done = (
             Verdict()
             if number in elsewhere
-            else leave_refused_keys(
-                decide_object(placed[number].object, state, rewrite_unknown=unknown, about_devices=True)
-            )
+            else decide_object(placed[number].object, state, rewrite_unknown=unknown, about_devices=True)
         )
         # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
         # that equal requests share a template and a second run changes nothing.

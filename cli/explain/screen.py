@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PodStory,
         Prospect,
         QuotaUse,
+        WebhookStory,
         WorkloadStory,
     )
     from cli.loading import ServerMeant, Unread
@@ -72,20 +73,7 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
     yield from _rows("asked", removed, _ROWS, "container")
     if story.webhook.trust is not Trust.NONE:
         yield _row("record", _TRUST[story.webhook.trust])
-    decisions: list[str] = []
-    for one in story.webhook.decisions:
-        if one.action is Action.REFUSED and story.webhook.refusals:
-            continue  # stands among the refusals
-        where = f"{one.container}: " if one.container else ""
-        key = f"{one.key} " if one.key else ""
-        dialect = f"({one.dialect}) " if one.dialect else ""
-        would = "would be " if story.webhook.foretold else ""
-        detail = f": {one.detail}" if one.detail else ""
-        why = "because" if story.webhook.foretold else "as it stands now,"
-        basis = f"; {why} {one.basis}" if one.basis else ""
-        decisions.append(f"{where}{key}{dialect}{would}{one.action}{detail}{basis}")
-    yield from _rows("webhook", decisions, _WORDS, "decision")
-    yield from _rows("refused", story.webhook.refusals, _ROWS, "refusal")
+    yield from _webhook(story.webhook)
     for claim in story.claims[:_ROWS]:
         template = f", from template {claim.template}" if claim.template else ""
         name = f"{claim.entry} = {claim.name}" if claim.name and claim.entry else claim.entry or claim.name
@@ -95,6 +83,24 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
     yield from _rows("says", story.conditions, _ROWS, "condition")
     yield from _prospect(story.prospect, story.next_step)
     yield from _quota(story.quota)
+
+
+def _webhook(webhook: WebhookStory) -> Iterator[str]:
+    """Write what becomes of each key."""
+    decisions: list[str] = []
+    for one in webhook.decisions:
+        if one.action is Action.REFUSED and webhook.refusals:
+            continue  # stands among the refusals
+        where = f"{one.container}: " if one.container else ""
+        key = f"{one.key} " if one.key else ""
+        dialect = f"({one.dialect}) " if one.dialect else ""
+        would = "would be " if webhook.foretold else ""
+        detail = f": {one.detail}" if one.detail else ""
+        why = "because" if webhook.foretold else "as it stands now,"
+        basis = f"; {why} {one.basis}" if one.basis else ""
+        decisions.append(f"{where}{key}{dialect}{would}{one.action}{detail}{basis}")
+    yield from _rows("webhook", decisions, _WORDS, "decision")
+    yield from _rows("refused", webhook.refusals, _ROWS, "refusal")
 
 
 def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
@@ -107,12 +113,11 @@ def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
         yield _row("pods", f"{made} {list_first(group.names, _NODES)}")
         yield _next_step(group.first.next_step)
     if not story.pods:
-        unknown = (
-            "none is created yet; only its controller knows which, and `drawbridge translate` says what becomes of its "
-            "requests"
-        )
+        unknown = "none is created yet; only its controller knows which"
         yield _row("pods", unknown if story.wanted is None else "none")
     yield from _rest(story.pods, _ROWS, "group")
+    if not story.pods:
+        yield from _webhook(story.webhook)
     for group in story.pods[:1]:
         yield ""
         yield from screen_of_pod(group.first)

@@ -204,6 +204,8 @@ class WorkloadStory(_Camel, frozen=True, kw_only=True):
     wanted: int | None
     running: int
     pods: tuple[PodsAlike, ...]
+    # What becomes of the object's keys; of an object that was not read, nothing.
+    webhook: WebhookStory = msgspec.field(name="gate", default=WebhookStory())
     # Why its controllers make no pods.
     conditions: tuple[str, ...]
 

@@ -17,12 +17,13 @@ from cli.devices import read_object
 from cli.explain.claims import FALSE
 from cli.explain.naming import NotThere, find
 from cli.explain.pods import pod_story
-from cli.explain.stories import PodsAlike, WorkloadStory
+from cli.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from cli.loading import ObjectIdentity, identity_of, inside, items, owner_of, text
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
 from dra.wire import WireError
+from webhook.admission import decide_object
 
 if TYPE_CHECKING:
     from cli.loading import Object, Scene
@@ -91,9 +92,12 @@ def workload_story(
     """Return the story of a workload by its kind and name."""
     found, obj, pods = find_workload(kind_name, name, namespace, scene)
     wanted: int | None = None
+    own = WebhookStory()
     if obj is not None:
         made = list(created_pods(obj))
         wanted = sum(one.replicas for one in made) if made else None
+        verdict = decide_object(obj, scene.state(configuration))
+        own = WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)
         if not pods:  # told of those that are in no cluster yet
             coming: dict[str, Pod] = {}
             raw: dict[str, Object] = {}
@@ -132,5 +136,6 @@ def workload_story(
         wanted=wanted,
         running=sum(pod.status.phase == "Running" for pod in pods),
         pods=tuple(groups_of_pods),
+        webhook=own,
         conditions=tuple(failures),
     )

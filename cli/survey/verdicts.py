@@ -21,7 +21,7 @@ from dra.raw import containers_of, mapping
 from dra.texts import list_first
 from dra.validation import gates
 from webhook import names
-from webhook.admission import STRANDED, decide_object, find_unrequested_access, leave_refused_keys
+from webhook.admission import STRANDED, decide_object, find_unrequested_access
 from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Action, Position, Role, Served, assumed
 from webhook.state import Mode, State, with_mode
 from webhook.translate import Decision, outcome_of, pods_in, view_pod
@@ -149,7 +149,6 @@ class MoveJudge:
             for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
                 classes.update(one["deviceClassName"] for one in alternatives if one)
-        done = leave_refused_keys(done)
         prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
         keys = tuple(dict.fromkeys(self._keys(shape, done, prepared)))
         # Warnings that say what stands with a key already are left out.

@@ -9,7 +9,6 @@ from webhook.admission.decide import (
     decide_object,
     decide_pod,
     given_by_runtime,
-    leave_refused_keys,
 )
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
@@ -52,7 +51,6 @@ __all__ = [
     "given_by_runtime",
     "judge",
     "known_at_admission",
-    "leave_refused_keys",
     "out_of_bounds",
     "registration",
     "review",

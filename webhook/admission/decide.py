@@ -335,6 +335,8 @@ def decide_object(
         if unfilled is not None and not refused and all(one.code != unfilled.code for one in verdict.decisions):
             verdict = _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
         verdict = verdict.refuse(refused)
+    if verdict.refusals:
+        verdict = _leave_refused_keys(verdict)
     operations = filled.undo(verdict.operations)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in operations):
@@ -554,10 +556,8 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
     return replace(verdict, decisions=tuple(decisions))
 
 
-def leave_refused_keys(verdict: Verdict) -> Verdict:
+def _leave_refused_keys(verdict: Verdict) -> Verdict:
     """Say of the keys of a refused object, which all stay as they are, what each would be."""
-    if not verdict.refusals:
-        return verdict
     stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", REPLACED)
     return replace(verdict, decisions=stays)
 

@@ -332,10 +332,10 @@ def translate_each(
             cpus_unserved=cpus_unserved(path) if cpus_unserved is not None else None,
         )
         stays = origin.stays
-        if is_unknown_kind(obj) and not rewrite_unknown:
-            stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
         if translation.changed and not stays and definitions:
             stays = _dropped(apply_json_patch(obj, translation.operations), path, version, definitions)
+        if not stays and is_unknown_kind(obj) and not rewrite_unknown:
+            stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
         if translation.changed and stays:
             # The decisions stay: the webhook makes the same ones for its pods.
             warning = f"the template stays: {stays}; its pods are translated at the webhook"
