@@ -6,12 +6,12 @@ A file has cases; each names a pod or workload and the expected result under a c
 from __future__ import annotations
 
 from collections import Counter
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cli.arrivals import arrivals, created_pods
+from webhook.dialects import Action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,19 +25,10 @@ if TYPE_CHECKING:
 FILE = "drawbridge-test.yaml"
 
 
-class CaseOutcome(StrEnum):
-    """The result for a pod: the worst result of any of its keys."""
-
-    REFUSED = "refused"
-    LEFT = "left"
-    TRANSLATED = "translated"
-    UNTOUCHED = "untouched"
-
-
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Expected results; a field that is not set is not checked."""
 
-    outcome: CaseOutcome | None = None
+    outcome: Action | None = None
     code: str = ""  # of a refusal
     devices: dict[str, int] | None = None  # by DeviceClass, for one pod of each template
     left: list[str] | None = None  # keys that stay unchanged
@@ -77,11 +68,11 @@ def problems_of(
 ) -> Iterator[str]:
     """Describe every difference from the expectation."""
     from webhook.admission import decide_object
-    from webhook.dialects import Action
+    from webhook.translate import outcome_of
 
     made = [created_pod.pod for one in pods for created_pod in created_pods(one.object)]
     done = [decide_object(pod, state) for pod in made]
-    found = outcome_of(done)
+    found = outcome_of(decision for one in done for decision in one.decisions) or Action.LEFT
     texts = [
         text
         for one in done
@@ -109,15 +100,6 @@ def problems_of(
             yield f"expected every pod to be placed: {'; '.join(unplaced)}"
         if not expected.fits and not unplaced:
             yield "expected some pod not to be placed, but every pod is"
-
-
-def outcome_of(done: Sequence[Verdict]) -> CaseOutcome:
-    """Return the worst outcome among the pods of a case."""
-    if any(one.refusals for one in done):
-        return CaseOutcome.REFUSED
-    if any(one.changed for one in done):
-        return CaseOutcome.TRANSLATED
-    return CaseOutcome.LEFT if any(one.decisions for one in done) else CaseOutcome.UNTOUCHED
 
 
 def devices_of(pods: Sequence[Object], done: Sequence[Verdict]) -> Counter[str]:

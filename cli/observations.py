@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dra.raw import members
+from webhook.dialects import REPLACED, Action
+from webhook.translate import Decision, outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _LOGGER = b'"drawbridge.decision"'
 _LOST = b'"lines were lost"'
-FATES = ("translated", "refused", "left")
-# The outcome for a pod; in modes observe and warn, the outcome that enforce would have.
-_FATE_OF = {
-    "translated": "translated",
-    "would translate": "translated",
-    "refused": "refused",
-    "would refuse": "refused",
-    "left": "left",
+# Outcomes of reviews that are decisions about keys; in modes observe and warn, what enforce would do.
+_DECIDED = {
+    "translated": Action.TRANSLATED,
+    "would translate": Action.TRANSLATED,
+    "refused": Action.REFUSED,
+    "would refuse": Action.REFUSED,
+    "left": Action.LEFT,
 }
 
 
 class SeenReason(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why pods of a namespace are refused or left, and the number of these pods."""
+    """A reason why pods of a namespace are not simply translated, and the number of these pods."""
 
-    fate: str
+    outcome: Action
     text: str
     pods: int
 
@@ -38,26 +40,25 @@ class SeenNamespace(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     mode: str
-    translated: int
-    refused: int
-    left: int
+    # How many pods have which outcome.
+    outcomes: dict[Action, int]
     reasons: tuple[SeenReason, ...]
 
 
 def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenNamespace]:
     """Count pods by namespace, mode and outcome; a repeated review counts once."""
-    fates: dict[tuple[str, str], Counter[str]] = {}
-    reasons: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+    outcomes: dict[tuple[str, str], Counter[Action]] = {}
+    reasons: dict[tuple[str, str], Counter[tuple[Action, str]]] = {}
     reviews: set[tuple[object, object]] = set()
     for line in lines:
         if _LOST in line:
             warn("the webhook dropped log lines, so the counts are too low")
         record = _record(line)
         object_ = str(record.get("object"))
-        fate = _FATE_OF.get(str(record.get("outcome")), "")
+        decided = _DECIDED.get(str(record.get("outcome")))
         review = record.get("uid"), record.get("path")
         if (
-            not fate
+            decided is None
             or record.get("dry_run")
             or record.get("dryRun")
             or not object_.startswith("Pod/")
@@ -67,36 +68,36 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         if record.get("operation") != "CREATE":
             continue
         place = object_.split("/")[1], str(record.get("mode"))
-        counts = fates.setdefault(place, Counter())
+        counts = outcomes.setdefault(place, Counter())
         if record.get("path") != "mutate":  # the validating review, after the mutating one translated the pod
-            if fate != "refused":
+            if decided is not Action.REFUSED:
                 continue
-            counts["translated"] -= 1
+            counts[Action.TRANSLATED if counts[Action.TRANSLATED] else Action.APPROXIMATED] -= 1
         reviews.add(review)
-        counts[fate] += 1
-        if fate == "translated":
+        decisions = list(_decisions(record))
+        outcome = decided if decided is Action.REFUSED else outcome_of(decisions) or decided
+        counts[outcome] += 1
+        if outcome is Action.TRANSLATED:
             continue
-        # The keys that were refused or left, else the problems of the whole pod.
+        # The keys for which the pod has this outcome, else the problems of the whole pod.
         texts: set[str] = set()
-        for one in members(record.get("decisions")):
-            if isinstance(one, dict) and one.get("action") == fate:
-                code = f" [{one['code']}]" if one.get("code") else ""
-                texts.add(f"{one.get('key')}: {one.get('detail')}{code}")
+        for one in decisions:
+            if one.action is outcome or (outcome is Action.PARTLY and one.action not in REPLACED):
+                code = f" [{one.code}]" if one.code else ""
+                texts.add(f"{one.key}: {one.detail}{code}")
         texts = texts or set(map(str, members(record.get("problems"))))
-        reasons.setdefault(place, Counter()).update({(fate, text): 1 for text in texts})
+        reasons.setdefault(place, Counter()).update({(outcome, text): 1 for text in texts})
     return [
         SeenNamespace(
             namespace=namespace,
             mode=mode,
-            translated=max(counts["translated"], 0),
-            refused=counts["refused"],
-            left=counts["left"],
+            outcomes={outcome: counts[outcome] for outcome in Action if counts[outcome] > 0},
             reasons=tuple(
-                SeenReason(fate=fate, text=text, pods=pods)
-                for (fate, text), pods in reasons.get((namespace, mode), Counter()).most_common()
+                SeenReason(outcome=outcome, text=text, pods=pods)
+                for (outcome, text), pods in reasons.get((namespace, mode), Counter()).most_common()
             ),
         )
-        for (namespace, mode), counts in sorted(fates.items())
+        for (namespace, mode), counts in sorted(outcomes.items())
         if +counts
     ]
 
@@ -111,3 +112,10 @@ def _record(line: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def _decisions(record: dict[str, Any]) -> Iterator[Decision]:
+    """Give the decisions of a record; what is not one is left out."""
+    for one in members(record.get("decisions")):
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(one, Decision)

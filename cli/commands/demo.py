@@ -65,8 +65,7 @@ async def _demo(
     from cli.configuration import CONFIGURATION, configuration_in, source_of
     from cli.dashboard import Dashboard, PictureSource
     from cli.devices import GeneratedNames
-    from cli.playground import PodsListener, end_of, playground, pods_of
-    from cli.playground import story as fates
+    from cli.playground import PodsListener, end_of, playground, pods_of, story
     from cli.state import find_controlled
     from cluster.errors import BadRequest
     from dra.texts import joined
@@ -114,8 +113,8 @@ async def _demo(
                 stored.append(document)
             except BadRequest:  # a kind that the store does not know
                 ignored.append(document)
-        inputs.print_lines(fates.lines(outcomes, width=inputs.width(), colour=inputs.colours()), styled=True)
-        inputs.print_lines([fates.total(outcomes, time.monotonic() - started)])
+        inputs.print_lines(story.lines(outcomes, width=inputs.width(), colour=inputs.colours()), styled=True)
+        inputs.print_lines([story.total(outcomes, time.monotonic() - started)])
         if stored:
             inputs.print_lines([_count(stored, "added to the store")])
         if ignored:

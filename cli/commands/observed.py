@@ -12,7 +12,6 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-from cli.observations import FATES, summarise
 from cli.terminal import aligned
 
 if TYPE_CHECKING:
@@ -34,10 +33,13 @@ _SHOWN = 5  # reasons of a namespace, for people
 @inputs.namespaced("Only this namespace.")
 @inputs.output("text", "json", default="text")
 def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
-    """Count for each namespace the pods that the webhook translated, refused or left (or would, in mode enforce), with reasons.
+    """Count for each namespace what became of its pods at the webhook (or would have, in mode enforce), with reasons.
 
     Reads the logs of webhooks at level info, from files or standard input. Pods without an accelerator are not in them.
     """
+    from cli.observations import summarise
+    from webhook.dialects import Action
+
     if not logs and sys.stdin.isatty():
         raise Broken("no logs are given", "name files, or pipe in `kubectl logs` of the webhook")
     with ExitStack() as opened:
@@ -55,19 +57,22 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
         inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in shown]})
         return Exit.FINE
     shown_lines: list[str] = []
+    totalled = {outcome: sum(one.outcomes.get(outcome, 0) for one in shown) for outcome in Action}
+    counts = {outcome: count for outcome, count in totalled.items() if count}
     if shown:
-        head = ("NAMESPACE", "MODE", *(fate.upper() for fate in FATES))
-        rows = [(one.namespace, one.mode, str(one.translated), str(one.refused), str(one.left)) for one in shown]
+        head = ("NAMESPACE", "MODE", *(outcome.upper() for outcome in counts))
+        rows = [(one.namespace, one.mode, *(str(one.outcomes.get(outcome, 0)) for outcome in counts)) for one in shown]
         shown_lines += aligned([head, *rows])
     for one in shown:
         for reason in one.reasons[:_SHOWN]:
-            shown_lines.append(f"{one.namespace}: {reason.fate}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})")
+            shown_lines.append(
+                f"{one.namespace}: {reason.outcome}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
+            )
         if len(one.reasons) > _SHOWN:
             more = inputs.count_of(len(one.reasons) - _SHOWN, "more reason")
             shown_lines.append(f"{one.namespace}: and {more} (see -o json)")
-    counts = [sum(getattr(one, fate) for one in shown) for fate in FATES]
-    pods = inputs.count_of(sum(counts), "pod")
+    pods = inputs.count_of(sum(counts.values()), "pod")
     namespaces = inputs.count_of(len({one.namespace for one in shown}), "namespace")
-    fates = ", ".join(f"{count} {fate}" for count, fate in zip(counts, FATES, strict=True))
-    inputs.print_lines([*shown_lines, f"{pods} in {namespaces}: {fates}"])
+    totals = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    inputs.print_lines([*shown_lines, f"{pods} in {namespaces}{f': {totals}' if totals else ''}"])
     return Exit.FINE

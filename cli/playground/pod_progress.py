@@ -1,4 +1,4 @@
-"""The progress of one pod in a playground, as a `Fate`."""
+"""The progress of one pod in a playground, as a `PodStory`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from cli.arrivals import created_pods
-from cli.playground.story import End, Fate, describe_claim, describe_devices, describe_pod
+from cli.playground.story import End, PodStory, describe_claim, describe_devices, describe_pod
 from cluster import resources
 from dra.raw import mapping
 from webhook import names
@@ -45,14 +45,14 @@ def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> lis
     return found
 
 
-async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> Fate:
+async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> PodStory:
     """Push a pod and wait until it has a node, or a reason for having none."""
     answer = await playground.push(pod)
     wanted = describe_pod(pod)
     if answer.stored is None:
         meta = mapping(pod.get("metadata"))
         because = answer.refusal.split("; ")
-        return Fate(
+        return PodStory(
             name=str(meta.get("name") or f"{meta.get('generateName', '?')}*"),
             shows=shows,
             end=End.REFUSED,
@@ -63,12 +63,12 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
     stored = answer.stored["metadata"]
     namespace, name = stored["namespace"], stored["name"]
     settled = await playground.wait_for_pods([(namespace, name)], seconds)
-    fate = await fate_of(playground, await playground.pod(namespace, name))
-    reasons = fate.because
+    story = await story_of(playground, await playground.pod(namespace, name))
+    reasons = story.because
     if not settled:
         reasons = (*reasons, f"nothing more was decided within {seconds:g} s")
     return replace(
-        fate,
+        story,
         shows=shows,
         requested=wanted,
         warnings=answer.warnings,
@@ -76,11 +76,11 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
     )
 
 
-async def fate_of(playground: Playground, pod: Pod) -> Fate:
+async def story_of(playground: Playground, pod: Pod) -> PodStory:
     """Tell what is to be seen of a pod that was stored."""
     claims = await playground.claims(pod)
     waits = "" if pod.spec.node_name else next((c.message for c in pod.status.conditions if c.message), "")
-    fate = Fate(
+    story = PodStory(
         name=pod.metadata.name,
         end=End.PLACED if pod.spec.node_name else End.WAITS,
         became=tuple(describe_claim(claim) for claim in claims),
@@ -92,11 +92,12 @@ async def fate_of(playground: Playground, pod: Pod) -> Fate:
         because=tuple(waits.split("; ")) if waits else (),
     )
     if names.ORIGINAL in pod.metadata.annotations or pod.spec.resource_claims:
-        return fate
+        return story
     requested = {key for container in pod.spec.containers for key in container.resources.limits}
-    served = (
+    served = tuple(
         f"DeviceClass {class_.metadata.name} serves {class_.spec.extended_resource_name} through extendedResourceName"
         for class_ in (await playground.cluster.list(resources.DEVICE_CLASSES, limit=0)).items
         if class_.spec.extended_resource_name in requested
     )
-    return replace(fate, end=End.UNTOUCHED, became=("left as it is",), because=tuple(served))
+    end = End.SERVED if served else End.LEFT
+    return replace(story, end=end, became=(end.name.lower(),), because=served)

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from cli.arrivals import brings_pods
 from cli.loopback import refusal, refuse_other_hosts
-from cli.playground import story as fates
-from cli.playground.pod_progress import end_of, fate_of, pods_of
+from cli.playground import story
+from cli.playground.pod_progress import end_of, pods_of, story_of
 from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
 from dra.objects import template_site
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from cli.playground.playground import Playground
-    from cli.playground.story import Fate
+    from cli.playground.story import PodStory
     from cluster import Raw
 
 SECONDS = 10.0
@@ -153,7 +153,7 @@ class PodsListener:
     async def _list(self, request: web.Request) -> web.Response:
         del request
         page = await self._playground.cluster.list(resources.PODS, limit=0)
-        return web.Response(text=_text([await fate_of(self._playground, pod) for pod in page.items]))
+        return web.Response(text=_text([await story_of(self._playground, pod) for pod in page.items]))
 
 
 def _wrong(obj: Raw) -> str:
@@ -169,5 +169,5 @@ def _wrong(obj: Raw) -> str:
     return ""
 
 
-def _text(outcomes: Iterable[Fate]) -> str:
-    return "\n".join(fates.lines(list(outcomes), width=WIDTH, colour=False))
+def _text(outcomes: Iterable[PodStory]) -> str:
+    return "\n".join(story.lines(list(outcomes), width=WIDTH, colour=False))

@@ -33,12 +33,13 @@ class End(Enum):
     """How it ended, with the sign and the colour for it."""
 
     PLACED = ("✓", "green")
-    UNTOUCHED = ("·", "dim")
+    SERVED = ("·", "green")
+    LEFT = ("·", "dim")
     WAITS = ("…", "yellow")
     REFUSED = ("✗", "red")
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class PodStory(msgspec.Struct, frozen=True, kw_only=True):
     """One pod's story."""
 
     name: str
@@ -51,27 +52,27 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator[str]:
+def lines(stories: Sequence[PodStory], *, width: int | None, colour: bool) -> Iterator[str]:
     """Tell all stories."""
-    longest = max((len(fate.name) for fate in fates), default=0)
-    for fate in fates:
-        sign, code = fate.end.value
+    longest = max((len(story.name) for story in stories), default=0)
+    for story in stories:
+        sign, code = story.end.value
         end = coloured(sign, code if colour else "")
-        name = coloured(printable(fate.name).ljust(longest), "bold" if colour else "")
+        name = coloured(printable(story.name).ljust(longest), "bold" if colour else "")
         begin = longest + 4
         if width and width - begin < _LEAST:
             begin = 4
             yield f"{end} {name}".rstrip()
-        shows = list(wrapped(printable(fate.shows), width and width - begin, 2))
+        shows = list(wrapped(printable(story.shows), width and width - begin, 2))
         for number, piece in enumerate(shows or [""]):
             head = f"{end} {name}  " if number == 0 and begin > longest else " " * begin
             yield f"{head}{coloured(piece, 'dim' if colour else '')}".rstrip()
         parts = {
-            "asked": fate.requested,
-            "became": fate.became,
-            "runs on": fate.runs,
-            "because": fate.because,
-            "told": fate.warnings,
+            "asked": story.requested,
+            "became": story.became,
+            "runs on": story.runs,
+            "because": story.because,
+            "told": story.warnings,
         }
         for heading, texts in parts.items():
             head = heading
@@ -82,19 +83,18 @@ def lines(fates: Sequence[Fate], *, width: int | None, colour: bool) -> Iterator
         yield ""
 
 
-def total(fates: Sequence[Fate], seconds: float) -> str:
+def total(stories: Sequence[PodStory], seconds: float) -> str:
     """Count what became of all pods, in one line."""
-    counts = {end: sum(fate.end is end for fate in fates) for end in End}
+    counts = {end: sum(story.end is end for story in stories) for end in End}
     words = {
         End.PLACED: "placed",
         End.WAITS: "waiting for devices",
         End.REFUSED: "refused by the webhook",
-        End.UNTOUCHED: "left as they are",
+        End.SERVED: "served by a DeviceClass",
+        End.LEFT: "left",
     }
-    if counts[End.UNTOUCHED] == 1:
-        words[End.UNTOUCHED] = "left as it is"
     parts = [f"{count} {words[end]}" for end, count in counts.items() if count]
-    pods = "1 pod" if len(fates) == 1 else f"{len(fates)} pods"
+    pods = "1 pod" if len(stories) == 1 else f"{len(stories)} pods"
     return f"{pods}: {', '.join(parts) or 'nothing to create'}; {seconds:.1f} s"
 
 

@@ -47,7 +47,7 @@ from webhook.admission.judge import (
 )
 from webhook.admission.limit_ranges import fill_in
 from webhook.admission.plugin_requests import plugin_request
-from webhook.admission.unanswered_requests import unanswered_requests
+from webhook.admission.unanswered_requests import NO_NODE, unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.dialects import REPLACED, Action
 from webhook.mixed_fleet import read_preference
@@ -410,10 +410,13 @@ def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_un
     judged: list[Verdict] = []
     for path, one in translated.items():
         # The keys that no table has.
-        decisions = list(one.decisions)
+        others = unanswered_requests(at(obj, path), state, one.decisions, is_template=bool(path))
+        # "No node has it" repeats why the key is left.
+        repeated = {(other.container, other.key) for other in others if other.detail.startswith(NO_NODE)}
+        every = (*one.decisions, *[replace(other, object=name) for other in others])
+        decisions = [each for each in every if each.code or (each.container, each.key) not in repeated]
         warnings: dict[str, None] = {}
-        for other in unanswered_requests(at(obj, path), state, one.decisions, is_template=bool(path)):
-            decisions.append(replace(other, object=name))
+        for other in others:
             if other.code:
                 warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None
         verdict = replace(one, decisions=tuple(decisions))

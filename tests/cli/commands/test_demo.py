@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 
 from cli.commands.demo import EXAMPLES
-from cli.playground import story as fates
+from cli.playground import story as stories
 from cli.playground.playground import playground
 from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
-from cli.playground.story import End, Fate
+from cli.playground.story import End, PodStory
 from cluster import manifests, resources
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
@@ -254,14 +254,14 @@ async def push(here, name, **limits):
 async def test_a_device_is_never_given_twice_and_comes_back_with_its_pod():
     async with playground(FLEET, Source(CONFIGURATION)) as here:
         several = await asyncio.gather(*(push(here, f"p{i}", **{"nvidia.com/gpu": "1"}) for i in range(12)))
-        placed = [line for fate in several for line in fate.runs]
+        placed = [line for one in several for line in one.runs]
         assert len(set(placed)) == len(placed) == 10
-        waiting = [fate for fate in several if fate.end is End.WAITS]
+        waiting = [one for one in several if one.end is End.WAITS]
         assert len(waiting) == 2
-        ended = next(fate.name for fate in several if fate.end is End.PLACED)
+        ended = next(one.name for one in several if one.end is End.PLACED)
         await here.cluster.delete(resources.PODS, ended, "default", grace=0)
         async with asyncio.timeout(PATIENCE):
-            while not any([(await here.pod("default", fate.name)).spec.node_name for fate in waiting]):  # noqa: ASYNC110
+            while not any([(await here.pod("default", one.name)).spec.node_name for one in waiting]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 
@@ -432,7 +432,7 @@ def test_workloads_become_the_pods_that_their_controllers_would_make():
 
 
 def test_a_story_is_told_in_columns_that_fit():
-    fate = Fate(
+    told = PodStory(
         name="p",
         shows="why " * 40 + "so",
         end=End.PLACED,
@@ -440,7 +440,9 @@ def test_a_story_is_told_in_columns_that_fit():
         became=("word " * 60,),
         runs=("n: d",),
     )
-    lines = list(fates.lines([fate, Fate(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False))
+    lines = list(
+        stories.lines([told, PodStory(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False)
+    )
     assert lines[0].startswith("✓ p       why why")
     assert lines[1].startswith(" " * 10 + "  why"), "it goes on below itself"
     assert all(len(line) <= 80 for line in lines)
@@ -449,9 +451,9 @@ def test_a_story_is_told_in_columns_that_fit():
 
 
 def test_colours_are_only_used_when_enabled():
-    fate = Fate(name="p", end=End.WAITS)
-    assert "\x1b[33m" in next(iter(fates.lines([fate], width=80, colour=True)))
-    assert "\x1b" not in next(iter(fates.lines([fate], width=80, colour=False)))
+    told = PodStory(name="p", end=End.WAITS)
+    assert "\x1b[33m" in next(iter(stories.lines([told], width=80, colour=True)))
+    assert "\x1b" not in next(iter(stories.lines([told], width=80, colour=False)))
 
 
 def test_a_closed_output_of_demo_is_not_reported_as_a_bug():
@@ -462,7 +464,7 @@ def test_a_closed_output_of_demo_is_not_reported_as_a_bug():
 
 
 def test_the_sum_counts_every_end():
-    told = fates.total([Fate(name="a", end=End.PLACED), Fate(name="b", end=End.REFUSED)], 1.25)
+    told = stories.total([PodStory(name="a", end=End.PLACED), PodStory(name="b", end=End.REFUSED)], 1.25)
     assert told == "2 pods: 1 placed, 1 refused by the webhook; 1.2 s"
-    alone = fates.total([Fate(name="a", end=End.UNTOUCHED)], 1)
-    assert alone == "1 pod: 1 left as it is; 1.0 s"
+    alone = stories.total([PodStory(name="a", end=End.LEFT)], 1)
+    assert alone == "1 pod: 1 left; 1.0 s"

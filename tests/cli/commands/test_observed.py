@@ -36,22 +36,30 @@ def test_pods_are_counted_by_namespace_with_the_reasons():
     text = lines(MOVES, MOVES, LEFT, LEFT, REFUSED, {**MOVES, **B, "outcome": "translated", "mode": "enforce"})
     said = run("observed", stdin=text).stdout.splitlines()
     assert [line.split() for line in said[:3]] == [
-        ["NAMESPACE", "MODE", "TRANSLATED", "REFUSED", "LEFT"],
-        ["a", "observe", "2", "1", "2"],
+        ["NAMESPACE", "MODE", "TRANSLATED", "LEFT", "REFUSED"],
+        ["a", "observe", "2", "2", "1"],
         ["b", "enforce", "1", "0", "0"],
     ]
     assert said[3:] == [
         "a: left: x.com/gpu: no class (2 pods)",
         "a: refused: x.com/gpu: too many [R002] (1 pod)",
-        "6 pods in 2 namespaces: 3 translated, 1 refused, 2 left",
+        "6 pods in 2 namespaces: 3 translated, 2 left, 1 refused",
     ]
 
 
 def test_a_pod_that_the_second_review_refuses_is_refused_and_not_translated():
     second = {**REFUSED, "path": "validate", "decisions": (), "problems": ("no node has 16",)}
     [found] = run_json("observed", stdin=lines(MOVES, second))[1]["namespaces"]
-    assert (found["translated"], found["refused"]) == (0, 1)
-    assert found["reasons"] == [{"fate": "refused", "text": "no node has 16", "pods": 1}]
+    assert found["outcomes"] == {"refused": 1}
+    assert found["reasons"] == [{"outcome": "refused", "text": "no node has 16", "pods": 1}]
+
+
+def test_a_pod_whose_keys_differ_is_partly_translated_with_the_reason_of_the_others():
+    stays = decision("y.com/npu", Action.LEFT, "no class")
+    both = {**MOVES, "decisions": (*MOVES["decisions"], stays)}
+    [found] = run_json("observed", stdin=lines(MOVES, both))[1]["namespaces"]
+    assert found["outcomes"] == {"translated": 1, "partly": 1}
+    assert found["reasons"] == [{"outcome": "partly", "text": "y.com/npu: no class", "pods": 1}]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def test_a_pod_that_the_second_review_refuses_is_refused_and_not_translated():
 )
 def test_log_lines_that_are_not_about_a_new_pod_are_not_counted(other):
     [found] = run_json("observed", stdin=lines(MOVES, {**MOVES, **other}))[1]["namespaces"]
-    assert found["translated"] == 1
+    assert found["outcomes"] == {"translated": 1}
 
 
 def test_lines_of_others_and_what_a_collector_writes_before_a_line_do_no_harm(tmp_path):
@@ -76,10 +84,10 @@ def test_lines_of_others_and_what_a_collector_writes_before_a_line_do_no_harm(tm
     file = tmp_path / "webhook.log"
     file.write_text(f"Traceback\n{broken}{lost}\n{ours}")
     done = run("observed", file, "-n", "b")
-    assert done.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated, 0 refused, 0 left"
+    assert done.stdout.splitlines()[-1] == "1 pod in 1 namespace: 1 translated"
     assert "dropped log lines" in done.stderr
     assert run("observed", tmp_path / "gone").exit_code == 2
     nothing = run("observed", stdin="kind: Pod\n")
-    assert nothing.stdout == "0 pods in 0 namespaces: 0 translated, 0 refused, 0 left\n"
+    assert nothing.stdout == "0 pods in 0 namespaces\n"
     assert "warning: no decision of a webhook was read: give its log at level info" in nothing.stderr
     assert "no decision" not in run("observed", file, "-n", "b").stderr
