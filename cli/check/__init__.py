@@ -9,11 +9,11 @@ from cli.check.decisions import (
     name_placeholders,
 )
 from cli.check.feasible import find_unservable, prospective_nodes
-from cli.check.reports import Checked, explain_codes
+from cli.check.reports import ObjectFindings, explain_codes
 from cli.check.stranded import why_stranded, with_taint_finding
 
 __all__ = [
-    "Checked",
+    "ObjectFindings",
     "add_webhook_findings",
     "explain_codes",
     "find_unservable",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEANING, Checked
+from cli.check.reports import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEANING, ObjectFindings
 from dra.finding import Finding, Place, Severity
 from dra.pointer import member, split
 from dra.raw import Object, inside, mapping, members
@@ -146,13 +146,13 @@ def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[
     return list(found)
 
 
-def findings_of_skipped(skipped: Iterable[SkippedFile]) -> list[Checked]:
+def findings_of_skipped(skipped: Iterable[SkippedFile]) -> list[ObjectFindings]:
     """Make a finding of each file that is not read as objects and requests devices."""
-    checked: list[Checked] = []
+    checked: list[ObjectFindings] = []
     for one in skipped:
         finding = make_finding("D012", one.kind, f"{one.key} is requested here, and this file is not checked")
         place = Place(file=one.file, line=one.line, column=1)
-        checked.append(Checked(one.kind, one.file, [msgspec.structs.replace(finding, place=place)]))
+        checked.append(ObjectFindings(one.kind, one.file, [msgspec.structs.replace(finding, place=place)]))
     return checked
 
 
@@ -169,9 +169,9 @@ def locate(document: Document, found: Iterable[Finding]) -> list[Finding]:
     return sorted(located, key=lambda one: (one.place.line, one.place.column))
 
 
-def name_placeholders(checked: Iterable[Checked], documents: Sequence[Document]) -> list[Checked]:
+def name_placeholders(checked: Iterable[ObjectFindings], documents: Sequence[Document]) -> list[ObjectFindings]:
     """Replace findings about unfilled placeholders by one D011 for each file."""
-    every: list[Checked] = []
+    every: list[ObjectFindings] = []
     reported: set[str] = set()
     for one, document in zip(checked, documents, strict=True):
         remaining: list[Finding] = []

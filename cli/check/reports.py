@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -38,7 +39,7 @@ _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Se
 _GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
-class Checked(NamedTuple):
+class ObjectFindings(NamedTuple):
     """An object that was looked at, the file it is in, and the findings about it. The file is "" if it was read from a server."""
 
     object: str
@@ -46,8 +47,8 @@ class Checked(NamedTuple):
     findings: Sequence[Finding]
 
 
-def text(checked: Sequence[Checked], summary: str, notes: Notes = MappingProxyType({})) -> str:
-    """Write for people: by object, in the order of the input, with a summary at the end.
+def text(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({})) -> list[str]:
+    """Write for people, by object, in the order of the input.
 
     Of many findings of one kind about one object the first few are shown. `notes` are lines beneath a finding.
     """
@@ -72,17 +73,17 @@ def text(checked: Sequence[Checked], summary: str, notes: Notes = MappingProxyTy
                 lines.append(f"      {finding.remedy}")
             lines += [f"      {note}" for note in notes.get(finding, ())]
         lines.append("")
-    return "\n".join([*lines, summary])
+    return lines
 
 
-def summary_of(checked: Sequence[Checked], objects: int) -> str:
+def summary_of(checked: Sequence[ObjectFindings], objects: int) -> str:
     """Count the objects, and the findings by severity."""
     every = _severities(checked)
     counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
     return f"{_count(objects, 'object')} checked: {counted}"
 
 
-def _severities(checked: Iterable[Checked]) -> Counter[Severity]:
+def _severities(checked: Iterable[ObjectFindings]) -> Counter[Severity]:
     return Counter(finding.severity for one in checked for finding in one.findings)
 
 
@@ -97,7 +98,7 @@ def _before(finding: Finding) -> str:
 
 
 def print_findings(
-    form: str, checked: Sequence[Checked], command: str, summary: str, notes: Notes = MappingProxyType({})
+    form: str, checked: Sequence[ObjectFindings], command: str, summary: str, notes: Notes = MappingProxyType({})
 ) -> None:
     """Print findings in a form that has no other content: for people, code hosts and test reports."""
     match form:
@@ -106,10 +107,10 @@ def print_findings(
         case "sarif" | "github" | "junit":
             inputs.print_for_hosts(for_hosts(form, checked, command))
         case _:
-            inputs.print_lines(text(checked, summary, notes).split("\n"))
+            inputs.print_lines([*text(checked, notes), summary])
 
 
-def for_hosts(form: str, checked: Sequence[Checked], command: str) -> str:
+def for_hosts(form: str, checked: Sequence[ObjectFindings], command: str) -> str:
     """Write what a code host or a test report takes."""
     findings = [finding for one in checked for finding in one.findings]
     match form:
@@ -188,7 +189,7 @@ def _property(value: str) -> str:
     return _data(value).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit(checked: Sequence[Checked], command: str) -> str:
+def junit(checked: Sequence[ObjectFindings], command: str) -> str:
     """Write a test report: one case an object (name and file), failed if it has errors."""
     failed = sum(any(finding.severity is Severity.ERROR for finding in one.findings) for one in checked)
     lines = [
@@ -226,15 +227,21 @@ def _attribute(value: str) -> str:
     return quoteattr(_printable(value), {"\n": "&#10;"})
 
 
-def as_json(checked: Sequence[Checked]) -> list[dict[str, Any]]:
+def as_json(checked: Sequence[ObjectFindings]) -> list[dict[str, Any]]:
     """Write findings as `-o json` lists them."""
     return [msgspec.to_builtins(finding) for one in checked for finding in one.findings]
 
 
-def report(title: str, checked: Sequence[Checked], summary: str, notes: Notes = MappingProxyType({})) -> Report:
+def report(title: str, checked: Sequence[ObjectFindings], summary: str, notes: Notes = MappingProxyType({})) -> Report:
     """Make a report to hand on, the findings in the order of the input."""
     every = _severities(checked)
     counts = {severity.value: every[severity] for severity in Severity if every[severity]}
+    parts = [striped(counts)] if counts else []
+    return Report(title, (summary, *parts, table(checked, notes)))
+
+
+def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({}), title: str = "") -> Rows:
+    """Make the table of a report."""
     head = ["Severity", "Code", "Object", "Finding, and what to do"]
     has_places = any(one.file for one in checked)
     head += ["Where"] if has_places else []
@@ -246,8 +253,14 @@ def report(title: str, checked: Sequence[Checked], summary: str, notes: Notes = 
         row += [str(finding.place)] if has_places else []
         row += [tuple(notes.get(finding, ()))] if notes else []
         rows.append(row)
-    parts = [striped(counts)] if counts else []
-    return Report(title, (summary, *parts, Rows(head, rows)))
+    return Rows(head, rows, title)
+
+
+def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
+    """Put findings about one object that follow each other together. None of them is about a file."""
+    return [
+        ObjectFindings(name, "", list(found)) for name, found in groupby(findings, key=lambda finding: finding.object)
+    ]
 
 
 def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
@@ -306,10 +319,11 @@ def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
     lines = [
         "# Findings",
         "",
-        "Every code that a finding can have, and what helps. A code never changes its meaning. `drawbridge check` prints those about",
-        "manifests: errors are what the API server of the newest supported Kubernetes would answer, by itself (D) or because the",
-        "webhook refuses it (R); warnings are accepted by it and do not work, or not as meant. Those with M are what `translate` and `survey`",
-        "say in formats that know only findings. `drawbridge doctor` prints those with O, and `drawbridge survey` those with S.",
+        "For authors of manifests and for administrators: every code that a finding can have, and what helps. A code never changes",
+        "its meaning. `drawbridge check` prints those about manifests. Errors are what the API server of the newest supported",
+        "Kubernetes would answer, by itself (D) or because the webhook refuses it (R). Warnings are accepted by it and do not",
+        "work, or not as meant. Those with M are what `translate` and `survey` say in formats that know only findings.",
+        "`drawbridge doctor` prints those with O, and `drawbridge survey` those with S.",
         "",
         "Written by `drawbridge check --explain all -o markdown`.",
     ]

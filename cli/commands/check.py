@@ -64,7 +64,7 @@ def command(
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from cli.check import (
-        Checked,
+        ObjectFindings,
         add_webhook_findings,
         find_unservable,
         findings_of_skipped,
@@ -130,9 +130,9 @@ def command(
         for foretold in foretell(objects, [one.object for one in inventoried], state):
             found[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
 
-    checked: list[Checked] = []
+    checked: list[ObjectFindings] = []
     for document, of_object in zip(documents, found, strict=True):
-        checked.append(Checked(name(document.object), document.place_of("")[0], locate(document, of_object)))
+        checked.append(ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object)))
     checked = name_placeholders(checked, documents)
     checked += findings_of_skipped(one for one in skipped if one.key)
     summary = reports.summary_of(checked, len(documents))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -59,7 +58,7 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     configuration = configuration_of(config, files) if config else None
-    from cli.check import Checked, reports
+    from cli.check import reports
     from cli.doctor import describe, diagnose, read_dump, survey, write_repair
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
@@ -91,7 +90,7 @@ def command(
         outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
     else:
         outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
-    checked = [Checked(name, "", list(found)) for name, found in groupby(outcomes, key=lambda finding: finding.object)]
+    checked = reports.by_object(outcomes)
     if output == "json":
         repaired = [outcome._asdict() for outcome in outcomes.values()]
         findings = [finding | outcome for finding, outcome in zip(reports.as_json(checked), repaired, strict=True)]

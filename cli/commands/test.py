@@ -33,7 +33,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     failed. With -q only failed cases are listed.
     """
     from cli.cases import FILE
-    from cli.check import Checked, reports
+    from cli.check import ObjectFindings, reports
     from cluster import manifests
     from dra.finding import Finding, Place, Severity
 
@@ -58,14 +58,14 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
             [f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"]
         )
     else:
-        checked: list[Checked] = []
+        checked: list[ObjectFindings] = []
         for one in results:
             place = Place(file=one.file, line=one.line, column=1)
             found = [
                 Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, place=place)
                 for problem in one.problems
             ]
-            checked.append(Checked(one.name, one.file, found))
+            checked.append(ObjectFindings(one.name, one.file, found))
         inputs.print_for_hosts(reports.for_hosts(output, checked, "test"))
     return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
 

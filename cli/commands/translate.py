@@ -356,16 +356,16 @@ def _print(results: list[Result], output: str, edits: list[Edited], by_object: C
             _print_report(results)
         case "sarif" | "github" | "junit":
             # Findings, with those of quotas.
-            from cli.check import Checked, findings_of_decisions, locate, reports
+            from cli.check import ObjectFindings, findings_of_decisions, locate, reports
             from cli.quota import findings_of_quotas
             from dra.validation import name
 
-            checked: list[Checked] = []
+            checked: list[ObjectFindings] = []
             for result in results:
                 document, obj = result.document, result.document.object
                 found = findings_of_decisions(obj, result.translation.decisions)
                 found += [finding for one in result.foretold for finding in findings_of_quotas(one, obj)]
-                checked.append(Checked(name(obj), document.place_of("")[0], locate(document, found)))
+                checked.append(ObjectFindings(name(obj), document.place_of("")[0], locate(document, found)))
             inputs.print_for_hosts(reports.for_hosts(output, checked, "translate"))
 
 

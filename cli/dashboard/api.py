@@ -20,7 +20,8 @@ from cli.dashboard.whatif import WhatIf
 from cli.explain import DeviceStory, LoneClaimStory, NodeStory, PodStory
 from cli.loading import Unread
 from cli.matrix import PoolMatrix, judge, reachable
-from cli.survey import DriverStock, MoveReason, Obstacle, PluginStock
+from cli.survey import DriverStock, MoveReason, PluginStock
+from dra.finding import Finding
 from webhook.mixed_fleet import NodesOfName
 from webhook.names import VERSION
 
@@ -106,7 +107,7 @@ class MoveShown(Shown, frozen=True, kw_only=True):
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
     sides: tuple[NodesOfName, ...]
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[Finding, ...]
     reasons: tuple[MoveReason, ...]
 
 

@@ -1,7 +1,6 @@
 """`drawbridge survey`: which workloads ask for devices in a cluster or a dump, what becomes of each, and what is in the way."""
 
 from cli.survey.fleet import DriverStock, PluginStock
-from cli.survey.obstacle import Obstacle
 from cli.survey.overview import MoveReason, Overview, SurveyScope, overview
 from cli.survey.reading import read_cluster
 from cli.survey.report import report
@@ -11,7 +10,6 @@ from cli.survey.screen import screen
 __all__ = [
     "DriverStock",
     "MoveReason",
-    "Obstacle",
     "Overview",
     "PluginStock",
     "SurveyScope",

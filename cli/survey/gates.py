@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from cli.loading import identity_of, inside, items, text
-from cli.survey.obstacle import Obstacle, remedy_of
+from cli.survey.obstacle import remedy_of
 from cli.survey.verdicts import Key, gates_on
 from dra import server
 from dra.objects import IMPLICIT, versions
 from dra.raw import containers_of
-from dra.validation import gates
+from dra.validation import gates, make_finding
 from webhook.dialects import Action
 from webhook.state import Inventory
 from webhook.translate import pods_in
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cli.loading import Gathered, Object
     from cli.survey.families import Family
     from cli.survey.verdicts import JudgedWorkload
+    from dra.finding import Finding
     from dra.stock import Stock
     from webhook.state import Features
 
@@ -134,19 +135,19 @@ class GateNeeds:
         )
         return replace(judged, outcome=Action.LEFT, keys=(key,))
 
-    def obstacles(self) -> Iterator[Obstacle]:
+    def obstacles(self) -> Iterator[Finding]:
         """Name each gate that is missing, and how many wait for it."""
         for gate in _TITLES:
             if number := self._workloads[gate]:
                 guessed = "" if gate in self._features.gates else " by default"
                 waiting = f"{number} {'workload' if number == 1 else 'workloads'}"
                 pods = self._pods[gate]
-                yield Obstacle(
-                    kind="feature gate",
-                    object=gate,
-                    message=f"Kubernetes 1.{self._features.minor} has it off{guessed}: {waiting} ({pods} {'pod' if pods == 1 else 'pods'})"
+                yield make_finding(
+                    "S019",
+                    gate,
+                    f"Kubernetes 1.{self._features.minor} has it off{guessed}: {waiting} ({pods} {'pod' if pods == 1 else 'pods'})"
                     f" {'needs' if number == 1 else 'need'} {_TITLES[gate]}",
-                    remedy=remedy_of(gate, self._features),
+                    remedy_of(gate, self._features),
                 )
 
 

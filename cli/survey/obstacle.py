@@ -1,4 +1,4 @@
-"""What stands in the way of a move, and what to do about it. Pure.
+"""What to do about a feature gate that is off. Pure.
 
 Which components read a feature gate follows Kubernetes' own code; the API server and the scheduler read every one.
 """
@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from cli.loading import CLUSTER
 from dra import server
 
 if TYPE_CHECKING:
@@ -17,16 +14,6 @@ if TYPE_CHECKING:
 
 _MANAGER: Final = (server.CLAIMS, server.ALTERNATIVES, server.ADMIN_ACCESS, server.TAINTS)
 _KUBELET: Final = (server.CLAIMS, server.EXTENDED, server.NODE_RESOURCES)
-
-
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in the way, and what to do about it. `namespace` is "" for an obstacle of the whole cluster."""
-
-    kind: str = msgspec.field(name="what")
-    namespace: str = CLUSTER
-    object: str
-    message: str
-    remedy: str
 
 
 def remedy_of(gate: str, features: Features) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cli.loading import identity_of, inside, items, owner_of, text
-from cli.survey.obstacle import Obstacle
 from dra.raw import mapping
+from dra.validation import make_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cli.loading import Object
+    from dra.finding import Finding
     from webhook.state import GpuOperator
 
 _PLUGIN_FOLDER: Final = "/var/lib/kubelet/device-plugins"
@@ -28,7 +29,7 @@ _OF_GKE: Final = {
 _INTEL: Final = {"GpuDevicePlugin": "gpu.intel.com", "QatDevicePlugin": "qat.intel.com"}
 
 
-def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Obstacle]:
+def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
     """Name the device plugins, and how each is kept off a node."""
     for one in daemon_sets:
         # A device plugin mounts the folder in which the kubelet listens.
@@ -42,41 +43,41 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Obstacle]:
             remedy = f"keep it off a node by {owner.kind} {owner.name}, which creates it and reverts edits"
         elif name.namespace == "kube-system" and managed:
             remedy = f"make a node pool with the label `{managed[0]}`, on which GKE does not run it"
-        yield Obstacle(
-            kind="device plugin",
-            object=f"DaemonSet {name.namespace}/{name.name}",
-            message=f"it registers with kubelet as a device plugin, ready on {mapping(one.get('status')).get('numberReady') or 0} nodes",
-            remedy=remedy,
+        yield make_finding(
+            "S015",
+            f"DaemonSet {name.namespace}/{name.name}",
+            f"it registers with kubelet as a device plugin, ready on {mapping(one.get('status')).get('numberReady') or 0} nodes",
+            remedy,
         )
 
 
-def of_gpu_operator(operator: GpuOperator) -> Iterator[Obstacle]:
+def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
     """Name what the stack of NVIDIA's GPU operator prevents: it installs the device plugin or the DRA driver, never both."""
     if operator.policies and operator.clusters:
-        yield Obstacle(
-            kind="GPU operator",
-            object=f"GPUCluster {operator.clusters[0]}",
-            message=f"the GPU operator reconciles neither it nor ClusterPolicy {operator.policies[0]} while both exist",
-            remedy="delete the ClusterPolicy to run the DRA driver, or the GPUCluster to keep the device plugin",
+        yield make_finding(
+            "S017",
+            f"GPUCluster {operator.clusters[0]}",
+            f"the GPU operator reconciles neither it nor ClusterPolicy {operator.policies[0]} while both exist",
+            "delete the ClusterPolicy to run the DRA driver, or the GPUCluster to keep the device plugin",
         )
         return
     for name in operator.plugins:
-        yield Obstacle(
-            kind="GPU operator",
-            object=f"ClusterPolicy {name}",
-            message="it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist together with it",
-            remedy="install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
+        yield make_finding(
+            "S016",
+            f"ClusterPolicy {name}",
+            "it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist together with it",
+            "install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
         )
     for name, reported in operator.unready:
-        yield Obstacle(
-            kind="GPU operator",
-            object=f"GPUCluster {name}",
-            message=f"its state is {reported}: its driver may publish no devices",
-            remedy=f"read its conditions: `kubectl describe gpucluster {name}`",
+        yield make_finding(
+            "S018",
+            f"GPUCluster {name}",
+            f"its state is {reported}: its driver may publish no devices",
+            f"read its conditions: `kubectl describe gpucluster {name}`",
         )
 
 
-def of_operators(objects: Iterable[Object]) -> Iterator[Obstacle]:
+def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
     """Name what the objects of the other operators run in the place of DRA drivers."""
     for one in objects:
         name = identity_of(one)
@@ -86,44 +87,44 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Obstacle]:
             case "amd.com", "DeviceConfig":
                 yield from _amd(spec, named)
             case "deviceplugin.intel.com", kind if kind in _INTEL:
-                yield Obstacle(
-                    kind="Intel device plugins operator",
-                    object=f"{kind} {name.name}",
-                    message="it runs the device plugin, and its operator has no DRA driver",
-                    remedy=f"install the chart of {_INTEL[kind]}, and take nodes that move out of its `nodeSelector`",
+                yield make_finding(
+                    "S016",
+                    f"{kind} {name.name}",
+                    "it runs the device plugin, and its operator has no DRA driver",
+                    f"install the chart of {_INTEL[kind]}, and take nodes that move out of its `nodeSelector`",
                 )
             case "mellanox.com", "NicClusterPolicy" if "sriovDevicePlugin" in spec:
-                yield Obstacle(
-                    kind="NVIDIA network operator",
-                    object=f"NicClusterPolicy {name.name}",
-                    message="it runs the SR-IOV device plugin, and no DRA driver; its `nodeAffinity` holds for its network drivers too",
-                    remedy="install the chart of dranet or of the SR-IOV driver, and remove `sriovDevicePlugin` when all its pods can move",
+                yield make_finding(
+                    "S016",
+                    f"NicClusterPolicy {name.name}",
+                    "it runs the SR-IOV device plugin, and no DRA driver; its `nodeAffinity` holds for its network drivers too",
+                    "install the chart of dranet or of the SR-IOV driver, and remove `sriovDevicePlugin` when all its pods can move",
                 )
             case "sriovnetwork.openshift.io", "SriovOperatorConfig":
                 if inside(spec, "featureGates").get("dynamicResourceAllocation") is not True:
-                    yield Obstacle(
-                        kind="SR-IOV operator",
-                        object=named,
-                        message="it runs the device plugin on all nodes with SR-IOV policies, and the DRA driver only in its place",
-                        remedy="once all its pods can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
+                    yield make_finding(
+                        "S016",
+                        named,
+                        "it runs the device plugin on all nodes with SR-IOV policies, and the DRA driver only in its place",
+                        "once all its pods can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
                     )
 
 
-def _amd(spec: Object, named: str) -> Iterator[Obstacle]:
+def _amd(spec: Object, named: str) -> Iterator[Finding]:
     # The plugin is on by the API's default.
     has_plugin = inside(spec, "devicePlugin").get("enableDevicePlugin") is not False
     has_driver = inside(spec, "draDriver").get("enable") is True
     if has_plugin and has_driver:
-        yield Obstacle(
-            kind="AMD GPU operator",
-            object=named,
-            message="the operator refuses it: device plugin and DRA driver are both on, the plugin by default",
-            remedy="set `devicePlugin.enableDevicePlugin: false`",
+        yield make_finding(
+            "S017",
+            named,
+            "the operator refuses it: device plugin and DRA driver are both on, the plugin by default",
+            "set `devicePlugin.enableDevicePlugin: false`",
         )
     elif has_plugin:
-        yield Obstacle(
-            kind="AMD GPU operator",
-            object=named,
-            message="it runs the device plugin on the nodes of its `selector`, and the DRA driver only in its place",
-            remedy="move nodes from its `selector` to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",
+        yield make_finding(
+            "S016",
+            named,
+            "it runs the device plugin on the nodes of its `selector`, and the DRA driver only in its place",
+            "move nodes from its `selector` to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",
         )

@@ -12,10 +12,10 @@ from cli.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of
 from cli.survey.families import Family, families, has_ended
 from cli.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
 from cli.survey.gates import GateNeeds
-from cli.survey.obstacle import Obstacle
 from cli.survey.obstacles import obstacles, of_unread_pools
 from cli.survey.pools import PoolTables, pool_tables
 from cli.survey.verdicts import JudgedWorkload, Key, MoveJudge, is_on_claims, stays_for_good
+from dra.finding import Finding
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.dialects import Action
@@ -71,7 +71,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: int
     workloads: tuple[Asking, ...]
     reasons: tuple[MoveReason, ...]
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[Finding, ...]
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
     # Of each name that moves, the nodes: plugin, driver, both, halfway, neither.

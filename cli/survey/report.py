@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cli.check import reports
 from cli.report import Report, Rows, Screen, Why, marked, striped
 from cli.survey.screen import SIDE_TEXTS, network_tables, totals, why
 from dra.texts import count_of, list_first
@@ -26,7 +27,6 @@ def report(overview: Overview) -> Report:
         (one.workloads, one.pods, marked(one.outcome), one.key, Why(f"{why(one)}{f' [{one.code}]' if one.code else ''}", one.remedy))
         for one in overview.reasons
     ]  # fmt: skip
-    obstacles = [(one.kind, one.object, Why(one.message, one.remedy)) for one in overview.obstacles]
     plugins = [
         (one.key, one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded) for one in overview.plugins
     ]
@@ -52,7 +52,7 @@ def report(overview: Overview) -> Report:
         Rows(("Workloads", "Outcome", ""), outcomes),
         Rows(("Workloads", "Pods", "Outcome", "Key", "Why, and what to do"), reasons, "To decide"),
         *(Screen(lines, title) for title, lines in network_tables(overview.network)),
-        Rows(("What", "Where", "Why, and what to do"), obstacles, "In the way"),
+        reports.table(reports.by_object(overview.obstacles), title="In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "which", "Names"), sides, "Node by node"),

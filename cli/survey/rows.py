@@ -68,9 +68,9 @@ def code_of(key: Key) -> str:
     return reports.AT_WEBHOOK if key.stays else CODES[key.action]
 
 
-def findings(overview: Overview) -> list[reports.Checked]:
+def findings(overview: Overview) -> list[reports.ObjectFindings]:
     """List the workloads, with a finding of each key that is not simply translated."""
-    checked: list[reports.Checked] = []
+    checked: list[reports.ObjectFindings] = []
     for workload in overview.workloads:
         name = f"{workload.kind}/{workload.namespace}/{workload.name}"
         place = Place(file=workload.file, line=workload.line, column=1) if workload.file else Place()
@@ -91,5 +91,5 @@ def findings(overview: Overview) -> list[reports.Checked]:
                 basis=reports.USUAL_MEANING if key.assumed else "",
             )
             found.append(finding)
-        checked.append(reports.Checked(name, workload.file, found))
+        checked.append(reports.ObjectFindings(name, workload.file, found))
     return checked

@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from cli.check import reports
 from cli.terminal import coloured, columns_of, fit, printable
 from dra.texts import count_of, joined, list_first
 from webhook.dialects import Action
@@ -85,9 +86,8 @@ def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool)
         yield from map(printable, lines)
     if overview.obstacles:
         yield from ("", paint("In the way", "bold"))
-        for obstacle in overview.obstacles:
-            yield f"  {obstacle.kind}: {printable(obstacle.object)}: {printable(obstacle.message)}"
-            yield f"      {obstacle.remedy}"
+        for line in reports.text(reports.by_object(overview.obstacles)):
+            yield f"  {printable(line)}" if line else ""
     if overview.plugins or overview.drivers:
         yield from ("", paint("Devices", "bold"))
     for plugin in overview.plugins:

@@ -213,7 +213,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O228": FindingCode("a device that is promised, in doubt", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
     # What is in the way of a move, found by survey.
     "S001": FindingCode("pools of network devices that no ConfigMap describes", _WARNING, "name the plugin's namespace in `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap"),
-    "S002": FindingCode("a configuration with which a network device plugin does not start", _WARNING, "correct it: its pools are not known"),
+    "S002": FindingCode("a configuration with which a network device plugin does not start", _WARNING, "correct it: the device plugin does not start with it, and its pools are not known"),
     "S003": FindingCode("a DeviceClass that workloads would request and that does not exist", _WARNING, "install the driver's chart on the nodes that have such devices"),
     "S004": FindingCode("a DeviceClass that workloads would request and that selects no device", _WARNING, "check that the driver runs on the nodes that have such devices, and that the class selects what it publishes"),
     "S005": FindingCode("nodes on which a device plugin and a driver give the same devices out", _ERROR, "remove the device plugin from nodes that the driver serves: two pods could be given one device"),

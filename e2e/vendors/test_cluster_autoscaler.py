@@ -147,12 +147,12 @@ def test_survey_names_a_group_without_nodes(autoscaler, control_plane, webhook):
             webhook.config,
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        return {one["what"]: one for one in json.loads(done.stdout)["obstacles"]}
+        return {one["code"]: one for one in json.loads(done.stdout)["obstacles"]}
 
-    found = control_plane.until("the group is named", lambda: told().get("empty node groups"), 60)
+    found = control_plane.until("the group is named", lambda: told().get("S009"), 60)
     assert found["object"] == f"Deployment {PLACE}/{PLACE}"
     assert found["message"].startswith(f"no node of {EMPTY} is there")
-    assert "autoscaler" not in told()
+    assert "S008" not in told()
 
 
 def test_no_node_of_a_group_at_zero_is_made_for_a_claim(autoscaler, control_plane, scaled):

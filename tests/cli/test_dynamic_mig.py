@@ -113,7 +113,7 @@ def test_a_server_that_does_not_know_partitions_is_in_the_way_of_them(tmp_path):
     path = asking(tmp_path, AMPERE, f"{MIG}1g.5gb: 1")
     for version, gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
         _, found = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
-        assert [one["object"] for one in found["obstacles"] if one["what"] == "feature gate"] == gates
+        assert [one["object"] for one in found["obstacles"] if one["code"] == "S019"] == gates
 
 
 @pytest.mark.parametrize("command", ["check", "translate"])

@@ -150,7 +150,7 @@ def test_a_pool_that_is_declared_already_needs_no_table(tmp_path):
 def test_a_configuration_that_the_plugin_does_not_start_with_is_in_the_way(tmp_path):
     dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), asking(VFS))
     _, found = run_json("survey", "-f", dump)
-    (one,) = [one for one in found["obstacles"] if one["what"] == "network pools"]
+    (one,) = [one for one in found["obstacles"] if one["code"].startswith("S00")]
     assert (one["object"], one["message"]) == ("ConfigMap gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
 
 
@@ -305,5 +305,5 @@ async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_ot
     gathered = await gather(cluster, None, lambda _: None, probe=False, namespaces=where)
     seen = overview(gathered, Configuration(), Features(), SurveyScope())
     assert list(seen.network.pools) == [VFS]
-    [one] = [one for one in seen.obstacles if one.kind == "network pools"]
+    [one] = [one for one in seen.obstacles if one.code in ("S001", "S002")]
     assert (one.object, one.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip

@@ -58,7 +58,7 @@ def claiming():
 
 def told(features, *objects):
     seen = overview(Gathered(objects=objects), Configuration(), features, SurveyScope())
-    return {one.object: one for one in seen.obstacles if one.kind == "feature gate"}
+    return {one.object: one for one in seen.obstacles if one.code == "S019"}
 
 
 # What needs a gate, and the minors that have it off by default.

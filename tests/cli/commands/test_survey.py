@@ -1,11 +1,13 @@
 """`drawbridge survey`: each workload that asks, once, what becomes of it, what is in the way; and names that would like to be more than names."""
 
+import ast
 import csv
 import io
 import json
 import re
 import tracemalloc
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ from cluster import manifests, resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dra.finding import Severity
+from dra.validation import CODES as CODES_OF_FINDINGS
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
@@ -216,7 +219,7 @@ def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     seen = look(*deployment(), node("n0"), none)
     [one] = seen.workloads
     assert one.outcome is Action.LEFT
-    assert "class missing" in {each.kind for each in seen.obstacles}
+    assert "S003" in {each.code for each in seen.obstacles}
 
 
 def test_owners_that_own_one_another_end():
@@ -325,7 +328,7 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
         "nvidia.com/gpumem": class_,
         "nvidia.com/gpucores": class_,
     }
-    [missing] = [each for each in seen.obstacles if each.kind == "class missing"]
+    [missing] = [each for each in seen.obstacles if each.code == "S003"]
     assert missing.object == "DeviceClass hami-core-gpu.project-hami.io"
 
 
@@ -447,22 +450,22 @@ def test_each_obstacle_is_named_with_its_object():
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
     queued = maker("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
     seen = look(quota, range_, hook, hook, plugin, queued)
-    told = {one.kind: one.object for one in seen.obstacles}
+    told = {one.code: one.object for one in seen.obstacles}
     assert len(told) == len(seen.obstacles)
     assert told == {
-        "quota": "ResourceQuota a/q",
-        "limit range": "LimitRange a/l",
-        "injector": "MutatingWebhookConfiguration hami",
-        "device plugin": "DaemonSet a/plugin",
-        "queue": "LocalQueue a/fast",
+        "S012": "ResourceQuota a/q",
+        "S013": "LimitRange a/l",
+        "S011": "MutatingWebhookConfiguration hami",
+        "S015": "DaemonSet a/plugin",
+        "S014": "LocalQueue a/fast",
     }
 
 
 def test_the_queues_of_a_namespace_are_one_obstacle():
     labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
     jobs = [maker("Job", f"j{at}", HAMI, version="batch/v1", labels=one) for at, one in enumerate(labels)]
-    [queues] = [one for one in look(*jobs).obstacles if one.kind == "queue"]
-    assert (queues.namespace, queues.object) == ("a", "LocalQueue a/fast, a/slow")
+    [queues] = [one for one in look(*jobs).obstacles if one.code == "S014"]
+    assert queues.object == "LocalQueue a/fast, a/slow"
     assert "3 workloads in 2 Kueue queues" in queues.message
 
 
@@ -477,7 +480,7 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
     ],
 )
 def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, said):
-    found = [one for one in look(*deployment(), *there).obstacles if one.kind == "GPU operator"]
+    found = [one for one in look(*deployment(), *there).obstacles if one.code in ("S016", "S017", "S018")]
     assert [one.object for one in found] == ([named] if named else [])
     assert all(said in one.message and one.remedy for one in found)
 
@@ -486,11 +489,11 @@ def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_n
     status = config_map("cluster-autoscaler-status", "kube-system", status=STATUS)
 
     def told(version):
-        return {one.kind: one.message for one in look(*deployment(), scaler(version), status).obstacles}
+        return {one.code: one.message for one in look(*deployment(), scaler(version), status).obstacles}
 
-    assert told("1.34.0")["autoscaler"].startswith("cluster-autoscaler 1.34 does not consider claims")
-    assert "autoscaler" not in told("1.36.1")
-    assert told("1.36.1")["empty node groups"].startswith("no node of gpu-a exists: for a claim one is created only if")
+    assert told("1.34.0")["S008"].startswith("cluster-autoscaler 1.34 does not consider claims")
+    assert "S008" not in told("1.36.1")
+    assert told("1.36.1")["S009"].startswith("no node of gpu-a exists: for a claim one is created only if")
 
 
 def of_kind(version, kind, namespace="", **spec):
@@ -506,16 +509,16 @@ ON = {"dynamicResourceAllocation": True}
 @pytest.mark.parametrize(
     ("there", "what", "named", "said", "remedy"),
     [
-        (device_config(), "AMD GPU operator", "DeviceConfig kube-amd-gpu/default", "in its place", "move nodes from its"),
-        (device_config(driver=True), "AMD GPU operator", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
-        (device_config(True, True), "AMD GPU operator", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(), "S016", "DeviceConfig kube-amd-gpu/default", "in its place", "move nodes from its"),
+        (device_config(driver=True), "S017", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(True, True), "S017", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
         (device_config(False, True), "", "", "", ""),
-        (of_kind("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "Intel device plugins operator", "GpuDevicePlugin x", "no DRA driver", "gpu.intel.com"),
-        (of_kind("deviceplugin.intel.com/v1", "QatDevicePlugin"), "Intel device plugins operator", "QatDevicePlugin x", "no DRA driver", "qat.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "S016", "GpuDevicePlugin x", "no DRA driver", "gpu.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "QatDevicePlugin"), "S016", "QatDevicePlugin x", "no DRA driver", "qat.intel.com"),
         (of_kind("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
-        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "NVIDIA network operator", "NicClusterPolicy x", "nodeAffinity", "dranet"),
+        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy x", "nodeAffinity", "dranet"),
         (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
-        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "SR-IOV operator", "SriovOperatorConfig s/x", "in its place", "featureGates"),
+        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig s/x", "in its place", "featureGates"),
         (of_kind(SRIOV, "SriovOperatorConfig", "s", featureGates=ON), "", "", "", ""),
         # Kinds of the same names that others have.
         (of_kind("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
@@ -525,7 +528,7 @@ ON = {"dynamicResourceAllocation": True}
 )  # fmt: skip
 def test_an_operator_that_runs_device_plugins_is_an_obstacle_with_its_own_remedy(there, what, named, said, remedy):
     found = look(*deployment(), there).obstacles
-    assert [(one.kind, one.object) for one in found] == ([(what, named)] if what else [])
+    assert [(one.code, one.object) for one in found] == ([(what, named)] if what else [])
     assert all(said in one.message and remedy in one.remedy for one in found)
     assert look(*deployment(), outline(there)).obstacles == found  # as a snapshot has it
 
@@ -551,7 +554,7 @@ def plugin_on_nodes(name="plugin", namespace="a", owner=None):
 )  # fmt: skip
 def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, remedy):
     [found] = look(*deployment(), there).obstacles
-    assert found.kind == "device plugin"
+    assert found.code == "S015"
     assert remedy in found.remedy
 
 
@@ -988,4 +991,23 @@ def test_placeholders_of_an_object_are_one_reason(tmp_path):
     (found,) = answer["workloads"]
     assert [(key["code"], key["detail"]) for key in found["keys"] if key.get("code")] == [
         ("D011", "${NAME} is a placeholder that is not filled in")
+    ]
+
+
+def test_every_code_of_survey_is_used():
+    used: set[str] = set()
+    for path in (Path(__file__).parents[3] / "cli" / "survey").glob("*.py"):
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        used |= {one.value for one in tree if isinstance(one, ast.Constant) and str(one.value).startswith("S0")}
+    assert used == {code for code in CODES_OF_FINDINGS if code.startswith("S")}
+
+
+def test_an_obstacle_is_written_as_other_findings_are():
+    seen = look(*deployment(), plugin_on_nodes())
+    lines = list(screen(seen, columns=None, wide=False, colour=False))
+    at = lines.index("In the way")
+    assert lines[at + 1 : at + 4] == [
+        "  DaemonSet a/plugin",
+        "    info S015: it registers with kubelet as a device plugin, ready on 0 nodes",
+        "        keep it off a node (node selector, affinity) once the pods there have moved",
     ]
