@@ -1,27 +1,36 @@
-"""The configuration of a command, or an error with every mistake in it.
+"""The configuration in force for a command, or an error with every mistake in it.
 
 All commands read the file by the same function of `webhook.service`, so all accept and refuse the same files.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from cli import contract as inputs
 from cli.contract import Broken
+from dra.raw import Object, inside, items, text
+from webhook import names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cli.contract import Decorator
-    from cluster.manifests import Document
+    from cluster.manifests import Document, InputProblem
+    from dra.finding import Finding
     from dra.server import Server
     from webhook.service import Source
     from webhook.state import Configuration, Features, State
 
-CONFIGURATION = "DrawbridgeConfiguration"
+KIND: Final = "DrawbridgeConfiguration"
+CONFIG_KEY: Final = "drawbridge.yaml"  # in the data of the installed ConfigMap
+# The kinds that decide which configuration is installed.
+DECIDING: Final = frozenset(("ConfigMap", "Deployment", "MutatingWebhookConfiguration"))
+_DEFAULTS: Final = "defaults"
 
 
 def mode_option() -> Decorator:
@@ -49,39 +58,170 @@ def source_of(path: str) -> Source:
     return Source(path)
 
 
-def configuration_of(path: str | None, *others: Sequence[str]) -> Configuration:
-    """Read a DrawbridgeConfiguration; without a path the defaults. `others` are the command's other inputs."""
-    from webhook.state import Configuration
+class ConfigurationSource(msgspec.Struct, frozen=True):
+    """Where the configuration in force is from (`defaults`, a file, or a ConfigMap), and its mode, or that of `--mode`."""
 
+    source: str
+    mode: str
+
+
+class ConfigurationInForce(NamedTuple):
+    """The configuration that a command uses, and where it comes from: a file with a line, or a ConfigMap."""
+
+    configuration: Configuration
+    source: str = _DEFAULTS
+    problem: str = ""  # why the installed configuration is not known
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing that was read configures drawbridge."""
+        return self.source == _DEFAULTS
+
+    def described(self, mode: str | None = None) -> ConfigurationSource:
+        """Return the source and the mode for JSON output; `mode` is that of `--mode`."""
+        return ConfigurationSource(self.source, mode or self.configuration.file.mode)
+
+    def report(self, mode: str | None = None) -> None:
+        """Print the source and the mode in one line on stderr, unless the defaults apply."""
+        if self.problem:
+            inputs.warn(f"{self.problem}, so the default configuration applies")
+        if (self.is_default and not mode) or inputs.quiet():
+            return
+        by_option = " (--mode)" if mode else ""
+        inputs.complain(f"configuration: {self.source}, mode {self.described(mode).mode}{by_option}")
+
+
+def given_configuration(path: str | None, *others: Sequence[str]) -> ConfigurationInForce | None:
+    """Read the file of `--config`; None if the option is not given. `others` are the command's other inputs."""
     if not path:
-        return Configuration()
+        return None
     from webhook.service import load_configuration
 
     inputs.refuse_two_standard_inputs([path], *others)
-    return load_configuration(path)
+    return ConfigurationInForce(load_configuration(path), path)
 
 
-def configuration_in(
-    documents: Sequence[Document], known: Sequence[Document] = (), *, judged: bool = False
-) -> Configuration:
-    """Return the last configuration in the input, or the defaults.
+def configuration_in_force(
+    given: ConfigurationInForce | None,
+    documents: Sequence[Document] = (),
+    inventory: Sequence[Document] = (),
+    *,
+    judged: bool = False,
+) -> ConfigurationInForce:
+    """Return the configuration that applies to what was read. Every command that reads objects decides by this function.
 
-    With `judged`, an invalid one among the documents is ignored: `check` makes findings of its mistakes.
+    That is `given` (of `--config`); else the last DrawbridgeConfiguration; else the ConfigMap of an installation; else the defaults. An
+    invalid one is an error. With `judged`, an invalid one among the documents does not count: the command makes findings of its mistakes.
     """
+    if given is not None:
+        return given
+    from cluster.manifests import ManifestError
+    from webhook.service import configuration_in
     from webhook.state import Configuration, read
 
-    configuration = Configuration()
-    for number, document in enumerate((*known, *documents)):
-        if document.object.get("kind") != CONFIGURATION:
+    in_force = defaults = ConfigurationInForce(Configuration())
+    every = [(document, False) for document in inventory] + [(document, judged) for document in documents]
+    for document, lenient in every:
+        if document.object.get("kind") != KIND:
             continue
-        if judged and number >= len(known):
-            good, _ = read(document.object)
-            configuration = good or configuration
+        configuration = read(document.object)[0] if lenient else configuration_in(document)
+        if configuration is not None:
+            file, line, _ = document.place_of("")
+            in_force = ConfigurationInForce(configuration, f"{file}:{line}")
+    if in_force is not defaults:
+        return in_force
+    installed = installed_config_maps(document.object for document, _ in every)
+    if len(installed) > 1:
+        listed = " and ".join(map(_name, installed))
+        return defaults._replace(problem=f"{listed} are both of an installation (name one with --config)")
+    for document, lenient in every:
+        if not any(document.object is one for one in installed):
             continue
-        from webhook.service import configuration_in
+        configuration, findings = read_config_map(document.object)
+        if configuration is not None:
+            return ConfigurationInForce(configuration, _name(document.object))
+        if not lenient:
+            raise ManifestError([_problem(document, finding) for finding in findings])
+    return defaults
 
-        configuration = configuration_in(document)
-    return configuration
+
+def _problem(document: Document, finding: Finding) -> InputProblem:
+    from cluster.manifests import InputProblem
+
+    file, line, column = document.place_of(finding.path)
+    return InputProblem(file, f"{_name(document.object)}: {finding.message}", finding.remedy, line, column)
+
+
+def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
+    """Return the ConfigMaps of installations among these objects: a tenant may have one of the same name.
+
+    The cluster-scoped webhook configuration names the namespace. Only without it, Deployments of the webhook do.
+    """
+    config_maps: dict[str, Object] = {}
+    deployed: set[str] = set()
+    registered: set[str] | None = None
+    for one in objects:
+        kind = text(one.get("kind"))
+        if kind not in DECIDING:
+            continue
+        metadata = inside(one, "metadata")
+        name, namespace = metadata.get("name"), text(metadata.get("namespace")) or "default"
+        if kind == "ConfigMap" and name == names.NAME:
+            config_maps[namespace] = one
+        elif kind == "Deployment" and name == f"{names.NAME}-webhook":
+            deployed.add(namespace)
+        elif kind == "MutatingWebhookConfiguration" and name == names.NAME:
+            services = [inside(hook, "clientConfig", "service") for hook in items(one, "webhooks")]
+            registered = (registered or set()) | {text(service.get("namespace")) for service in services}
+    namespaces = config_maps.keys() & (deployed if registered is None else registered)
+    return [config_maps[namespace] for namespace in sorted(namespaces)]
+
+
+def is_config_map(obj: Object) -> bool:
+    """Return whether an object has the name and the key of an installed configuration."""
+    named = obj.get("kind") == "ConfigMap" and inside(obj, "metadata").get("name") == names.NAME
+    return named and CONFIG_KEY in inside(obj, "data")
+
+
+def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
+    """Read the configuration in a ConfigMap; return it, or None, and a finding for each mistake, with the line in the text."""
+    from cluster.manifests import ManifestError, parse
+    from dra.validation import Problem, findings, name
+    from webhook.service import load_configuration
+    from webhook.state import read
+
+    content = inside(obj, "data").get(CONFIG_KEY)
+    pointer = f"/data/{CONFIG_KEY}"
+    if not isinstance(content, str):
+        problem = f"its data has no {CONFIG_KEY}, so no replica can start"
+        remedy = "apply what `drawbridge manifests --config FILE` prints"
+        return None, findings([Problem("C001", "/data", problem, remedy)], name(obj))
+    try:
+        configuration = load_configuration(CONFIG_KEY, content.encode())
+    except ManifestError as error:
+        wrong = [
+            Problem(
+                "C001", pointer, f"{CONFIG_KEY}:{f' line {one.line}:' if one.line else ''} {one.message}", one.remedy
+            )
+            for one in error.problems
+        ]
+        return None, findings(wrong, name(obj))
+    [document] = parse(content, CONFIG_KEY)
+    _, doubts = read(document.object)
+    return configuration, [
+        replace(
+            one,
+            object=name(obj),
+            path=pointer,
+            message=f"{CONFIG_KEY}: line {document.line_of(one.path)}: {one.message}",
+        )
+        for one in doubts
+    ]
+
+
+def _name(config_map: Object) -> str:
+    metadata = inside(config_map, "metadata")
+    return f"ConfigMap {metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
 
 def server_named(kubernetes: str, feature_gates: str) -> Server | None:

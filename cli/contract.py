@@ -429,14 +429,11 @@ def log_level() -> Decorator:
     return option("--log-level", "The lowest severity to log.", type=levels, default="info")
 
 
-def config(help: str = "A file with a DrawbridgeConfiguration. Default: the built-in configuration.") -> Decorator:  # noqa: A002  click's own word
+def config(
+    help: str = "A file with a DrawbridgeConfiguration. Default: the one in the input or in the cluster, else the built-in one.",  # noqa: A002  click's own word
+) -> Decorator:
     """Add `--config`."""
     return option("--config", help, metavar="FILE")
-
-
-def config_among_files() -> Decorator:
-    """Add `--config` for a command whose input may hold the configuration."""
-    return config("A file with a DrawbridgeConfiguration. Default: the one in the input, else the built-in one.")
 
 
 def listen(name: str, default: str | None, help: str) -> Decorator:  # noqa: A002  click's own word

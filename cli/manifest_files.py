@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli import contract as inputs
-from cli.configuration import configuration_in
+from cli.configuration import configuration_in_force
 from cli.outside import CHART, KUSTOMIZE
 from cluster import manifests
 from cluster.manifests import ManifestError, chart_of
@@ -24,6 +24,7 @@ from dra.texts import count_of, list_first
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cli.configuration import ConfigurationInForce
     from cluster.manifests import Document, InputProblem, Keep
     from webhook.state import Configuration
 
@@ -62,15 +63,15 @@ def read_manifests(
     files: Sequence[str],
     *others: Sequence[str],
     keep: Keep | None = None,
-    configuration: Configuration | None = None,
+    given: ConfigurationInForce | None = None,
 ) -> tuple[list[Document], list[SkippedFile]]:
     """Read the manifests among files and folders. Manifests that cannot be read are reported, and the command goes on.
 
     `others` are further inputs of the command, of which only one may be standard input; `keep` chooses what of an object is kept.
-    `configuration` is as for `separate_manifests`.
+    `given` is as for `separate_manifests`.
     """
     read = inputs.read_tree(files, *others, keep=keep)
-    documents, skipped = separate_manifests(*read, files, configuration=configuration)
+    documents, skipped = separate_manifests(*read, files, given=given)
     if not documents and not skipped and not inputs.unread():
         inputs.warn("the input holds no objects")
     return documents, skipped
@@ -81,12 +82,12 @@ def separate_manifests(
     others: Iterable[InputProblem],
     files: Iterable[str] = (),
     *,
-    configuration: Configuration | None = None,
+    given: ConfigurationInForce | None = None,
 ) -> tuple[list[Document], list[SkippedFile]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
     Templates and patches of charts and kustomizations that are built (among `files`) are in neither list: they are read as built.
-    `configuration` says which keys ask for devices; without it, one among the manifests does.
+    The configuration in force says which keys ask for devices; `given` is that of `--config`.
     """
     every = list(documents)
     patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
@@ -105,7 +106,7 @@ def separate_manifests(
         else:
             objects.append(document)
     charts, built = _built(every, files)
-    known = configuration or configuration_in(objects, judged=True)
+    known = configuration_in_force(given, objects, judged=True).configuration
     not_built: list[SkippedFile] = []
     for one, data, begin in skipped:
         path = PurePath(os.path.normpath(one.file))

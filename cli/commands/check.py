@@ -8,7 +8,16 @@ import click
 import msgspec
 
 from cli import contract as inputs
-from cli.configuration import configuration_in, configuration_of, features_of, in_mode, mode_option, server_named
+from cli.configuration import (
+    configuration_in_force,
+    features_of,
+    given_configuration,
+    in_mode,
+    is_config_map,
+    mode_option,
+    read_config_map,
+    server_named,
+)
 from cli.contract import Broken, Exit
 from cli.state import find_controlled, in_namespace, not_replaced, print_assumed, print_inventory, state_of
 
@@ -22,13 +31,13 @@ _LEVELS = ("error", "warning", "info")
 
 @inputs.command(
     "check",
-    empty={"findings": [], "passedBy": []},
+    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "passedBy": []},
     examples=("drawbridge check deploy/", "drawbridge check -f pod.yaml --inventory fleet.yaml --fail-on warning"),
 )
 @inputs.files(required=False)
 @inputs.namespaced("The namespace of objects that name none; objects of other namespaces are not judged.")
 @inputs.inventory()
-@inputs.config_among_files()
+@inputs.config()
 @mode_option()
 @inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 @inputs.option(
@@ -82,8 +91,8 @@ def command(
     from webhook.state import configuration as configurations
 
     server = server_named(kubernetes, feature_gates)
-    given = configuration_of(config, files, inventory) if config else None
-    documents, skipped = read_manifests(files, inventory, configuration=given)
+    given = given_configuration(config, files, inventory)
+    documents, skipped = read_manifests(files, inventory, given=given)
     inventoried = inputs.read(inventory, files) if inventory else []
     within, elsewhere = in_namespace(documents, namespace)
     elsewhere |= find_controlled(within)
@@ -96,7 +105,9 @@ def command(
         if is_ours(value) and text_at(value, "/kind") in TYPES and read_object(value) is None:
             where = f"{document.file}:{document.line}"
             inputs.warn(f"{where}: not a valid {value['kind']}, so it is left out of the inventory; check it with -f")
-    configuration = given or configuration_in(documents, known, judged=True)
+    in_force = configuration_in_force(given, documents, known, judged=True)
+    in_force.report(mode)
+    configuration = in_force.configuration
     features = features_of(server, configuration)
     objects = [document.object for document in documents]
     around = [document.object for document in known]
@@ -108,6 +119,9 @@ def command(
     for obj, of_object in zip(objects, found, strict=True):
         if obj.get("kind") == "DrawbridgeConfiguration":
             _, mistakes = configurations.read(obj)
+            of_object.extend(mistakes)
+        if is_config_map(obj):
+            _, mistakes = read_config_map(obj)
             of_object.extend(mistakes)
         if (obj.get("apiVersion"), obj.get("kind")) == (machines.VERSION, machines.KIND):
             _, problems = machines.read(obj)
@@ -141,7 +155,10 @@ def command(
         for skipped_line in skipped_lines:
             inputs.warn(skipped_line)
     if output == "json":
-        inputs.write_json({"findings": reports.as_json(checked), "passedBy": [one._asdict() for one in skipped]})
+        passed_by = [one._asdict() for one in skipped]
+        inputs.write_json(
+            {"configuration": in_force.described(mode), "findings": reports.as_json(checked), "passedBy": passed_by}
+        )
     else:
         reports.print_findings(output, checked, "check", summary)
         if output == "text":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli import contract as inputs
 from cli import loop
-from cli.configuration import configuration_of
+from cli.configuration import given_configuration
 from cli.contract import Broken, CommandFailed, Exit, is_loopback
 
 if TYPE_CHECKING:
@@ -73,21 +73,21 @@ def command(
         raise Broken(f"--prometheus {prometheus} is not a valid URL", "expected http://HOST:PORT or https://HOST")
     if login and files:
         raise Broken("--login needs a cluster, and excludes -f", "leave out -f, or --login")
-    configuration = configuration_of(config, files)
+    given = given_configuration(config, files)
     if files:
-        scene = read_dump(files)
-        source = PictureSource(", ".join(files), lambda: scene, configuration, lives=False)
+        scene = read_dump(files, given)
+        scene.in_force.report()
+        source = PictureSource(", ".join(files), lambda: scene, lives=False)
     else:
         name = f"context {context}" if context else "the current context"
 
         def survey() -> Overview:
-            gathered, features = read_cluster(kubeconfig, context, configuration)
-            return overview(gathered, configuration, features, SurveyScope())
+            gathered, features, in_force = read_cluster(kubeconfig, context, given)
+            return overview(gathered, in_force.configuration, features, SurveyScope())
 
         source = PictureSource(
             name,
-            lambda: visit(kubeconfig, context, keep=waits_for_node, page="docs/explain.md"),
-            configuration,
+            lambda: visit(kubeconfig, context, keep=waits_for_node, page="docs/explain.md", given=given),
             lives=True,
             survey=survey,
             events=lambda *arguments: loop.visit(

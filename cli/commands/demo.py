@@ -62,7 +62,7 @@ async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
 ) -> None:
     from cli.arrivals import brings_pods
-    from cli.configuration import CONFIGURATION, configuration_in, source_of
+    from cli.configuration import KIND, ConfigurationInForce, configuration_in_force, source_of
     from cli.dashboard import Dashboard, PictureSource
     from cli.devices import GeneratedNames
     from cli.playground import PodsListener, end_of, playground, pods_of, story
@@ -73,10 +73,9 @@ async def _demo(
 
     started = time.monotonic()
     source = source_of(config)
-    among_files = [one for one in documents if one.object.get("kind") == CONFIGURATION]
-    if not config:
-        source.current = configuration_in(among_files)
-    from_file = config or (f"{among_files[-1].file}:{among_files[-1].line}" if among_files else "the default")
+    given = ConfigurationInForce(source.current, config) if config else None
+    in_force = configuration_in_force(given, documents)
+    source.current = in_force.configuration
     async with playground(objects, source) as demo:
         devices: Counter[str] = Counter()
         for one in objects:
@@ -88,7 +87,7 @@ async def _demo(
         inputs.print_lines(
             [
                 f"fleet: {nodes}; {listed}",
-                f"configuration: {from_file}; mode {source.current.file.mode}",
+                f"configuration: {in_force.source}; mode {source.current.file.mode}",
                 f"webhook: {demo.url}/mutate, on loopback over an embedded store",
                 "",
             ]
@@ -100,7 +99,7 @@ async def _demo(
         # In sequence, so that the order decides which pod gets the last device.
         made = find_controlled(documents)
         for number, document in enumerate(documents):
-            if number in made or document in among_files:
+            if number in made or document.object.get("kind") == KIND:
                 continue
             if brings_pods(document.object):
                 comment = _comment(document.file)
@@ -122,7 +121,7 @@ async def _demo(
         if not stay:
             _print_next_steps(demo, "", "", mine)
             return
-        read = PictureSource.of_cluster(demo.cluster, "the store of drawbridge demo", source.current)
+        read = PictureSource.of_cluster(demo.cluster, "the store of drawbridge demo", in_force)
         async with PodsListener(demo).open() as url, Dashboard(read, fresh=1.0).open("127.0.0.1", 0) as pages:
             _print_next_steps(demo, url, pages, mine)
             await stopping().wait()

@@ -27,9 +27,9 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
 
     With `-o yaml` the output has the form of `dialects:` in a configuration.
     """
-    from cli.configuration import configuration_of
+    from cli.configuration import configuration_in_force, given_configuration
 
-    every = configuration_of(config).dialects
+    every = configuration_in_force(given_configuration(config)).configuration.dialects
     chosen = _choose(names, every) if names else list(every)
     if output == "text":
         for dialect in chosen:

@@ -13,12 +13,13 @@ import click
 
 from cli import contract as inputs
 from cli import loop
-from cli.configuration import configuration_of
+from cli.configuration import given_configuration
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cli.doctor import Seen
     from cluster.protocol import Cluster
     from dra.finding import Finding
 
@@ -40,13 +41,13 @@ class RepairOutcome(NamedTuple):
 
 @inputs.command(
     "doctor",
-    empty={"findings": [], "unread": []},
+    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "unread": []},
     examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
 @inputs.files(required=False, help="A dump of a cluster instead of a live one. May be repeated.")
 @inputs.option("--repair", "Repair what can be repaired, and ask before each change.")
 @inputs.option("--yes", "With --repair: do not ask.")
-@inputs.config("The DrawbridgeConfiguration of the cluster. Default: the one that is installed there.")
+@inputs.config()
 @inputs.reached()
 @inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 def command(
@@ -57,7 +58,7 @@ def command(
         raise Broken("--repair needs a live cluster, and excludes -f", "leave --repair out, or -f")
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
-    configuration = configuration_of(config, files) if config else None
+    given = given_configuration(config, files)
     from cli.check import reports
     from cli.doctor import describe, diagnose, read_dump, survey, write_repair
     from cluster.errors import ClusterError
@@ -66,10 +67,10 @@ def command(
     now = datetime.now(UTC)
     unread: dict[str, str] = {}
 
-    async def look(cluster: Cluster) -> dict[Finding, RepairOutcome]:
+    async def look(cluster: Cluster) -> tuple[Seen, dict[Finding, RepairOutcome]]:
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
-        observed = await survey(cluster, now, configuration, server)
+        observed = await survey(cluster, now, given, server)
         unread.update(observed.unread)
         outcomes: dict[Finding, RepairOutcome] = {}
         for finding, write in diagnose(observed).items():
@@ -83,19 +84,22 @@ def command(
             except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
             outcomes[finding] = RepairOutcome(describe(write), not problem, problem)
-        return outcomes
+        return observed, outcomes
 
     if files:
-        repairs = diagnose(read_dump(files, now, configuration))
+        observed = read_dump(files, now, given)
+        repairs = diagnose(observed)
         outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
     else:
-        outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
+        observed, outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
+    observed.in_force.report()
     checked = reports.by_object(outcomes)
     if output == "json":
         repaired = [outcome._asdict() for outcome in outcomes.values()]
         findings = [finding | outcome for finding, outcome in zip(reports.as_json(checked), repaired, strict=True)]
         not_read = [{"kind": kind, "reason": why} for kind, why in unread.items()]
-        inputs.write_json({"findings": findings, "unread": not_read})
+        described = observed.in_force.described()
+        inputs.write_json({"configuration": described, "findings": findings, "unread": not_read})
     else:
         notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
         reports.print_findings(output, checked, "doctor", _summary(outcomes, unread), notes)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from cli import contract as inputs
 from cli import loop
 from cli.check import explain_codes
-from cli.configuration import configuration_of, server_named
+from cli.configuration import given_configuration, server_named
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def command(
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
     if files or kubernetes:
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
-    configuration = configuration_of(config, files)
+    given = given_configuration(config, files)
 
     from cli.loading import KINDS, for_server, read_dump, server_meant, visit
     from dra.objects import DeviceTaintRule
@@ -112,20 +112,21 @@ def command(
     from webhook.claims import taint_rule
 
     if files:
-        scene = read_dump(files)
+        scene = read_dump(files, given)
     else:
         last = name.rpartition("/")[2]
         workload = kind == "workload"  # the names of its pods begin with its own
         kinds = (*explain.kinds_of(kind_name), *KINDS) if workload else KINDS
-        around = configuration.file.evidence.namespaces
         scene = visit(
             kubeconfig,
             context,
             namespace=namespace,
             keep=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,
             kinds=kinds,
-            evidence=around,
+            given=given,
         )
+    scene.in_force.report()
+    configuration = scene.configuration
     scene = for_server(scene, kubernetes, feature_gates, configuration)
     bridge = configuration.file.bridge
     if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
@@ -158,7 +159,12 @@ def command(
         return Exit.REFUSED
     server = server_meant(scene)
     if output == "json":
-        document = {kind: builtins(story), "server": builtins(server), "unread": builtins(list(scene.unread))}
+        document = {
+            kind: builtins(story),
+            "configuration": scene.in_force.described(),
+            "server": builtins(server),
+            "unread": builtins(list(scene.unread)),
+        }
         inputs.write_json(document)
     elif output in ("markdown", "html"):
         inputs.write_report(explain.report(story, server, scene.unread))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli import contract as inputs
-from cli.configuration import configuration_of
+from cli.configuration import given_configuration
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
@@ -20,7 +20,15 @@ _POD = ("pod", "pods", "po")
 
 @inputs.command(
     "resize",
-    empty={"fits": False, "pods": [], "beside": None, "quotas": [], "objects": [], "unread": []},
+    empty={
+        "configuration": {"source": "", "mode": ""},
+        "fits": False,
+        "pods": [],
+        "beside": None,
+        "quotas": [],
+        "objects": [],
+        "unread": [],
+    },
     examples=(
         "drawbridge resize pod/notebook nvidia.com/gpu=2 -f dump.yaml",
         "drawbridge resize deployment/training nvidia.com/gpu=4 -f fleet.yaml -f deploy/",
@@ -63,9 +71,9 @@ def command(
     kind_name = kind_name.partition(".")[0].lower()
     if not (slash and name):
         raise Broken(f"{workload!r} is not KIND/NAME", "write it as for kubectl, such as deployment/serve")
-    configuration = configuration_of(config, files)
+    given = given_configuration(config, files)
     if files:
-        scene = read_dump(files)
+        scene = read_dump(files, given)
     else:
         kinds = (*explain.kinds_of(kind_name), *KINDS)
         last = name.rpartition("/")[2]
@@ -75,7 +83,9 @@ def command(
             namespace=namespace,
             keep=lambda pod: kind_name in _POD and pod.metadata.name == last,
             kinds=kinds,
+            given=given,
         )
+    scene.in_force.report()
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     try:
@@ -92,11 +102,12 @@ def command(
         raise inputs.MissingObject(error.message, error.remedy) from None
     if obj is None:
         raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
-    resized = resize(obj, wanted, pods, scene, configuration)
+    resized = resize(obj, wanted, pods, scene, scene.configuration)
     if output == "json":
         quotas = [line.facts() for one in resized.quotas for line in one.lines]
         objects = [one.after for one in resized.changes]
         answer = {
+            "configuration": scene.in_force.described(),
             "fits": resized.fits,
             "pods": builtins(resized.pods),
             "beside": builtins(resized.surge),

@@ -15,7 +15,14 @@ import msgspec
 from click.core import ParameterSource
 
 from cli import contract as inputs
-from cli.configuration import configuration_in, configuration_of, features_of, in_mode, mode_option, server_named
+from cli.configuration import (
+    configuration_in_force,
+    features_of,
+    given_configuration,
+    in_mode,
+    mode_option,
+    server_named,
+)
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, print_strategies, refuse_unknown
 
@@ -23,11 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.simulation import Simulation, Snapshot, Workload
+    from cli.configuration import ConfigurationInForce
     from cluster.manifests import Document
     from dra.server import Server
-    from webhook.state import Configuration, NodeTemplate
+    from webhook.state import NodeTemplate
 
-    _Input = tuple[Workload | None, Snapshot | None, dict[str, str], Sequence[NodeTemplate]]
+    _Input = tuple[Workload | None, Snapshot | None, dict[str, str], ConfigurationInForce]
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
 # Kinds that the webhook reads, besides pods.
@@ -37,7 +45,12 @@ _ALSO = (
     ("v1", "ResourceQuota"),
     ("v1", "LimitRange"),
 )
-EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_COUNTED, 0)}
+EMPTY: dict[str, Any] = {
+    "configuration": {"source": "", "mode": ""},
+    "strategy": "",
+    "pods": [],
+    "totals": dict.fromkeys(_COUNTED, 0),
+}
 
 
 @inputs.command(
@@ -49,7 +62,7 @@ EMPTY: dict[str, Any] = {"strategy": "", "pods": [], "totals": dict.fromkeys(_CO
     ),
 )
 @inputs.files(required=False)
-@inputs.config_among_files()
+@inputs.config()
 @mode_option()
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `help` lists the strategies. A workload takes several, or `all`.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Search each node for about N ms (counted in steps), then answer undecided.")  # fmt: skip
@@ -110,13 +123,17 @@ def command(
     else:
         refuse_unknown(strategies)
         chosen = list(dict.fromkeys(strategies)) or [DEFAULT]
-    given = configuration_of(config, files) if config else None
+    given = given_configuration(config, files)
     server = server_named(kubernetes, feature_gates)
-    workload, snapshot, refused, templates = (
-        (KINDS[generate](random.Random(seed).random, nodes=nodes, pods=pods, load=load), None, {}, ())  # noqa: S311  a simulation, not a secret
-        if generate
-        else _read(files, given, mode, server)
-    )
+    workload: Workload | None
+    snapshot: Snapshot | None = None
+    refused: dict[str, str] = {}
+    if generate:
+        make = KINDS[generate]
+        workload = make(random.Random(seed).random, nodes=nodes, pods=pods, load=load)  # noqa: S311  a simulation, not a secret
+        in_force = configuration_in_force(given)
+    else:
+        workload, snapshot, refused, in_force = _read(files, given, mode, server)
     if (removed or added) and snapshot is None:
         raise Broken("a workload excludes --remove-node and --add-nodes", "leave them out")
     if workload is not None:
@@ -130,7 +147,7 @@ def command(
     progress = _progress(strategy)
 
     found = simulate(snapshot, ask=ask, why=outlook.with_reasons, progress=progress)
-    found = _with_prospects(found, snapshot, templates, strategy, budget_ms)
+    found = _with_prospects(found, snapshot, in_force.configuration.file.node_templates, strategy, budget_ms)
     # Pods that the webhook refused were not simulated.
     outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
     totals = found.totals
@@ -139,7 +156,8 @@ def command(
     )
     found = msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=totals)
     if output == "json":
-        inputs.write_json({"strategy": strategy, **builtins(found)})
+        described = in_force.described(mode)
+        inputs.write_json({"configuration": described, "strategy": strategy, **builtins(found)})
     elif output == "svg":
         click.echo(simulated.draw_fleet(found, snapshot.stock), nl=False)
     elif output in ("markdown", "html"):
@@ -151,8 +169,8 @@ def command(
     return Exit.REFUSED if totals.unschedulable else Exit.FINE
 
 
-def _read(files: Sequence[str], given: Configuration | None, mode: str | None, server: Server | None) -> _Input:
-    """Read a workload; or a snapshot, the pods that the webhook refuses, and the node templates of an autoscaler."""
+def _read(files: Sequence[str], given: ConfigurationInForce | None, mode: str | None, server: Server | None) -> _Input:
+    """Read a workload; or a snapshot, the pods that the webhook refuses, and the configuration in force."""
     from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
     from cli.arrivals import arrivals, brings_pods
     from cli.devices import read_objects, warn_of_ignored
@@ -160,8 +178,11 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
     from cli.state import state_of
     from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
-    documents, skipped = read_manifests(files, configuration=given)
+    documents, skipped = read_manifests(files, given=given)
     warn_of_skipped(skipped)
+    in_force = configuration_in_force(given, documents)
+    configuration = in_force.configuration
+    features = features_of(server, configuration)
     pods: list[Document] = []
     others: list[Document] = []
     for one in documents:
@@ -174,10 +195,9 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         templates = tuple(read.of(ResourceClaimTemplate))
         found, mistakes = read_arrivals(objects, templates)
         inputs.refuse([(workloads[one.document], one.pointer, one.message) for one in mistakes])
-        stock = read.stock(features_of(server, given).server)
-        return Workload(name_of(objects), stock, tuple(found)), None, {}, ()
-    configuration = given or configuration_in(documents)
-    features = features_of(server, configuration)
+        stock = read.stock(features.server)
+        return Workload(name_of(objects), stock, tuple(found)), None, {}, in_force
+    in_force.report(mode)
     state = in_mode(state_of(pods, others, configuration, features), mode)
     arrived = arrivals((one.object for one in pods), state)
     snapshot = Snapshot(
@@ -188,7 +208,7 @@ def _read(files: Sequence[str], given: Configuration | None, mode: str | None, s
         tuple(read.of(PodDisruptionBudget)),
         quotas=tuple(read.of(DeviceQuota)),
     )
-    return None, snapshot, arrived.refused, configuration.file.node_templates
+    return None, snapshot, arrived.refused, in_force
 
 
 def _progress(label: str) -> Callable[[int, int], None] | None:

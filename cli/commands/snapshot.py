@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -15,18 +16,29 @@ import click
 import msgspec
 
 from cli import contract as inputs
-from cli.configuration import configuration_of
+from cli.configuration import CONFIG_KEY, configuration_in_force, given_configuration
 from cli.contract import Broken, CommandFailed, Exit
 from cli.installation import merge
+from dra.raw import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cli.configuration import ConfigurationInForce
     from cli.loading import ObjectIdentity, Visit
+    from cli.redaction import Redaction
     from cluster.protocol import Cluster
     from dra.raw import Object
 
-EMPTY: dict[str, object] = {"file": "", "server": "", "objects": 0, "bytes": 0, "leftOut": 0, "unread": []}
+EMPTY: dict[str, object] = {
+    "configuration": {"source": "", "mode": ""},
+    "file": "",
+    "server": "",
+    "objects": 0,
+    "bytes": 0,
+    "leftOut": 0,
+    "unread": [],
+}
 
 
 @inputs.command(
@@ -51,7 +63,7 @@ def command(
     uses, of volumes the kubelet's folders. No commands, probes or messages; arguments only of device plugins and autoscalers.
     """
     from cli import loop
-    from cli.loading import Visit, evidence_in, identity_of, look_around
+    from cli.loading import Visit, evidence_in, identity_of, look_around, read_installed
     from cli.redaction import redaction_of
     from cluster import resources
 
@@ -65,12 +77,11 @@ def command(
         raise Broken(f"{path} already exists", "choose another name, or overwrite it with --force")
     if not path.parent.is_dir():
         raise Broken(f"{path.parent} is not a folder", "create it first")
-    configuration = configuration_of(config)
-    redaction = redaction_of(configuration)
+    given = given_configuration(config)
     evidence: dict[ObjectIdentity, Object] = {}
     merged: set[ObjectIdentity] = set()
 
-    def keep(obj: Object) -> bytes:
+    def keep(redaction: Redaction, obj: Object) -> bytes:
         """Redact an object, but for the settings of device plugins and autoscalers."""
         redacted = redaction.redact(obj)
         identity = identity_of(obj)
@@ -79,13 +90,19 @@ def command(
             merge(redacted, evidence[identity])
         return msgspec.json.encode(redacted)
 
-    async def look(cluster: Cluster) -> tuple[Visit[bytes], str]:
+    async def look(cluster: Cluster) -> tuple[Visit[bytes], str, Redaction, ConfigurationInForce]:
         """Read the objects that decide about devices."""
+        installed, problem = await read_installed(cluster)
+        in_force = configuration_in_force(given, installed)._replace(problem="" if given else problem)
+        configuration = in_force.configuration
+        redaction = redaction_of(configuration)
         server = await cluster.server(probe=False)
         objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
         evidence.update({identity_of(one): written(one) for one in objects})
+        config_maps = [one.object for one in installed if one.object.get("kind") == "ConfigMap"]
+        evidence.update({identity_of(one): as_installed(one) for one in config_maps})
         with inputs.progress() as report_progress:
-            visit = Visit(cluster, namespace or None, report_progress, keep)
+            visit = Visit(cluster, namespace or None, report_progress, partial(keep, redaction))
             visit.unread += unread
             # For doctor, simulate, explain and quota.
             also: tuple[resources.Resource[Any], ...] = (
@@ -95,9 +112,10 @@ def command(
                 resources.VALIDATING_WEBHOOKS,
             )
             await visit.read_input(also)
-        return visit, server.version
+        return visit, server.version, redaction, in_force
 
-    visit, version = loop.visit(kubeconfig, context, look, "docs/survey.md")
+    visit, version, redaction, in_force = loop.visit(kubeconfig, context, look, "docs/survey.md")
+    in_force.report()
     lines = redaction.finish(visit.objects) + [
         msgspec.json.encode(one) for name, one in evidence.items() if name not in merged
     ]
@@ -109,6 +127,7 @@ def command(
         raise CommandFailed(f"{path} cannot be written: {error.strerror}", "choose another place") from None
     if output == "json":
         answer = {
+            "configuration": in_force.described(),
             "file": str(path),
             "server": version,
             "objects": len(lines),
@@ -124,6 +143,18 @@ def command(
         values = inputs.count_of(redaction.left_out, "value")
         inputs.print_lines([f"{path}: {objects} of a server {version}; {values} redacted"])
     return Exit.UNDECIDED if visit.unread else Exit.FINE
+
+
+def as_installed(config_map: Object) -> Object:
+    """Reduce the ConfigMap of an installation to its configuration."""
+    metadata = config_map["metadata"]
+    data = inside(config_map, "data")
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "data": {CONFIG_KEY: data[CONFIG_KEY]} if CONFIG_KEY in data else {},
+    }
 
 
 def written(obj: Object) -> Object:

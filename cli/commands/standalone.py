@@ -40,7 +40,7 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
-    from cli.configuration import source_of
+    from cli.configuration import ConfigurationInForce, source_of
     from cli.dashboard import Dashboard, PictureSource
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
@@ -57,7 +57,8 @@ def command(
         stop = stopping()
         whole = playground(objects, source, settings, decisions, data=data)
         async with whole as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
-            read = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", source.current)
+            configured = ConfigurationInForce(source.current, source.path)
+            read = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", configured)
             async with Dashboard(read).open(dashboard_listen.host, dashboard_listen.port) as pages:
                 inputs.print_lines(
                     [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from cli import contract as inputs
-from cli.configuration import configuration_of, features_of, server_named
+from cli.configuration import configuration_in_force, features_of, given_configuration, server_named
 from cli.contract import Broken, Exit
 from cli.state import print_assumed
 from dra.texts import list_first
@@ -18,6 +18,7 @@ _LEVELS = ("refused", "unknown", "left", "partly", "approximated")
 
 
 EMPTY: dict[str, object] = {
+    "configuration": {"source": "", "mode": ""},
     "server": "",
     **{key: {} for key in ("outcomes", "features", "classes", "modes")},
     "network": {"pools": {}, "configuration": "", "driverObjects": "", "driverConfiguration": ""},
@@ -76,7 +77,7 @@ def command(
     server = server_named(kubernetes, feature_gates)
     if server is not None and not files:
         raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")
-    configuration = configuration_of(config, files)
+    given = given_configuration(config, files)
 
     from cli.devices import warn_of_misspelt
     from cli.loading import NECESSARY_KINDS, Gathered, Trimmer
@@ -92,23 +93,25 @@ def command(
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
     skipped: list[SkippedFile] = []
     if files:
-        documents, skipped = read_manifests(files, keep=Trimmer().trim, configuration=configuration)
+        documents, skipped = read_manifests(files, keep=Trimmer().trim, given=given)
         warn_of_skipped(skipped)
         warn_of_misspelt(documents)
         gathered = Gathered(
             objects=tuple(document.object for document in documents),
             places=tuple(document.origin for document in documents),
         )
-        features = features_of(server, configuration)
+        in_force = configuration_in_force(given, documents)
+        features = features_of(server, in_force.configuration)
         namespaces = {namespace_of(one) for one in gathered.objects}
         if namespace and gathered.objects and namespace not in namespaces:
             inputs.warn(
                 f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(namespaces), 5)}"
             )
     else:
-        gathered, features = read_cluster(kubeconfig, context, configuration, namespace=namespace, probe=probe)
+        gathered, features, in_force = read_cluster(kubeconfig, context, given, namespace=namespace, probe=probe)
+    in_force.report()
     with inputs.without_collection():
-        result = overview(gathered, configuration, features, scope)
+        result = overview(gathered, in_force.configuration, features, scope)
     import msgspec
 
     from cli.check import reports
@@ -118,7 +121,8 @@ def command(
         case "json":
             outcomes = {outcome.value: number for outcome, number in result.outcomes.items()}
             passed_by = [one._asdict() for one in skipped]
-            inputs.write_json({"outcomes": outcomes, **msgspec.to_builtins(result), "passedBy": passed_by})
+            answer = {"configuration": in_force.described(), "outcomes": outcomes, **msgspec.to_builtins(result)}
+            inputs.write_json(answer | {"passedBy": passed_by})
         case "csv":
             click.echo(table(result), nl=False)
         case "sarif" | "github" | "junit":

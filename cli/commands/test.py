@@ -74,7 +74,7 @@ def _run(file: Path) -> Iterator[CaseResult]:
     """Run the cases of a file, or raise a ManifestError for an invalid one."""
     from cli.arrivals import brings_pods
     from cli.cases import CaseResult, Cases, Expected, problems_of
-    from cli.configuration import configuration_of, features_of
+    from cli.configuration import configuration_in_force, features_of, given_configuration
     from cli.devices import read_each
     from cli.state import state_of
     from cluster import manifests
@@ -90,7 +90,10 @@ def _run(file: Path) -> Iterator[CaseResult]:
         if case.expect == Expected():
             wrong.append((document, f"/cases/{number}/expect", "expect is empty"))
     inputs.refuse(wrong)
-    configuration = configuration_of(_resolve(file, cases.config) if cases.config else None)
+    given = given_configuration(_resolve(file, cases.config) if cases.config else None)
+    if given is not None:
+        given = given._replace(source=os.path.normpath(given.source))
+    reported: set[str] = set()
     for number, case in enumerate(cases.cases):
         around = inputs.read([_resolve(file, one) for one in (*cases.inventory, *case.inventory)])
         if isinstance(case.pod, str):
@@ -100,6 +103,11 @@ def _run(file: Path) -> Iterator[CaseResult]:
         pointer = f"/cases/{number}"
         if not any(brings_pods(one.object) for one in pods):
             inputs.refuse([(document, f"{pointer}/pod", "pod holds no pod and no workload")])
+        in_force = configuration_in_force(given, pods, around)
+        if in_force.source not in reported:
+            in_force.report()
+            reported.add(in_force.source)
+        configuration = in_force.configuration
         state = state_of(pods, around, configuration, features_of(None, configuration))
         problems = tuple(problems_of(case.expect, pods, around, state))
         yield CaseResult(

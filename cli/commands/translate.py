@@ -15,7 +15,14 @@ import click
 from click.core import ParameterSource
 
 from cli import contract as inputs
-from cli.configuration import configuration_in, configuration_of, features_of, in_mode, mode_option, server_named
+from cli.configuration import (
+    configuration_in_force,
+    features_of,
+    given_configuration,
+    in_mode,
+    mode_option,
+    server_named,
+)
 from cli.contract import Broken, Exit
 from cli.edited import Result
 from cli.state import find_controlled, in_namespace, print_assumed, print_inventory, state_of
@@ -24,6 +31,7 @@ from webhook.names import PREFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
+    from cli.configuration import ConfigurationSource
     from cli.edited import Edited
     from cli.quota import Foretold
     from cluster.manifests import Document, InputProblem
@@ -38,7 +46,14 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
 
 @inputs.command(
     "translate",
-    empty={"items": [], "decisions": [], "warnings": [], "refusals": [], "quotas": []},
+    empty={
+        "configuration": {"source": "", "mode": ""},
+        "items": [],
+        "decisions": [],
+        "warnings": [],
+        "refusals": [],
+        "quotas": [],
+    },
     examples=(
         "drawbridge translate -f pod.yaml -o diff",
         "drawbridge translate -f deploy/ --inventory fleet.yaml --in-place",
@@ -48,7 +63,7 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
 @inputs.option("--cluster", "Instead of files, survey the current cluster (`drawbridge survey`).")
 @inputs.namespaced("The namespace of objects that name none; objects of other namespaces are not translated.")
 @inputs.inventory()
-@inputs.config_among_files()
+@inputs.config()
 @mode_option()
 @inputs.option("--all-kinds", "Look for pod templates in unknown kinds, too.")
 @inputs.server()
@@ -107,14 +122,14 @@ def command(
     from webhook.translate import is_unknown_kind, paths
 
     server = server_named(kubernetes, feature_gates)
-    given = configuration_of(config, files, inventory) if config else None
+    given = given_configuration(config, files, inventory)
     around = inputs.read(inventory, files) if inventory else []
     dry_run |= check
     writes = in_place or dry_run
     if changed and not writes:
         raise Broken("--changed has no effect on output", "add --in-place, --dry-run or --check")
     everything, others = inputs.read_tree(files)
-    documents, skipped = separate_manifests(everything, others, configuration=given)
+    documents, skipped = separate_manifests(everything, others, given=given)
     if not everything and not others and not inputs.unread():
         inputs.warn("the input holds no objects")
     if output in _PASSING_THROUGH and not writes:
@@ -124,7 +139,9 @@ def command(
     elif writes or output == "diff":  # each of their lines is named
         skipped = [one._replace(key="") for one in skipped]
     warn_of_skipped(skipped)
-    configuration = given or configuration_in(documents, around)
+    in_force = configuration_in_force(given, documents, around)
+    in_force.report(mode)
+    configuration = in_force.configuration
     placed, elsewhere = in_namespace(documents, namespace)
     none_of_its_own = find_controlled(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
     elsewhere |= none_of_its_own
@@ -166,7 +183,7 @@ def command(
     wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
     if wanted or not writes:
         looked_at = [one for number, one in enumerate(results) if number not in none_of_its_own]
-        _print(looked_at if output == "report" else results, output, edits, by_object)
+        _print(looked_at if output == "report" else results, output, edits, by_object, in_force.described(mode))
     if writes:
         _write_into(edits, problems, dry_run=dry_run, err=wanted, lenient=changed)
     else:
@@ -315,7 +332,13 @@ def _edits(
     return edits, problems, by_object
 
 
-def _print(results: list[Result], output: str, edits: list[Edited], by_object: Container[str]) -> None:
+def _print(
+    results: list[Result],
+    output: str,
+    edits: list[Edited],
+    by_object: Container[str],
+    configuration: ConfigurationSource,
+) -> None:
     from cluster import manifests
 
     objects = [obj for result in results for obj in (*result.templates, result.object)]
@@ -335,6 +358,7 @@ def _print(results: list[Result], output: str, edits: list[Edited], by_object: C
                 for one in result.foretold
             ]
             answer = {
+                "configuration": configuration,
                 "items": objects,
                 "decisions": [one for result in results for one in result.translation.decisions],
                 "warnings": [f"{result.name}: {text}" for result in results for text in result.translation.warnings],

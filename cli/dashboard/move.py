@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cli.loading import Scene
     from cli.survey import Overview
     from dra.objects import Pod
-    from webhook.state import Configuration
 
 MOST_ROWS = 100
 _COMMAND = "drawbridge survey"
@@ -38,11 +37,11 @@ class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     moved: int
 
 
-def survey_of(scene: Scene, configuration: Configuration) -> Overview:
+def survey_of(scene: Scene) -> Overview:
     """Make the survey of what was read."""
     objects = (*scene.gathered.objects, *scene.raw.values())
     gathered = msgspec.structs.replace(scene.gathered, objects=objects)
-    return survey.overview(gathered, configuration, scene.features, survey.SurveyScope())
+    return survey.overview(gathered, scene.configuration, scene.features, survey.SurveyScope())
 
 
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:

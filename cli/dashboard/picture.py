@@ -72,13 +72,13 @@ def reading_of(view: DashboardView) -> str:
     return f"{view.picture.read_at}{' old' if view.problem else ''}"
 
 
-def draw_picture(scene: Scene, configuration: Configuration, *, read_at: str, source: str) -> Picture:
+def draw_picture(scene: Scene, *, read_at: str, source: str) -> Picture:
     """Make the picture, with what the scheduler says of pods that wait."""
     return Picture(
         read_at=read_at,
         source=source,
         nodes=tuple(explain.node_stories((), scene)),
-        waiting=tuple(waiting(scene, configuration, lambda: True)),
+        waiting=tuple(waiting(scene, scene.configuration, lambda: True)),
         quotas=tuple(report(scene)),
         unread=scene.unread,
     )

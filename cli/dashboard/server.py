@@ -26,7 +26,7 @@ from cli.dashboard.prometheus import SPANS
 from cli.dashboard.waiting import waits_for_node
 from cli.dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
 from cli.html import STYLE, el, link
-from cli.loading import look_at
+from cli.loading import Unread, look_at
 from cli.loopback import refuse_other_hosts, refuse_other_origins
 from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 
+    from cli.configuration import ConfigurationInForce
     from cli.dashboard.lines import Line
     from cli.dashboard.login import Login
     from cli.dashboard.prometheus import Prometheus
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from cluster.objects import Event
     from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim
-    from webhook.state import Configuration
 
     _Handler = Callable[[web.Request], Awaitable[web.Response]]
     # Of what the sender of a request may see.
@@ -77,7 +77,6 @@ class PictureSource(NamedTuple):
 
     name: str
     read: Callable[[], Scene]
-    configuration: Configuration
     lives: bool
     # Asks for those of an object by kind, namespace and name; None if they were read with the rest.
     events: Callable[[str, str, str], Iterable[Event]] | None = None
@@ -85,7 +84,7 @@ class PictureSource(NamedTuple):
     survey: Callable[[], Overview] | None = None
 
     @classmethod
-    def of_cluster(cls, cluster: Cluster, name: str, configuration: Configuration) -> PictureSource:
+    def of_cluster(cls, cluster: Cluster, name: str, given: ConfigurationInForce) -> PictureSource:
         """Read a cluster of the loop that runs now."""
         loop = asyncio.get_running_loop()
 
@@ -94,8 +93,7 @@ class PictureSource(NamedTuple):
 
         return cls(
             name,
-            lambda: wait(look_at(cluster, keep=waits_for_node)),
-            configuration,
+            lambda: wait(look_at(cluster, keep=waits_for_node, given=given)),
             lives=True,
             events=lambda *arguments: wait(read_events(cluster, *arguments)),
         )
@@ -266,9 +264,11 @@ class Dashboard:
             self._view = self._view._replace(problem=problem)
 
     def _view_of(self, scene: Scene, read_at: str) -> DashboardView:
-        configuration = self._source.configuration
-        picture = draw_picture(scene, configuration, read_at=read_at, source=self._source.name)
-        return DashboardView(scene, configuration, picture)
+        if scene.in_force.problem:
+            unread = Unread("configuration", f"{scene.in_force.problem}; the default configuration applies")
+            scene = msgspec.structs.replace(scene, unread=(*scene.unread, unread))
+        picture = draw_picture(scene, read_at=read_at, source=self._source.name)
+        return DashboardView(scene, scene.configuration, picture)
 
     def _find_reasons(self, view: DashboardView) -> DashboardView:
         end = time.monotonic() + self._search
@@ -436,7 +436,7 @@ class Dashboard:
         return self._survey, self._survey_problem
 
     async def _make_survey(self, view: DashboardView) -> None:
-        make = self._source.survey or partial(survey_of, view.scene, view.configuration)
+        make = self._source.survey or partial(survey_of, view.scene)
         self._survey_problem = "the survey is running: this page reloads"
         made_at = _now()
         try:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
+from cli.configuration import ConfigurationInForce
 from cli.doctor import surroundings
 from cli.doctor.components import Parts, examine, replica_warnings
 from cli.doctor.misspelt_settings import misspelt_settings
@@ -104,9 +105,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[Namespace, ...] = ()
     limits: tuple[ResourceQuota | LimitRange, ...] = ()
     parts: Parts | None = None  # of the installation, if there is one
-    configuration: Configuration | None = None  # given, or that of the installation
+    in_force: ConfigurationInForce
     unread: dict[str, str] = {}  # kinds that could not be read, and why
     dumped: bool = False  # whether files were read: a kind of which there is nothing may be left out
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The configuration in force; None if nothing that was read configures drawbridge."""
+        return None if self.in_force.is_default else self.in_force.configuration
 
     @property
     def bridge(self) -> BridgeSettings | None:

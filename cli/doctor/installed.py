@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cli import installation
+from cli.configuration import CONFIG_KEY, read_config_map
 from cli.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Parts, ReplicaAnswer, answer_of, name_of
 from cluster import resources
 from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
-from cluster.manifests import ManifestError
 from dra.raw import inside, items
 from webhook import names
 from webhook.state import Configuration
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dra.raw import Object
 
 _SECONDS = 3.0  # for what a replica answers
-_FILE = "drawbridge.yaml"
 
 
 async def read_parts(
@@ -100,17 +99,10 @@ def with_configuration(parts: Parts) -> Parts:
     found = parts.find("ConfigMap", names.NAME, parts.home)
     if found is None:
         return parts
-    text = (found.get("data") or {}).get(_FILE)
-    if text is None:
-        return replace(parts, problem=f"its data has no {_FILE}, so no replica can start")
-    from webhook.service import load_configuration
-
-    try:
-        configuration = load_configuration(_FILE, text.encode())
-    except ManifestError as error:
-        first = error.problems[0]
-        line = f" line {first.line}:" if first.line else ""
-        return replace(parts, problem=f"{_FILE}:{line} {first.message}")
+    configuration, findings = read_config_map(found)
+    if configuration is None:
+        return replace(parts, problem=findings[0].message)
+    text = found["data"][CONFIG_KEY]
     return replace(parts, configuration=configuration, digest=hashlib.sha256(text.encode()).hexdigest())
 
 

@@ -11,9 +11,11 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from cli import contract as inputs
+from cli.configuration import DECIDING, configuration_in_force
 from cli.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import Seen
@@ -24,6 +26,7 @@ from cli.installation import KINDS, LABELLED, LEASES, is_labelled
 from cli.loading import Portion
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
+from cluster.manifests import parse
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from cluster.protocol import pages
 from cluster.resources import Raw, Resource, is_plain
@@ -39,6 +42,7 @@ from webhook.state import Configuration, Inventory, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from cli.configuration import ConfigurationInForce
     from cli.doctor.components import Parts
     from cluster.kubernetes import Kubernetes
     from cluster.protocol import Cluster
@@ -83,7 +87,7 @@ _KINDS: tuple[Resource[Any], ...] = (
 async def survey(
     cluster: Cluster,
     now: datetime,
-    configuration: Configuration | None = None,
+    given: ConfigurationInForce | None = None,
     server: Kubernetes | None = None,
 ) -> Seen:
     """Read a live cluster. A kind that the server does not know is empty, unless nothing can be said without it; so is one that may not
@@ -135,7 +139,10 @@ async def survey(
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
     owners = await _owners(cluster, failed)
-    observed = _seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts, unread=unread)
+    deciding = [one for one in (parts.objects if parts is not None else ()) if one["kind"] in DECIDING]
+    documents = [document for one in deciding for document in parse(msgspec.json.encode(one), "the cluster")]
+    in_force = configuration_in_force(given, documents, judged=True)
+    observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
     return replace(observed, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
@@ -246,10 +253,11 @@ async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: st
     return found
 
 
-def read_dump(files: Sequence[str], now: datetime, configuration: Configuration | None) -> Seen:
+def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
     documents = inputs.read(files)
     warn_of_ignored(documents, also=_ALSO)
+    in_force = configuration_in_force(given, documents, judged=True)
     objects: list[Any] = [
         identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents).objects
     ]
@@ -277,7 +285,7 @@ def read_dump(files: Sequence[str], now: datetime, configuration: Configuration 
         )
         parts = with_configuration(replace(parts, expected=expected))
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    observed = replace(_seen(TypedObjects(objects), nodes, now, configuration, mine=mine, parts=parts), dumped=True)
+    observed = replace(_seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts), dumped=True)
     owning = {one.kind for one in resources.WORKLOADS}
     owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
@@ -298,7 +306,7 @@ def _seen(
     given: TypedObjects,
     nodes: Sequence[dict[str, Any]],
     now: datetime,
-    configuration: Configuration | None,
+    in_force: ConfigurationInForce,
     *,
     mine: Sequence[Raw],
     parts: Parts | None,
@@ -306,9 +314,7 @@ def _seen(
 ) -> Seen:
     """Put together what was read."""
     stock = given.stock()
-    # The configuration in place, where none is given.
-    if configuration is None and parts is not None and parts.digest:
-        configuration = parts.configuration
+    configuration = None if in_force.is_default else in_force.configuration
     # Domains of names that the configuration knows, and that the API server does not send to the webhook.
     unsent: set[str] = set()
     if configuration is not None:
@@ -331,6 +337,6 @@ def _seen(
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
         namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
         parts=parts,
-        configuration=configuration,
+        in_force=in_force,
         unread=dict(unread),
     )

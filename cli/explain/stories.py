@@ -9,6 +9,7 @@ import msgspec
 
 from allocator.answer import Reason, Verdict
 from allocator.decisions import Outlook
+from cli.configuration import ConfigurationSource
 from cli.loading import ServerMeant, Unread
 from webhook.translate import Decision
 
@@ -289,6 +290,7 @@ class OfPod(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain pod NAME -o json`."""
 
     pod: PodStory
+    configuration: ConfigurationSource
     server: ServerMeant
     # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
@@ -298,6 +300,7 @@ class OfWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain KIND/NAME -o json`, of a workload."""
 
     workload: WorkloadStory  # its pods are groups of the same status
+    configuration: ConfigurationSource
     server: ServerMeant
     unread: list[Unread]
 
@@ -306,6 +309,7 @@ class OfClaim(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain claim NAME -o json`."""
 
     claim: LoneClaimStory
+    configuration: ConfigurationSource
     server: ServerMeant
     unread: list[Unread]
 
@@ -314,5 +318,6 @@ class OfDevice(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge explain device NAME -o json`."""
 
     device: DeviceStory
+    configuration: ConfigurationSource
     server: ServerMeant
     unread: list[Unread]

@@ -25,7 +25,15 @@ from cli.loading.scene import (
     server_meant,
     visit,
 )
-from cli.loading.visit import NECESSARY_KINDS, Visit, evidence_in, gather, look_around
+from cli.loading.visit import (
+    NECESSARY_KINDS,
+    Visit,
+    configuration_of_cluster,
+    evidence_in,
+    gather,
+    look_around,
+    read_installed,
+)
 from cli.loading.webhook_state import state_of
 from dra.raw import Object, inside, items, text
 
@@ -44,6 +52,7 @@ __all__ = [
     "Trimmer",
     "Unread",
     "Visit",
+    "configuration_of_cluster",
     "evidence_in",
     "for_server",
     "gather",
@@ -55,6 +64,7 @@ __all__ = [
     "look_at",
     "owner_of",
     "read_dump",
+    "read_installed",
     "scene_of",
     "server_meant",
     "serves_node",

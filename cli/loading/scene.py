@@ -10,7 +10,7 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,10 +19,10 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from cli import contract as inputs
-from cli.configuration import features_of, server_named
+from cli.configuration import ConfigurationInForce, configuration_in_force, features_of, server_named
 from cli.devices import GeneratedNames, identified, read_object
 from cli.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, without_bookkeeping
-from cli.loading.visit import Visit, look_around
+from cli.loading.visit import Visit, configuration_of_cluster, look_around
 from cli.manifest_files import read_manifests, warn_of_skipped
 from cluster import resources
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate, channel_template
@@ -31,7 +31,7 @@ from dra.server import known_gates
 from dra.stock import Stock
 from dra.wire import WireError
 from webhook import names
-from webhook.state import Features, KubernetesSettings
+from webhook.state import Configuration, Features, KubernetesSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,10 +43,12 @@ if TYPE_CHECKING:
     from cluster.resources import Resource
     from cluster.server import ServerInfo
     from dra.stock import PoolId
-    from webhook.state import Configuration, State
+    from webhook.state import State
 
 _MOST_OWNERS = 8
 trim = without_bookkeeping
+# For commands that decide nothing by the configuration: it is not looked for.
+NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
 
 
 class MeantBy(StrEnum):
@@ -80,6 +82,12 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     unread: tuple[Unread, ...] = ()
     seals: tuple[bytes, ...] = ()
     said_by: MeantBy = MeantBy.UNDECLARED  # the source of `features`
+    in_force: ConfigurationInForce = NO_CONFIGURATION
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+        return self.in_force.configuration
 
     @property
     def is_live(self) -> bool:
@@ -169,12 +177,13 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(chain)
 
 
-def read_dump(files: Sequence[str]) -> Scene:
-    """Read files; manifests that cannot be read are reported, and the rest is used."""
-    documents, skipped = read_manifests(files, keep=trim)
+def read_dump(files: Sequence[str], given: ConfigurationInForce | None = NO_CONFIGURATION) -> Scene:
+    """Read files; manifests that cannot be read are reported, and the rest is used. `given` is the configuration of `--config`."""
+    documents, skipped = read_manifests(files, keep=trim, given=given)
     warn_of_skipped(skipped)
     objects = [document.object for document in documents]
-    return scene_of(objects, features_of(None), seals=seals_among(objects))
+    in_force = configuration_in_force(given, documents)
+    return scene_of(objects, features_of(None), seals=seals_among(objects), in_force=in_force)
 
 
 def visit(
@@ -185,20 +194,18 @@ def visit(
     keep: Callable[[Pod], bool] = lambda _: False,
     kinds: Sequence[Resource[Any]] = KINDS,
     page: str = "docs/explain.md",
-    evidence: Sequence[str] = (),
+    given: ConfigurationInForce | None = NO_CONFIGURATION,
 ) -> Scene:
     """Read the cluster that kubectl talks to.
 
-    `keep` selects the pods whose raw object is kept; `page` is the docs page with the necessary rights; `evidence` has the
-    namespaces of device plugins and autoscalers.
+    `keep` selects the pods whose raw object is kept; `page` is the docs page with the necessary rights; `given` is the configuration of
+    `--config`.
     """
     from cli import loop
 
     async def look(cluster: Cluster) -> Scene:
         with inputs.progress() as report_progress:
-            return await look_at(
-                cluster, report_progress, namespace=namespace, keep=keep, kinds=kinds, evidence=evidence
-            )
+            return await look_at(cluster, report_progress, namespace=namespace, keep=keep, kinds=kinds, given=given)
 
     return loop.visit(kubeconfig, context, look, page)
 
@@ -210,10 +217,11 @@ async def look_at(
     namespace: str = "",
     keep: Callable[[Pod], bool] = lambda _: False,
     kinds: Sequence[Resource[Any]] = KINDS,
-    evidence: Sequence[str] = (),
+    given: ConfigurationInForce | None = NO_CONFIGURATION,
 ) -> Scene:
     """Read a cluster. Kinds that may only be read in `namespace` are read there, and stay in `unread`."""
     server = await cluster.server(probe=False)
+    in_force = await configuration_of_cluster(cluster, given)
     everywhere = await _read(cluster, None, report_progress, kinds)
     objects, unread = everywhere.objects, everywhere.unread
     if namespace:
@@ -223,8 +231,8 @@ async def look_at(
         objects += in_namespace.objects
         unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in in_namespace.unread]
     features = Features.combine(server.minor, server.gates)
-    around, forbidden = await look_around(cluster, evidence)
-    scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep)
+    around, forbidden = await look_around(cluster, in_force.configuration.file.evidence.namespaces)
+    scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep, in_force=in_force)
     return replace(scene, gathered=replace(scene.gathered, evidence=around))
 
 
@@ -263,6 +271,7 @@ def scene_of(
     server: ServerInfo | None = None,
     raw: Callable[[Pod], bool] | None = None,
     seals: tuple[bytes, ...] = (),
+    in_force: ConfigurationInForce = NO_CONFIGURATION,
 ) -> Scene:
     """Make a scene of objects; of two with the same kind and name the later one counts. `raw` selects the raw pods to keep (None: all)."""
     objects_of: dict[str, dict[str, Any]] = {}
@@ -313,6 +322,7 @@ def scene_of(
         raw=raw_pods,
         unread=tuple(missed),
         seals=seals,
+        in_force=in_force,
     )
 
 

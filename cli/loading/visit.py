@@ -6,18 +6,24 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
+from cli.configuration import ConfigurationInForce, configuration_in_force
 from cli.loading.objects import Gathered, Trimmer, Unread, owner_of
 from cli.loading.portion import Portion
 from cluster import resources
-from cluster.errors import ApiError, Gone, Throttled, Unauthorized, Unavailable
+from cluster.errors import ApiError, Gone, NotFound, Throttled, Unauthorized, Unavailable
+from cluster.manifests import parse
+from cluster.protocol import pages
 from cluster.resources import Resource
 from dra.raw import inside, items, text
+from webhook import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from cluster.manifests import Document
     from cluster.protocol import Cluster
     from dra.raw import Object
     from webhook.state import Configuration
@@ -68,6 +74,36 @@ _NAME = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?").fullmatch
 def evidence_in(configuration: Configuration, *, narrow: bool) -> tuple[str, ...]:
     """Return the namespaces of device plugins and autoscalers: the declared ones, else the usual ones unless `narrow`."""
     return configuration.file.evidence.namespaces or (() if narrow else _USUAL_NAMESPACES)
+
+
+async def configuration_of_cluster(cluster: Cluster, given: ConfigurationInForce | None) -> ConfigurationInForce:
+    """Return the configuration in force in a live cluster: `given`, else the ConfigMap of the installation, else the defaults."""
+    if given is not None:
+        return given
+    documents, problem = await read_installed(cluster)
+    return configuration_in_force(None, documents)._replace(problem=problem)
+
+
+async def read_installed(cluster: Cluster) -> tuple[list[Document], str]:
+    """Read the webhook configuration and the ConfigMap of the installation; return them, and why they are not known."""
+    registrations, config_maps = resources.MUTATING_WEBHOOKS.raw, resources.CONFIG_MAPS.raw
+    objects: list[Object] = []
+    wanted = registrations.plural
+    try:
+        async for page in pages(cluster, registrations, fields=f"metadata.name={names.NAME}"):
+            objects += map(registrations.plain, page.items)
+        hooks = [hook for one in objects for hook in items(one, "webhooks")]
+        services = [inside(hook, "clientConfig", "service") for hook in hooks]
+        for namespace in dict.fromkeys(filter(None, (text(one.get("namespace")) for one in services))):
+            wanted = f"ConfigMap {namespace}/{names.NAME}"
+            objects.append(config_maps.plain(await cluster.get(config_maps, names.NAME, namespace)))
+    except (Unauthorized, Unavailable):
+        raise
+    except NotFound:
+        return [], f"{wanted} does not exist"
+    except ApiError as error:
+        return [], f"the installed configuration is not known: {wanted} may not be read: {error.message}"
+    return [document for one in objects for document in parse(msgspec.json.encode(one), "the cluster")], ""
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:

@@ -14,6 +14,7 @@ from allocator.quota import QuotaReport
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Replay, Simulation
 from cli.cases import CaseResult
+from cli.configuration import ConfigurationSource
 from cli.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
 from cli.loading import Unread
 from cli.matrix import PoolMatrix
@@ -51,6 +52,7 @@ class OfQuotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge translate -o json`."""
 
+    configuration: ConfigurationSource
     # Every object, in order, new templates before what needs them.
     items: list[dict[str, Any]]
     decisions: list[Decision]  # of each key
@@ -74,6 +76,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
 class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge survey -o json`."""
 
+    configuration: ConfigurationSource
     # How many workloads have which.
     outcomes: dict[Action, int]  # type: ignore[assignment]
     # Files left out, with the reason, and the first key of each that asks for devices.
@@ -83,6 +86,7 @@ class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
 class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge check -o json`."""
 
+    configuration: ConfigurationSource
     findings: list[Finding]
     # Files left out, with the reason, and the first key of each that asks for devices.
     passed_by: list[Passed]
@@ -137,6 +141,7 @@ class OfNodes(msgspec.Struct, frozen=True, kw_only=True):
 class Simulated(Simulation, frozen=True, kw_only=True):
     """`drawbridge simulate -o json` of a snapshot."""
 
+    configuration: ConfigurationSource
     strategy: str
 
 
@@ -167,6 +172,7 @@ class Limited(msgspec.Struct, frozen=True, kw_only=True):
 class OfResize(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge resize -o json`."""
 
+    configuration: ConfigurationSource
     # Whether every new pod finds a place once the old ones have ended, and no quota turns one back.
     fits: bool
     pods: list[PodOutcome]
@@ -193,6 +199,7 @@ class Diagnosed(Finding, frozen=True, kw_only=True):
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge doctor -o json`."""
 
+    configuration: ConfigurationSource
     findings: list[Diagnosed]
     # Kinds that could not be read, so the answer leaves them out.
     unread: list[Unread]
@@ -250,6 +257,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge snapshot -o json`."""
 
+    configuration: ConfigurationSource
     file: str
     # The version of the server.
     server: str

@@ -6,26 +6,28 @@ from typing import TYPE_CHECKING
 
 from cli import contract as inputs
 from cli import loop
-from cli.loading import evidence_in, gather
+from cli.loading import configuration_of_cluster, evidence_in, gather
 from webhook.state import Features
 
 if TYPE_CHECKING:
+    from cli.configuration import ConfigurationInForce
     from cli.loading import Gathered
     from cluster.protocol import Cluster
-    from webhook.state import Configuration
 
 
 def read_cluster(
-    kubeconfig: str, context: str, configuration: Configuration, *, namespace: str = "", probe: bool = True
-) -> tuple[Gathered, Features]:
-    """Read a cluster, or one namespace of it, and say what its server can do."""
-    around = evidence_in(configuration, narrow=bool(namespace))
+    kubeconfig: str, context: str, given: ConfigurationInForce | None, *, namespace: str = "", probe: bool = True
+) -> tuple[Gathered, Features, ConfigurationInForce]:
+    """Read a cluster, or one namespace of it; return its objects, what its server can do, and the configuration in force."""
 
-    async def look(cluster: Cluster) -> Gathered:
+    async def look(cluster: Cluster) -> tuple[Gathered, ConfigurationInForce]:
+        in_force = await configuration_of_cluster(cluster, given)
+        around = evidence_in(in_force.configuration, narrow=bool(namespace))
         with inputs.progress() as report_progress:
-            return await gather(cluster, namespace or None, report_progress, probe=probe, namespaces=around)
+            gathered = await gather(cluster, namespace or None, report_progress, probe=probe, namespaces=around)
+        return gathered, in_force
 
-    gathered = loop.visit(kubeconfig, context, look, "docs/survey.md")
+    gathered, in_force = loop.visit(kubeconfig, context, look, "docs/survey.md")
     assert gathered.server is not None
-    declared = configuration.file.kubernetes.declared()
-    return gathered, Features.combine(gathered.server.minor, gathered.server.gates, declared)
+    declared = in_force.configuration.file.kubernetes.declared()
+    return gathered, Features.combine(gathered.server.minor, gathered.server.gates, declared), in_force

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cli.configuration import configuration_of
+from cli.configuration import configuration_in_force, given_configuration
 from cli.state import state_of
 from cluster import manifests
 from e2e.actors import fleet
@@ -127,7 +127,8 @@ def test_the_class_that_the_server_gives_a_pod_is_the_one_that_decides_and_files
         kind = {"apiVersion": listed["apiVersion"], "kind": listed["kind"].removesuffix("List")}
         found += [kind | one for one in listed["items"]]
     around = manifests.parse(manifests.dump(found))
-    state = state_of((), around, configuration_of(str(wanted), ()), Features(minor=37))
+    configuration = configuration_in_force(given_configuration(str(wanted))).configuration
+    state = state_of((), around, configuration, Features(minor=37))
     met = Counter()
     rng = random.Random("classes of pods")
     for _ in range(DRAWN):

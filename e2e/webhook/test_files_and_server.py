@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cli.configuration import configuration_of
+from cli.configuration import configuration_in_force, given_configuration
 from cli.state import state_of
 from cluster import manifests
 from cluster.patch import apply_json_patch
@@ -105,7 +105,7 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
     file = tmp_path / "drawbridge.yaml"
     file.write_text(CONFIGURATION + CONFIGURATIONS[name])
     installed.follow(file.read_text())
-    configuration = configuration_of(str(file), ())
+    configuration = configuration_in_force(given_configuration(str(file))).configuration
     met = Counter()
     for seed in range(SEEDS):
         rng = random.Random(f"files and server {name} {seed}")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cli.configuration import ConfigurationInForce
 from cli.loading import Gathered
 from cli.survey import SurveyScope, overview
 from cli.survey.gates import _TITLES
@@ -160,11 +161,12 @@ def test_a_live_survey_uses_the_declared_gates(monkeypatch):
     from webhook.state import read
 
     live = Gathered(objects=(), server=ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={}))
-    monkeypatch.setattr(reading.loop, "visit", lambda *_: live)
     document = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "x"}, "kubernetes": {"featureGates": {gates.CAPACITY: False}}}  # fmt: skip
     configuration, findings = read(document)
     assert findings == []
-    _, features = reading.read_cluster("", "", configuration)
+    in_force = ConfigurationInForce(configuration, "a file")
+    monkeypatch.setattr(reading.loop, "visit", lambda *_: (live, in_force))
+    _, features, _ = reading.read_cluster("", "", in_force)
     assert not features.on(gates.CAPACITY)
 
 

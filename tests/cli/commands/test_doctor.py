@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from cli.configuration import configuration_of
+from cli.configuration import ConfigurationInForce, given_configuration
 from cli.contract import CommandFailed
 from cli.doctor import diagnose, survey, write_repair
 from cluster import resources
@@ -21,7 +21,8 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 NVIDIA = "gpu.nvidia.com"
 BRIDGE = {"schedulerName": "drawbridge", "drivers": [DRIVER], "fence": True}
 CONFIGURATION = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": BRIDGE}
-FENCING, _ = read(CONFIGURATION)
+FENCING = ConfigurationInForce(read(CONFIGURATION)[0], "a file")
+DEFAULTS = {"source": "defaults", "mode": "enforce"}
 FLEET = [device_class(), node("n0"), gpus("n0", 2)]
 OF_NVIDIA = [device_class(NVIDIA), *FLEET[1:]]
 
@@ -251,7 +252,7 @@ async def test_names_that_the_webhook_configuration_does_not_send_are_told(tmp_p
         _, answer = run_json("doctor", "-f", file, *options)
         assert {one["code"] for one in answer["findings"]} == {"O008"}  # the authority has put no bundle in
     for one, unsent in zip(registered, [("our.org",), ()], strict=True):
-        seen = await survey(loaded(*FLEET, one), datetime.now(UTC), configuration_of(str(config)))
+        seen = await survey(loaded(*FLEET, one), datetime.now(UTC), given_configuration(str(config)))
         assert seen.unsent == unsent
 
 
@@ -261,7 +262,8 @@ def test_a_fence_that_the_configuration_wants_is_missed_and_found_when_it_is_the
     code, answer = run_json("doctor", "-f", dump, "--config", config)
     assert (code, [one["code"] for one in answer["findings"]]) == (1, ["O206"])
     fenced = manifest(tmp_path / "fenced.yaml", *FLEET, pod("p"), taint_rule(DRIVER))
-    assert run_json("doctor", "-f", fenced, "--config", config) == (0, {"findings": [], "unread": []})
+    said = {"configuration": {"source": str(config), "mode": "enforce"}, "findings": [], "unread": []}
+    assert run_json("doctor", "-f", fenced, "--config", config) == (0, said)
 
 
 def schedulers_told(tmp_path, *objects, bridge=None):
@@ -320,7 +322,7 @@ def test_a_managed_driver_without_a_fence_is_open_to_any_other_scheduler(tmp_pat
 def test_only_pods_that_do_not_tolerate_the_fence_wait_behind_it(objects, tmp_path):
     assert run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *objects)) == (
         0,
-        {"findings": [], "unread": []},
+        {"configuration": DEFAULTS, "findings": [], "unread": []},
     )
 
 

@@ -85,7 +85,8 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
     assert GPU in found["two keepers"]["message"]
     assert all("docs/migrate.md" in one["remedy"] for one in found.values())
     repaired = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, CUT_UP, pod("p"))
-    assert run_json("doctor", "-f", repaired) == (0, {"findings": [], "unread": []})
+    defaults = {"source": "defaults", "mode": "enforce"}
+    assert run_json("doctor", "-f", repaired) == (0, {"configuration": defaults, "findings": [], "unread": []})
 
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.configuration import configuration_in
+from cli.configuration import configuration_in_force
 from cli.redaction import Redaction, redaction_of
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
@@ -283,7 +283,7 @@ def test_examples_are_decided_equally_with_and_without_what_was_left_out(folder,
 
     documents, _ = read_leniently([str(EXAMPLES / folder)])
     objects = [one.object for one in documents]
-    redaction = redaction_of(configuration_in(documents, ()))
+    redaction = redaction_of(configuration_in_force(None, documents).configuration)
     bare = [one if one.get("kind") in OURS else redaction.redact(one) for one in objects]
     bare = [json.loads(line) for line in redaction.finish(json.dumps(one).encode() for one in bare)]
     pods = [one for one in objects if one.get("kind") == "Pod"][:3]

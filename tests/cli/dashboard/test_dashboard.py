@@ -28,7 +28,7 @@ def scene(*objects):
 
 
 def standing(*objects):
-    return PictureSource("a test", lambda: scene(*objects), Configuration(), lives=False)
+    return PictureSource("a test", lambda: scene(*objects), lives=False)
 
 
 @asynccontextmanager
@@ -190,7 +190,7 @@ async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_st
             return scene(*crowded())
         raise CommandFailed("the API server is away", "try again when it answers")
 
-    async with served(PictureSource("a test", read, Configuration(), lives=True), fresh=0.0) as session:
+    async with served(PictureSource("a test", read, lives=True), fresh=0.0) as session:
         assert "the API server is away (try again when it answers)" in await text_of(session, "/", 503)
         assert "nodes with devices" in await text_of(session, "/")
         while "This page is out of date: the API server is away" not in (page := await text_of(session, "/")):
@@ -206,7 +206,7 @@ async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
             return scene(*crowded())
         raise RuntimeError("a defect")
 
-    async with served(PictureSource("a test", read, Configuration(), lives=True), fresh=0.0) as session:
+    async with served(PictureSource("a test", read, lives=True), fresh=0.0) as session:
         said = "the reading failed: the log of the dashboard says why"
         assert said in await text_of(session, "/", 503, timeout=aiohttp.ClientTimeout(PATIENCE))
         assert "nodes with devices" in await text_of(session, "/")
@@ -218,7 +218,7 @@ async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
 
 async def test_a_page_of_a_kind_that_could_not_be_read_does_not_say_that_the_object_is_gone():
     partial = scene_of([one for one in crowded() if one["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
-    async with served(PictureSource("a test", lambda: partial, Configuration(), lives=False)) as session:
+    async with served(PictureSource("a test", lambda: partial, lives=False)) as session:
         assert "or is of a kind that could not be read" in await text_of(session, "/pods/default/p0", 404)
     async with served(standing(*crowded())) as session:
         assert "could not be read" not in await text_of(session, "/pods/default/p9", 404)

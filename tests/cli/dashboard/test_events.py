@@ -16,7 +16,6 @@ from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
 from tests.cli.explain.scenes import claim, fleet, pod
-from webhook.state import Configuration
 
 PASSWORD = "hunter2-in-clear"
 
@@ -86,7 +85,7 @@ async def test_a_page_says_why_there_are_no_events_and_waits_for_them_no_longer_
         raise CommandFailed("events is forbidden", "ask for the role")
 
     for ask, why in ((refused, "events is forbidden"), (lambda *_: time.sleep(1) or [], "did not answer in time")):
-        source = PictureSource("a test", lambda: scene(*standing_with()), Configuration(), lives=False, events=ask)
+        source = PictureSource("a test", lambda: scene(*standing_with()), lives=False, events=ask)
         async with served(source, patience=0.2) as session:
             assert why in await text_of(session, "/pods/default/wants")
 
@@ -106,7 +105,7 @@ async def test_events_are_asked_for_only_for_accounts_that_may_see_the_pod(who, 
         calls.append(those)
         return [convert(event("Happened", 1, about="wants"), Event)]
 
-    source = PictureSource("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False, events=ask)
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False, events=ask)
     async with served_with_login(source, test_login.Server()) as session:
         async with session.get("/pods/mine/wants", headers=bearing(who)) as answer:
             assert answer.status == (200 if asked else 404)
@@ -126,9 +125,7 @@ async def test_an_account_that_may_list_pods_and_no_events_is_told_so():
                 else await super().create(resource, obj)
             )
 
-    source = PictureSource(
-        "a test", lambda: scene(*test_login.objects()), Configuration(), lives=False, events=lambda *_: 1 / 0
-    )
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False, events=lambda *_: 1 / 0)
     async with (
         served_with_login(source, Narrow()) as session,
         session.get("/pods/mine/wants", headers=bearing("mine")) as answer,

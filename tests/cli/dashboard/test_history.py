@@ -18,14 +18,14 @@ from tests.cli.dashboard import test_login
 from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
 from tests.cli.explain.scenes import claim, fleet, full, held, phased, pod
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
 def sample(seconds, *objects, begin=BEGIN):
     at, seen = (begin + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ"), scene(*objects)
-    return sample_of(draw_picture(seen, Configuration(), read_at=at, source="a test"), seen.stock)
+    return sample_of(draw_picture(seen, read_at=at, source="a test"), seen.stock)
 
 
 def busy():
@@ -85,7 +85,7 @@ async def test_the_page_draws_what_its_numbers_say():
 
 
 async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
-    source = PictureSource("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
     recent = datetime.now(UTC) - timedelta(hours=1)
     dashboard = Dashboard(source, login=Login(test_login.Server()))
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
@@ -110,7 +110,7 @@ async def test_a_live_source_is_read_again_even_without_requests():
         loop.call_soon_threadsafe(readings.put_nowait, None)
         return scene(*fleet(1, 1))
 
-    source = PictureSource("a test", read, Configuration(), lives=True)
+    source = PictureSource("a test", read, lives=True)
     async with served(source, fresh=0.01, again=0.05):
         async with asyncio.timeout(60):
             for _ in range(3):
@@ -127,7 +127,7 @@ async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings,
         return scene_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
 
     left = [seen(one) for one in readings]
-    source = PictureSource("a test", lambda: left.pop(0) if left[1:] else left[0], Configuration(), lives=True)
+    source = PictureSource("a test", lambda: left.pop(0) if left[1:] else left[0], lives=True)
     dashboard = Dashboard(source, fresh=0.0)
     dashboard._history = Samples(apart=0.0)
     async with dashboard.open("127.0.0.1", 0):

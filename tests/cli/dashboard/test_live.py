@@ -12,12 +12,11 @@ from cli.dashboard import Dashboard, Login, PictureSource, live
 from tests.cli.dashboard.test_dashboard import scene
 from tests.cli.dashboard.test_login import Server, bearing
 from tests.cli.explain.scenes import fleet
-from webhook.state import Configuration
 
 
 @asynccontextmanager
 async def served(read=lambda: scene(*fleet()), *, fresh=1.0, **options):
-    source = PictureSource("a test", read, Configuration(), lives=True)
+    source = PictureSource("a test", read, lives=True)
     async with Dashboard(source, fresh=fresh, **options).open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as it:
         yield it
 
@@ -121,7 +120,7 @@ async def test_another_site_hears_nothing(headers):
 
 
 async def test_listeners_do_not_hold_up_the_end():
-    source = PictureSource("a test", lambda: scene(*fleet()), Configuration(), lives=True)
+    source = PictureSource("a test", lambda: scene(*fleet()), lives=True)
     async with aiohttp.ClientSession() as session:
         async with Dashboard(source).open("127.0.0.1", 0) as url:
             answers = [await session.get(f"{url}/events") for _ in range(3)]

@@ -19,7 +19,7 @@ from dra.wire import encode
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/waiting", "/quota", "/move", "/api/v1/move", "/history", "/api/v1/history", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder", "/what-if?remove=n0", "/api/v1/what-if?add=n0%3D2&remove=n0")  # fmt: skip
 
@@ -79,7 +79,7 @@ def objects():
 @asynccontextmanager
 async def served(server=None, **options):
     scene = scene_of(objects(), Features())
-    source = PictureSource("a test", lambda: scene, Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene, lives=False)
     login = Login(server or Server())
     async with (
         Dashboard(source, login=login).open("127.0.0.1", 0) as url,
@@ -226,7 +226,7 @@ async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(
         return seen
 
     scene = scene_of(objects(), Features())
-    source = PictureSource("a test", lambda: scene, Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene, lives=False)
     first = write("one")
     async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(Server())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
         assert await shown(url) == first

@@ -19,7 +19,6 @@ from tests.cli.dashboard.test_dashboard import HOSTILE, scene, served, standing,
 from tests.cli.dashboard.test_login import bearing
 from tests.cli.explain.scenes import fleet, held, pod
 from tests.cli.running import run
-from webhook.state import Configuration
 
 FOLDERS = ("manifests/examples/fleet", "manifests/examples/pods")
 
@@ -72,9 +71,7 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
 
 
 async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():
-    source = PictureSource(
-        "a test", lambda: scene(*test_login.objects(), asking("secret-app", "secret")), Configuration(), lives=False
-    )
+    source = PictureSource("a test", lambda: scene(*test_login.objects(), asking("secret-app", "secret")), lives=False)
     async with served(source, login=Login(test_login.Server())) as session:
         for path in ("/move", "/api/v1/move"):
             async with session.get(path, headers=bearing("mine")) as answer:
@@ -97,7 +94,7 @@ async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_w
         go.wait(120)
         return standing_survey()
 
-    source = PictureSource("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
+    source = PictureSource("a test", lambda: scene(*fleet(1)), lives=True, survey=survey)
     async with served(source, search=0.1) as session:
         assert "the survey failed: pods is forbidden" in await text_of(session, "/move")
         assert "the survey is running" in await text_of(session, "/move")
@@ -117,7 +114,7 @@ async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told()
             raise ZeroDivisionError
         return standing_survey()
 
-    source = PictureSource("a test", lambda: scene(*fleet(1)), Configuration(), lives=True, survey=survey)
+    source = PictureSource("a test", lambda: scene(*fleet(1)), lives=True, survey=survey)
     dashboard = Dashboard(source, search=60.0)
     async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
         first = json.loads(await text_of(session, "/api/v1/move"))["readAt"]
@@ -135,7 +132,7 @@ async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told()
 def standing_survey():
     from cli.dashboard.move import survey_of
 
-    return survey_of(scene(*fleet(1, 1), *large()), Configuration())
+    return survey_of(scene(*fleet(1, 1), *large()))
 
 
 def large(count=400):

@@ -12,7 +12,6 @@ from tests.cli.dashboard.test_dashboard import scene, served, standing, text_of
 from tests.cli.dashboard.test_login import bearing
 from tests.cli.explain.scenes import fleet
 from tests.cli.running import run
-from webhook.state import Configuration
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ async def test_without_an_address_nothing_is_asked():
 
 async def test_a_tenant_is_not_told_how_many_pods_wait(prometheus):
     url, _ = await prometheus(by_query)
-    source = PictureSource("a test", lambda: scene(*test_login.objects()), Configuration(), lives=False)
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
     async with served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session:
         for who, is_told in (("mine", False), ("all", True)):
             for path in ("/history?days=7", "/api/v1/history?days=7"):

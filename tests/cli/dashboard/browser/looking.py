@@ -3,7 +3,6 @@
 from contextlib import asynccontextmanager
 
 from cli.dashboard import Dashboard, PictureSource
-from webhook.state import Configuration
 
 # Nothing that asks for hosts elsewhere, and what it needs as root in a container.
 FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update", "--disable-background-networking", "--no-first-run")  # fmt: skip
@@ -14,7 +13,7 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 
 @asynccontextmanager
 async def served(read, *, lives=True, **options):
-    source = PictureSource("a test", read, Configuration(), lives=lives)
+    source = PictureSource("a test", read, lives=lives)
     async with Dashboard(source, **options).open("127.0.0.1", 0) as url:
         yield url
 

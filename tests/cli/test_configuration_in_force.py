@@ -1,0 +1,216 @@
+"""Which configuration applies: every command that reads objects gives one answer."""
+
+import json
+
+import pytest
+import yaml
+
+from cli.configuration import configuration_in_force
+from cluster import manifests
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
+from cluster.kubernetes import Kubernetes
+from tests.cli.running import manifest, run, run_json
+from tests.webhook.pods import EXAMPLES
+
+FLEET = EXAMPLES / "fleet"
+SERVICE = "drawbridge-system"
+BAD = "900000"  # more memory than a device has: refused where the webhook enforces
+
+
+def pod(name, memory):
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": memory}
+    spec = {"containers": [{"name": "c", "image": "r.example/a:1", "resources": {"limits": limits}}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "m"}, "spec": spec}
+
+
+def namespace(label=None):
+    labels = {} if label is None else {"labels": {"drawbridge.dev/mode": label}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "m", **labels}}
+
+
+def configuration(mode):
+    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": mode}
+
+
+def config_map(mode, where=SERVICE):
+    metadata = {"name": "drawbridge", "namespace": where}
+    text = yaml.safe_dump(configuration(mode))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"drawbridge.yaml": text}}
+
+
+def deployment(where=SERVICE):
+    metadata = {"name": "drawbridge-webhook", "namespace": where}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "webhook", "image": "i"}]}}}  # fmt: skip
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+def registration(where=SERVICE):
+    hook = {"name": "pods.mutate.drawbridge.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None"}
+    hook["clientConfig"] = {"service": {"namespace": where, "name": "drawbridge", "path": "/mutate"}}
+    metadata = {"name": "drawbridge"}
+    return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": metadata, "webhooks": [hook]}  # fmt: skip
+
+
+def installed(mode):
+    return [config_map(mode), deployment(), registration()]
+
+
+# The objects beside two pods of namespace m, the mode that decides about them, and the mode of the configuration.
+SCENES = {
+    "plain": ([namespace()], "enforce", ""),
+    "label observe": ([namespace("observe")], "observe", ""),
+    "label warn": ([namespace("warn")], "warn", ""),
+    "label off": ([namespace("off")], "off", ""),
+    "label enforce": ([namespace("enforce")], "enforce", ""),
+    "unknown label": ([namespace("Off")], "observe", ""),
+    "empty label": ([namespace("")], "enforce", ""),
+    "file observe": ([namespace(), configuration("observe")], "observe", "observe"),
+    "file warn": ([namespace(), configuration("warn")], "warn", "warn"),
+    "file off": ([namespace(), configuration("off")], "off", "off"),
+    "file observe, label enforce": ([namespace("enforce"), configuration("observe")], "enforce", "observe"),
+    "file before ConfigMap": ([namespace(), configuration("warn"), *installed("off")], "warn", "warn"),
+    "installed observe": ([namespace(), *installed("observe")], "observe", "observe"),
+    "installed off": ([namespace(), *installed("off")], "off", "off"),
+    "installed enforce, label observe": ([namespace("observe"), *installed("enforce")], "observe", "enforce"),
+    "installed observe, label enforce": ([namespace("enforce"), *installed("observe")], "enforce", "observe"),
+    "ConfigMap and Deployment": ([config_map("observe"), deployment()], "observe", "observe"),
+    "ConfigMap and webhook": ([config_map("observe"), registration()], "observe", "observe"),
+    "ConfigMap alone": ([config_map("observe")], "enforce", ""),
+    "a tenant's ConfigMap": ([config_map("off", "m"), deployment(), registration()], "enforce", ""),
+    "a tenant's ConfigMap and Deployment": ([config_map("off", "m"), deployment("m"), *installed("warn")], "warn", "warn"),
+    "a tenant's, beside a webhook elsewhere": ([config_map("off", "m"), deployment("m"), registration()], "enforce", ""),
+}  # fmt: skip
+
+
+def mode_of_translate(answer):
+    [good] = [one for one in answer["decisions"] if one["object"] == "Pod/m/p" and one["key"] == "nvidia.com/gpu"]
+    return good["action"] in ("translated", "approximated")
+
+
+@pytest.fixture(params=SCENES.values(), ids=SCENES)
+def scene(request, tmp_path):
+    objects, mode, configured = request.param
+    return manifest(tmp_path / "all.json", *objects, pod("p", "3000"), pod("q", BAD)), mode, configured
+
+
+def test_every_command_uses_one_configuration(scene):
+    file, mode, configured = scene
+    inputs = ("-f", file, "-f", FLEET)
+    acts = mode == "enforce"
+
+    answers = {
+        "translate": run_json("translate", "-f", file, "--inventory", FLEET)[1],
+        "check": run_json("check", "-f", file, "--inventory", FLEET)[1],
+        "survey": run_json("survey", *inputs)[1],
+        "simulate": run_json("simulate", *inputs)[1],
+        "explain": run_json("explain", "pod/p", "-n", "m", *inputs)[1],
+        "resize": run_json("resize", "pod/p", "nvidia.com/gpu=1", "-n", "m", *inputs)[1],
+        "doctor": run_json("doctor", *inputs)[1],
+    }
+    said = {name: answer["configuration"] for name, answer in answers.items()}
+    assert {one["mode"] for one in said.values()} == {configured or "enforce"}, said
+    [source] = {one["source"] for one in said.values()}
+    assert (source == "defaults") is (not configured), source
+
+    # The decisions follow it.
+    assert mode_of_translate(answers["translate"]) is acts
+    refused = [one for one in answers["check"]["findings"] if one["object"] == "Pod/m/q" and one["code"][0] == "R"]
+    assert any(one["severity"] == "error" for one in refused) is (mode == "enforce")
+    assert answers["survey"]["modes"].get("m", mode) in (mode, "Off")
+    placed = {one["pod"]: one for one in answers["simulate"]["pods"]}
+    assert ("share-" in str(placed["m/p"]["node"])) is acts
+    decisions = answers["explain"]["pod"]["gate"]["decisions"]
+    assert any(one["action"] in ("translated", "approximated") for one in decisions) is acts
+
+
+def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(tmp_path):
+    plain = manifest(tmp_path / "plain.json", pod("p", "3000"))
+    config = manifest(tmp_path / "config.json", configuration("warn"))
+    whole = manifest(tmp_path / "whole.json", pod("p", "3000"), *installed("observe"))
+    for command in (("translate", "-o", "report"), ("check",), ("survey",), ("simulate",), ("explain", "pod/p"), ("resize", "pod/p", "nvidia.com/gpu=1"), ("doctor",)):  # fmt: skip
+        lines = [
+            [line for line in run(*command, *given).stderr.splitlines() if line.startswith("configuration: ")]
+            for given in (
+                ("-f", plain),
+                ("-f", plain, "--config", config),
+                ("-f", config, "-f", plain),
+                ("-f", whole),
+                ("-f", whole, "-q"),
+            )
+        ]
+        assert lines == [
+            [],
+            [f"configuration: {config}, mode warn"],
+            [f"configuration: {config}:1, mode warn"],
+            [f"configuration: ConfigMap {SERVICE}/drawbridge, mode observe"],
+            [],
+        ], command
+    line = run("check", "-f", plain, "--mode", "off").stderr.splitlines()[0]
+    assert line == "configuration: defaults, mode off (--mode)"
+
+
+def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_of_other_commands(tmp_path):
+    whole = manifest(tmp_path / "whole.yaml", pod("p", "3000"), *installed("banana"))
+    code, answer = run_json("check", "-f", whole)
+    [found] = [one for one in answer["findings"] if one["code"] == "C001"]
+    assert (code, found["object"]) == (1, f"ConfigMap/{SERVICE}/drawbridge")
+    assert "drawbridge.yaml: line 3: the text 'banana' is not allowed" in found["message"]
+    assert answer["configuration"] == {"source": "defaults", "mode": "enforce"}
+    for command in ("translate", "survey", "simulate", "explain pod/p", "resize pod/p nvidia.com/gpu=1"):
+        result = run(*command.split(), "-f", whole)
+        assert result.exit_code == 2, command
+        assert f"ConfigMap {SERVICE}/drawbridge: drawbridge.yaml: line 3" in result.stderr, command
+    # The inventory of check is not judged, so there it is an error, too.
+    plain = manifest(tmp_path / "plain.json", pod("p", "3000"))
+    assert run("check", "-f", plain, "--inventory", whole).exit_code == 2
+    # Doctor reports it as what is wrong with the installation.
+    _, answer = run_json("doctor", "-f", whole)
+    assert "configuration" in {one["what"] for one in answer["findings"]}
+
+
+def test_two_installations_name_no_configuration(tmp_path):
+    objects = [config_map("off", "a"), deployment("a"), config_map("warn", "b"), deployment("b")]
+    result = run("check", "-f", manifest(tmp_path / "both.json", pod("p", "3000"), *objects))
+    assert "ConfigMap a/drawbridge and ConfigMap b/drawbridge are both of an installation (name one with --config)" in result.stderr  # fmt: skip
+
+
+class Refusing(Embedded):
+    """A cluster in which ConfigMaps may not be read."""
+
+    async def get(self, resource, name, namespace=None):
+        if resource.kind == "ConfigMap":
+            raise Forbidden("configmaps is forbidden")
+        return await super().get(resource, name, namespace)
+
+
+@pytest.mark.parametrize("command", ["survey", "explain pod/p -n m", "resize pod/p nvidia.com/gpu=1 -n m", "snapshot"])
+def test_a_live_cluster_is_asked_for_the_installed_configuration(monkeypatch, tmp_path, command):
+    objects = [namespace(), *installed("observe"), config_map("off", "m"), pod("p", "3000")]
+    objects += [one.object for one in manifests.read([FLEET])]
+    saved = tmp_path / "saved.json"
+    options = ["--to", saved, "--force"] if command == "snapshot" else []
+    clusters = []
+    for kind in (Embedded, Refusing):
+        cluster = kind()
+        cluster.load(objects)
+        clusters.append(cluster)
+    allowed, forbidden = clusters
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: allowed)
+    result = run(*command.split(), *options)
+    assert f"configuration: ConfigMap {SERVICE}/drawbridge, mode observe" in result.stderr.splitlines()
+    if command == "snapshot":  # a snapshot has the same configuration as the cluster
+        _, answer = run_json("survey", "-f", saved)
+        assert answer["configuration"] == {"source": f"ConfigMap {SERVICE}/drawbridge", "mode": "observe"}
+        assert f"{json.dumps('m')}" in saved.read_text()
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: forbidden)
+    result = run(*command.split(), *options)
+    [warning] = [line for line in result.stderr.splitlines() if "default configuration" in line]
+    assert f"ConfigMap {SERVICE}/drawbridge may not be read" in warning
+
+
+def test_a_later_configuration_counts_and_defaults_are_named():
+    assert configuration_in_force(None).source == "defaults"
+    documents = manifests.parse("\n---\n".join(json.dumps(configuration(mode)) for mode in ("off", "warn")), "a.yaml")
+    in_force = configuration_in_force(None, documents)
+    assert (in_force.source, in_force.configuration.file.mode) == ("a.yaml:3", "warn")
