@@ -15,7 +15,7 @@ from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown
 from webhook.admission.quota import future_claims_of_pod, review_quota
 from webhook.admission.registration import Registration, configurations
-from webhook.admission.review import REFUSED, UNDECIDED, Outcome, Record, answer_timeout
+from webhook.admission.review import REFUSED, UNDECIDED, Answer, Record, answer_timeout
 from webhook.admission.risk import find_broken_rule
 from webhook.admission.template_lifecycle import Due, TemplateKey, known_at_admission
 from webhook.admission.unanswered_requests import UNREQUESTED, find_unrequested_access
@@ -30,7 +30,7 @@ __all__ = [
     "Due",
     "Feasibility",
     "MissedPod",
-    "Outcome",
+    "Answer",
     "Record",
     "Registration",
     "ReviewError",

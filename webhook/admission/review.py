@@ -104,7 +104,7 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
 
 
-class Outcome(Wire, frozen=True, kw_only=True):
+class Answer(Wire, frozen=True, kw_only=True):
     """The answer to a review, and its record."""
 
     response: reviews.Response
@@ -144,17 +144,17 @@ class ObjectReview(NamedTuple):
         return self.request.kind.kind or "object"
 
 
-def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Answer:
     """Answer a mutating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
     return _review("mutate", body, state, impatient, longest)
 
 
-def validate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Outcome:
+def validate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Answer:
     """Answer a validating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
     return _review("validate", body, state, impatient, longest)
 
 
-def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Outcome:
+def _review(path: str, body: bytes, state: State, impatient: Impatient, longest: int) -> Answer:
     obj: dict[str, Json] | None = None
     if path == "validate" or state.configuration.reads_all:
         request = reviews.decode(body)
@@ -172,7 +172,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
             message = f"this {question.kind} cannot be read: {error}"
             response = reviews.deny(request.uid, reviews.DenialStatus(code=400, reason="BadRequest", message=message))
             record = _record(question, Verdict(problems=(message,)), "unreadable", Mode.OFF)
-            return Outcome(response=response, record=record)
+            return Answer(response=response, record=record)
         question = ObjectReview.of(path, request, obj)
     metadata = obj.get("metadata")
     owner = workload(namespace, metadata if isinstance(metadata, dict) else {})
@@ -325,7 +325,7 @@ def answer(
     *,
     is_late: bool = False,
     controller: str = "",
-) -> Outcome:
+) -> Answer:
     """Answer a review in a mode.
 
     | decided | enforce | warn | observe | off |
@@ -368,7 +368,7 @@ def answer(
         response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
         response = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
-    return Outcome(
+    return Answer(
         response=response,
         record=_record(question, verdict, name, mode),
         warnings=warnings,
@@ -430,7 +430,7 @@ class _Head(Wire, frozen=True, kw_only=True):
 _head = msgspec.json.Decoder(_Head)
 
 
-def answer_timeout(path: str, body: bytes, state: State) -> Outcome:
+def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     """Allow the object of a review that took too long unchanged, with a warning; raise ReviewError if it is not a review.
 
     A slow webhook refuses nothing. A pod that stays unchanged gets its devices from the device plugin it was written for, or waits;

@@ -22,7 +22,7 @@ from runtime.authentication import Callers, Credentials
 from runtime.http import Limits, Listener, Reply, text
 from runtime.metrics import readiness
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
-from webhook.admission import REFUSED, UNDECIDED, Outcome, ReviewError, answer_timeout
+from webhook.admission import REFUSED, UNDECIDED, Answer, ReviewError, answer_timeout
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime
 from webhook.service.deciding.limits import DecisionLimits, TokenBucket
 from webhook.service.log import Decisions
@@ -65,7 +65,7 @@ class _OpenReview(NamedTuple):
 class _Decided(msgspec.Struct):
     """What a worker made of a review: an outcome, or the status of a ReviewError and what it says."""
 
-    outcome: Outcome | None
+    outcome: Answer | None
     status: int = 0
     problem: str = ""
 
@@ -247,7 +247,7 @@ class App:
 
         return wait()
 
-    async def _decide_again(self, review: _OpenReview, outcome: Outcome, earlier_state: object) -> Reply:
+    async def _decide_again(self, review: _OpenReview, outcome: Answer, earlier_state: object) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod.
 
         Where nothing has come, the first refusal stands; where there was no time to say what would fit, a worker does.
@@ -261,7 +261,7 @@ class App:
             return self._record_decision(review, outcome)
         return await self._second_look(review)
 
-    async def _await_templates(self, review: _OpenReview, outcome: Outcome) -> Reply:
+    async def _await_templates(self, review: _OpenReview, outcome: Answer) -> Reply:
         """Answer when the templates are there: else the claim controller would not find them, and tell the pod so."""
         until = monotonic() + self._limits.second_look
         while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
@@ -284,7 +284,7 @@ class App:
             return await self._decide_in_worker(review, outcome)
         return self._record_decision(review, outcome)
 
-    async def _decide_in_worker(self, review: _OpenReview, otherwise: Outcome | None = None) -> Reply:
+    async def _decide_in_worker(self, review: _OpenReview, otherwise: Answer | None = None) -> Reply:
         """Decide in a worker; `otherwise` is the answer if it does not, where there is one."""
         state = self._decider.state()
         patience = self._limits.patience
@@ -318,7 +318,7 @@ class App:
             return self._fail(path, reply)
         return self._record_decision(review, outcome)
 
-    def _record_decision(self, review: _OpenReview, outcome: Outcome) -> Reply:
+    def _record_decision(self, review: _OpenReview, outcome: Answer) -> Reply:
         seconds = monotonic() - review.arrived
         self._metrics.count_decision(f"/{review.path}", outcome.record, seconds)
         self._decisions.write(outcome.record, seconds)

@@ -269,7 +269,7 @@ def test_warnings_that_had_no_room_are_counted_with_those_that_come_later():
 
 def test_an_outcome_survives_the_encoding_used_between_worker_and_webhook():
     outcome = admission.mutate(review(TOO_MANY), ENFORCE)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=admission.Outcome) == outcome
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=admission.Answer) == outcome
     assert not json.loads(outcome.body)["response"]["allowed"]
 
 

@@ -20,7 +20,7 @@ from runtime.workers import Undecided
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook import tls
-from webhook.admission import Outcome, Record
+from webhook.admission import Answer, Record
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
 from webhook.service.app import App, _OpenReview
@@ -87,7 +87,7 @@ class Allowing:
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
         no = reviews.DenialStatus(message="no class")
         response = reviews.deny(request.uid, no) if refused else reviews.allow(request.uid)
-        return Outcome(response=response, record=record)
+        return Answer(response=response, record=record)
 
     def unready(self):
         return self.checks
@@ -165,7 +165,7 @@ def test_only_the_pod_of_a_workload_is_early(case):
     record = Record(path="mutate", uid="u", outcome="translated", templates=("there", "absent"))
     follower = SimpleNamespace(state=lambda: msgspec.structs.replace(ENFORCE, templates={("ns", "there"): None}))
     record = msgspec.structs.replace(record, **changes)
-    outcome = Outcome(response=reviews.allow("u"), record=record, namespace="ns", controller=controller)
+    outcome = Answer(response=reviews.allow("u"), record=record, namespace="ns", controller=controller)
     assert ReviewDecider(None, follower, str).is_early(outcome) is early
 
 
@@ -681,13 +681,13 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
 
     def decide(path, *_):
         done.append(turn)
-        return Outcome(response=reviews.allow("u"), record=Record(path=path, uid="u", outcome="untouched"))
+        return Answer(response=reviews.allow("u"), record=Record(path=path, uid="u", outcome="untouched"))
 
     counting = [loop.call_soon(count)]
     app._limits = app._limits._replace(second_look=0.0, **limits)
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
-    first = Outcome(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
+    first = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
     come_back = app._decide_in_worker if limits else partial(app._decide_again, outcome=first, earlier_state=None)
     review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())
     replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
@@ -701,7 +701,7 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
 async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(running, monkeypatch, changed):
     """Else what the first look said stands: it had more time, and the second would say less."""
     first, second = (
-        Outcome(response=reviews.allow(text), record=Record(path="mutate", uid="u", outcome="refused"))
+        Answer(response=reviews.allow(text), record=Record(path="mutate", uid="u", outcome="refused"))
         for text in ("long", "short")
     )
     monkeypatch.setattr(running.decider, "decide", lambda *_: second)
@@ -717,7 +717,7 @@ async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(r
 @pytest.mark.parametrize("outcome", ["undecided", "refused"])
 async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch, outcome, look):
     """A check that ran out of time decides nothing: a worker answers the review."""
-    late = Outcome(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
+    late = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
     monkeypatch.setattr(running.decider, "decide", lambda *_: late)
     running.app._limits = running.app._limits._replace(second_look=0.0)
     handed = []

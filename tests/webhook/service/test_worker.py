@@ -16,7 +16,7 @@ from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.admission.test_decide import ENFORCE, pod, review
-from webhook.admission import Outcome
+from webhook.admission import Answer
 from webhook.admission.review import mutate
 from webhook.service.deciding import cpu_timer as timer_module
 from webhook.service.deciding.cpu_timer import CpuTimer, Overtime, _guard
@@ -99,7 +99,7 @@ async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_r
     assert (await ask(pool))[1] == 0
 
 
-@pytest.mark.parametrize("pool", [Outcome], indirect=True)
+@pytest.mark.parametrize("pool", [Answer], indirect=True)
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_stored(pool, operation):
     """An etcd takes 1.5 MiB; nothing is dearer to read than many small values."""

@@ -12,7 +12,7 @@ from webhook.admission import ReviewError, review
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from webhook.admission import Outcome
+    from webhook.admission import Answer
     from webhook.service.follower import Follower
     from webhook.state import State, StateBuilder
 
@@ -63,7 +63,7 @@ class ReviewDecider:
             self._old = now, self._builder.state(fresh=False)
         return self._old[1]
 
-    def decide(self, path: str, body: bytes, state: State, patience: float) -> Outcome:
+    def decide(self, path: str, body: bytes, state: State, patience: float) -> Answer:
         """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take.
 
         A failure may be due to what was remembered of earlier reviews, so the review is decided once more without it.
@@ -74,7 +74,7 @@ class ReviewDecider:
         def impatient() -> bool:
             return self._clock() > until
 
-        def attempt() -> Outcome:
+        def attempt() -> Answer:
             answer = review.validate if path == "validate" else review.mutate
             return answer(body, state, impatient=impatient, longest=longest)
 
@@ -88,7 +88,7 @@ class ReviewDecider:
             until = self._clock() + patience
             return attempt()
 
-    def is_early(self, outcome: Outcome) -> bool:
+    def is_early(self, outcome: Answer) -> bool:
         """Say whether a workload's pod names a template that is made for the workload, and is not there yet."""
         record = outcome.record
         if record.outcome != "translated" or record.dry_run or outcome.controller not in CONTROLLERS:
