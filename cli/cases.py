@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.arrivals import arrivals, created_pods
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ FILE = "drawbridge-test.yaml"
 class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Expected results; a field that is not set is not checked."""
 
-    outcome: Action | None = None
+    outcome: Outcome | None = None
     code: str = ""  # of a refusal
     devices: dict[str, int] | None = None  # by DeviceClass, for one pod of each template
     left: list[str] | None = None  # keys that stay unchanged
@@ -72,7 +72,7 @@ def problems_of(
 
     made = [created_pod.pod for one in pods for created_pod in created_pods(one.object)]
     done = [decide_object(pod, state) for pod in made]
-    found = outcome_of(decision for one in done for decision in one.decisions) or Action.LEFT
+    found = outcome_of(decision for one in done for decision in one.decisions) or Outcome.LEFT
     texts = [
         text
         for one in done
@@ -88,7 +88,7 @@ def problems_of(
         yield f"expected devices {_listed(expected.devices)}, got {_listed(devices)}"
     if expected.left is not None:
         left = sorted(
-            {one.key for each in done for one in each.decisions if one.action in (Action.LEFT, Action.SERVED)}
+            {one.key for each in done for one in each.decisions if one.outcome in (Outcome.LEFT, Outcome.SERVED)}
         )
         if sorted(expected.left) != left:
             yield f"expected keys left: {', '.join(sorted(expected.left)) or 'none'}; got {', '.join(left) or 'none'}"

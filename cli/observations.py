@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dra.raw import members
-from webhook.dialects import REPLACED, Action
+from webhook.dialects import REPLACED, Outcome
 from webhook.translate import Decision, outcome_of
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ _LOGGER = b'"drawbridge.decision"'
 _LOST = b'"lines were lost"'
 # Outcomes of reviews that are decisions about keys; in modes observe and warn, what enforce would do.
 _DECIDED = {
-    "translated": Action.TRANSLATED,
-    "would translate": Action.TRANSLATED,
-    "refused": Action.REFUSED,
-    "would refuse": Action.REFUSED,
-    "left": Action.LEFT,
+    "translated": Outcome.TRANSLATED,
+    "would translate": Outcome.TRANSLATED,
+    "refused": Outcome.REFUSED,
+    "would refuse": Outcome.REFUSED,
+    "left": Outcome.LEFT,
 }
 
 
 class SeenReason(msgspec.Struct, frozen=True, kw_only=True):
     """A reason why pods of a namespace are not simply translated, and the number of these pods."""
 
-    outcome: Action
+    outcome: Outcome
     text: str
     pods: int
 
@@ -41,14 +41,14 @@ class SeenNamespace(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     mode: str
     # How many pods have which outcome.
-    outcomes: dict[Action, int]
+    outcomes: dict[Outcome, int]
     reasons: tuple[SeenReason, ...]
 
 
 def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenNamespace]:
     """Count pods by namespace, mode and outcome; a repeated review counts once."""
-    outcomes: dict[tuple[str, str], Counter[Action]] = {}
-    reasons: dict[tuple[str, str], Counter[tuple[Action, str]]] = {}
+    outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
+    reasons: dict[tuple[str, str], Counter[tuple[Outcome, str]]] = {}
     reviews: set[tuple[object, object]] = set()
     for line in lines:
         if _LOST in line:
@@ -70,19 +70,19 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         place = object_.split("/")[1], str(record.get("mode"))
         counts = outcomes.setdefault(place, Counter())
         if record.get("path") != "mutate":  # the validating review, after the mutating one translated the pod
-            if decided is not Action.REFUSED:
+            if decided is not Outcome.REFUSED:
                 continue
-            counts[Action.TRANSLATED if counts[Action.TRANSLATED] else Action.APPROXIMATED] -= 1
+            counts[Outcome.TRANSLATED if counts[Outcome.TRANSLATED] else Outcome.APPROXIMATED] -= 1
         reviews.add(review)
         decisions = list(_decisions(record))
-        outcome = decided if decided is Action.REFUSED else outcome_of(decisions) or decided
+        outcome = decided if decided is Outcome.REFUSED else outcome_of(decisions) or decided
         counts[outcome] += 1
-        if outcome is Action.TRANSLATED:
+        if outcome is Outcome.TRANSLATED:
             continue
         # The keys for which the pod has this outcome, else the problems of the whole pod.
         texts: set[str] = set()
         for one in decisions:
-            if one.action is outcome or (outcome is Action.PARTLY and one.action not in REPLACED):
+            if one.outcome is outcome or (outcome is Outcome.PARTLY and one.outcome not in REPLACED):
                 code = f" [{one.code}]" if one.code else ""
                 texts.add(f"{one.key}: {one.detail}{code}")
         texts = texts or set(map(str, members(record.get("problems"))))
@@ -91,7 +91,7 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
         SeenNamespace(
             namespace=namespace,
             mode=mode,
-            outcomes={outcome: counts[outcome] for outcome in Action if counts[outcome] > 0},
+            outcomes={outcome: counts[outcome] for outcome in Outcome if counts[outcome] > 0},
             reasons=tuple(
                 SeenReason(outcome=outcome, text=text, pods=pods)
                 for (outcome, text), pods in reasons.get((namespace, mode), Counter()).most_common()

@@ -105,7 +105,7 @@ def print_inventory(documents: Iterable[Document], around: Sequence[Document], d
     shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
     if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):
         return
-    if all(one.action != "left" for one in decided):
+    if all(one.outcome != "left" for one in decided):
         return
     kind, first = shown[0]
     where = f"{first.file}:{first.line}"

@@ -205,8 +205,8 @@ def vocabularies() -> str:
 
 def of_key(_: list[str], row: list[str]) -> list[str]:
     """Write a row of a vocabulary: key, place, unit, what becomes of it, and what it says."""
-    key, place, unit, action, words = row
-    return [f"- {key} ({place}, {unit}): {action}. {words}"]
+    key, place, unit, outcome, words = row
+    return [f"- {key} ({place}, {unit}): {outcome}. {words}"]
 
 
 def of_code(_: list[str], row: list[str]) -> list[str]:

@@ -89,7 +89,7 @@ WORDS = {
     "stays": "left",
     "unclear": "unknown",
 }
-OUTCOME = ("outcome", "action", "fate")  # the field of a key or a workload
+OUTCOME = ("outcome",)  # the field of a key or a workload
 MODE = re.compile(r"\b(observe|warn): would be|\bmode(?:=|:? )(off|observe|warn)\b")
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # What `explain` says of a pod that a node has room for, and of one that none has.

@@ -208,7 +208,7 @@ STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Namespace":
 OTHER = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
 PROMISES = {"node": "n", "promises": [{"namespace": "a", "claim": "c", "uid": "u", "inDoubt": False, "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": None}]}]}  # fmt: skip
 CDI = {"cdiVersion": "0.6.0", "kind": "x/y", "devices": [{"name": "u-0", "annotations": {"drawbridge.dev/request": "r"}, "containerEdits": {"env": ["A=B"]}}]}  # fmt: skip
-LOG = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "action": "left", "detail": "x"}]}  # fmt: skip
+LOG = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "outcome": "left", "detail": "x"}]}  # fmt: skip
 FACTS = {"gpu-0": {"attributes": {"a": "b"}, "capacity": {"memory": "1Gi"}}}
 KUSTOMIZATION = {"resources": ["pod.json"], "namePrefix": "a-", "images": [{"name": "x"}], "patches": [{"path": "p.yaml", "target": {"kind": "Pod"}}, {"patch": "[]"}], "configMapGenerator": [{"name": "c", "files": ["a=pod.json"]}], "components": ["../c"]}  # fmt: skip
 DEPLOYED = [

@@ -11,7 +11,7 @@ from dra.finding import Finding, Place, Severity
 from dra.pointer import member, split
 from dra.raw import Object, inside, mapping, members
 from dra.validation import make_finding, name
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
 from webhook.refusals import PAGES, Code
 from webhook.state import mistake_of
@@ -51,7 +51,7 @@ def add_webhook_findings(
                 added[make_finding("D214", name(value), wrong, path=member("/metadata/labels", MODE_LABEL))] = None
         for decision in decisions:
             code = decision.code
-            by_server = decision.action is Action.REFUSED and code not in PAGES
+            by_server = decision.outcome is Outcome.REFUSED and code not in PAGES
             if code and not (by_server and code in codes):
                 added[finding_of(value, decision, code)] = None
         amounts = {_amount(finding.path) for finding in added if finding.code == Code.AMOUNT}
@@ -73,7 +73,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     is_place = decision.key.startswith("/")  # of a fault that the API server finds outside of requests
     key = f"{decision.key}: " if decision.key and not is_place else ""
     severity = page.severity
-    if decision.action is not Action.REFUSED and severity is Severity.ERROR:
+    if decision.outcome is not Outcome.REFUSED and severity is Severity.ERROR:
         severity = Severity.WARNING  # the namespace's mode admits the pod
     return Finding(
         code=code,
@@ -134,12 +134,12 @@ def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[
     found: dict[Finding, None] = {}  # a set that keeps their order
     for decision in decisions:
         code = decision.code
-        if not code and decision.action is Action.APPROXIMATED:
+        if not code and decision.outcome is Outcome.APPROXIMATED:
             code = APPROXIMATED
         if not code and decision.stays:
             code = AT_WEBHOOK
         # A key of no dialect stays whatever becomes of the request beside it.
-        if not code and decision.action is Action.LEFT and decision.dialect:
+        if not code and decision.outcome is Outcome.LEFT and decision.dialect:
             code = STAYS
         if code:
             found[finding_of(value, decision, code)] = None

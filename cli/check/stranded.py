@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dra.objects import blocks
 from webhook import names
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
     from dra.stock import Stock
@@ -28,7 +28,7 @@ class Stranding(NamedTuple):
 
 def with_taint_finding(decision: Decision, state: State) -> Decision:
     """Return the decision; as a finding (D318) if core serves its key, by devices that are all tainted."""
-    stranding = why_stranded(decision.key, state) if decision.action is Action.SERVED else None
+    stranding = why_stranded(decision.key, state) if decision.outcome is Outcome.SERVED else None
     if stranding is None or not stranding.taint:
         return decision
     return replace(decision, code="D318", detail=f"{decision.detail}, {stranding.reason}", remedy=stranding.remedy)

@@ -36,7 +36,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
             whole = "each container" if dialect.scope == "container" else "the whole pod"
             inputs.print_lines([f"{dialect.name}: {dialect.title} (numbers count for {whole})"])
             for row in dialect.keys:
-                inputs.print_lines([f"  {row.action:<12} {row.name}  [{row.place}, {row.unit}]"])
+                inputs.print_lines([f"  {row.outcome:<12} {row.name}  [{row.place}, {row.unit}]"])
                 inputs.print_lines(f"      {line}" for line in _lines(row))
             inputs.print_lines([""])
     elif output == "markdown":
@@ -48,7 +48,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
             lines += ["| key | where | unit | what becomes of it | what it says |", "|---|---|---|---|---|"]
             for row in dialect.keys:
                 words = ". ".join(text[0].upper() + text[1:] for text in _lines(row)).replace("|", "\\|")
-                lines.append(f"| `{row.name}` | {row.place} | {row.unit} | {row.action} | {words} |")
+                lines.append(f"| `{row.name}` | {row.place} | {row.unit} | {row.outcome} | {words} |")
             lines.append("")
         click.echo("\n".join(lines), nl=False)
     else:
@@ -59,7 +59,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
         plain: list[dict[str, Any]] = []
         for dialect in chosen:
             table = msgspec.to_builtins(dialect)
-            defaults = {"action": "translated", "unit": "count", "place": "resource"}
+            defaults = {"outcome": "translated", "unit": "count", "place": "resource"}
             plain.append({**table, "keys": [defaults | row for row in table["keys"]]})
         if output == "json":
             inputs.write_json({"dialects": plain})

@@ -38,7 +38,7 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     Reads the logs of webhooks at level info, from files or standard input. Pods without an accelerator are not in them.
     """
     from cli.observations import summarise
-    from webhook.dialects import Action
+    from webhook.dialects import Outcome
 
     if not logs and sys.stdin.isatty():
         raise Broken("no logs are given", "name files, or pipe in `kubectl logs` of the webhook")
@@ -57,7 +57,7 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
         inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in shown]})
         return Exit.FINE
     shown_lines: list[str] = []
-    totalled = {outcome: sum(one.outcomes.get(outcome, 0) for one in shown) for outcome in Action}
+    totalled = {outcome: sum(one.outcomes.get(outcome, 0) for one in shown) for outcome in Outcome}
     counts = {outcome: count for outcome, count in totalled.items() if count}
     if shown:
         head = ("NAMESPACE", "MODE", *(outcome.upper() for outcome in counts))

@@ -459,7 +459,7 @@ def _print_report(results: list[Result]) -> None:
             basis = f" [{decision.basis}]" if decision.basis else ""
             detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
             detail = "; ".join(filter(None, (detail, decision.stays and f"at the webhook: {decision.stays}")))
-            lines.append(f"  {decision.action:<12} {where}{'  ' + detail if detail else ''}{basis}")
+            lines.append(f"  {decision.outcome:<12} {where}{'  ' + detail if detail else ''}{basis}")
         values = [one["value"] for one in done.operations if "/spec/tolerations" in one["path"]]
         added = [one for value in values for one in (value if isinstance(value, list) else [value])]
         why = "added, as the ExtendedResourceToleration plugin does"

@@ -13,7 +13,7 @@ from cli.html import el, link, table
 from cli.loading import is_extended
 from cli.report import Drawn, Rows, part_as_html
 from webhook import names
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def survey_of(scene: Scene) -> Overview:
 
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
     """Add up a survey by namespace, the one with most pods still to move first."""
-    outcomes: defaultdict[str, Counter[Action]] = defaultdict(Counter)
+    outcomes: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for one in overview.workloads:
@@ -57,7 +57,7 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
         NamespaceMoved(
             namespace=name,
             mode=overview.modes.get(name, ""),
-            workloads={outcome.value: counts[outcome] for outcome in Action if counts[outcome]},
+            workloads={outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]},
             pods=pods[name],
             moved=moved[name],
         )

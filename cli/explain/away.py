@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cli.explain.stories import Keeper
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ def keeper_of(story: PodStory) -> Keeper:
     """Say which part of drawbridge acts next for a pod, if any does."""
     keeper = story.next_step.keeper
     if keeper is Keeper.USER and not story.claims:
-        changed = any(one.action in (Action.TRANSLATED, Action.APPROXIMATED) for one in story.webhook.decisions)
+        changed = any(one.outcome in (Outcome.TRANSLATED, Outcome.APPROXIMATED) for one in story.webhook.decisions)
         return Keeper.WEBHOOK if story.webhook.foretold and changed else Keeper.NONE
     return keeper if keeper in _PARTS else Keeper.NONE
 

@@ -17,7 +17,7 @@ from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
 from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.names import NAME, PREFIX
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _STOCK = "default-scheduler"
 _SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe pod)"
 # Why a container waits whose kubelet has not begun with it.
 _STARTING = ("", "ContainerCreating", "PodInitializing")
-_CHANGING = frozenset((Action.TRANSLATED, Action.APPROXIMATED))
+_CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
 
@@ -41,7 +41,7 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     webhook = webhook_story(pod, scene, configuration)
     claims = list(_claims_of(pod, scene))
     # A pod that the webhook would change is judged by a scheduler only as it is then.
-    unchanged = pod.metadata.uid or not any(one.action in _CHANGING for one in webhook.decisions)
+    unchanged = pod.metadata.uid or not any(one.outcome in _CHANGING for one in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
     prospect = prospect_of(pod, scene) if waits and unchanged else None
     scheduler = pod.spec.scheduler_name or _STOCK
@@ -232,7 +232,7 @@ def _at_its_scheduler(
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
     # It asks in legacy words, and has no claims for them.
-    if not pod.metadata.uid and any(one.action in _CHANGING for one in webhook.decisions):
+    if not pod.metadata.uid and any(one.outcome in _CHANGING for one in webhook.decisions):
         return NextStep(
             keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
         )

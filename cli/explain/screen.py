@@ -14,7 +14,7 @@ from cli.explain.stories import Keeper, Trust
 from cli.loading import MeantBy
 from dra.server import Server, read_minor
 from dra.texts import count_of, list_first
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
     """Write what becomes of each key."""
     decisions: list[str] = []
     for one in webhook.decisions:
-        if one.action is Action.REFUSED and webhook.refusals:
+        if one.outcome is Outcome.REFUSED and webhook.refusals:
             continue  # stands among the refusals
         where = f"{one.container}: " if one.container else ""
         key = f"{one.key} " if one.key else ""
@@ -98,7 +98,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
         detail = f": {one.detail}" if one.detail else ""
         why = "because" if webhook.foretold else "as it stands now,"
         basis = f"; {why} {one.basis}" if one.basis else ""
-        decisions.append(f"{where}{key}{dialect}{would}{one.action}{detail}{basis}")
+        decisions.append(f"{where}{key}{dialect}{would}{one.outcome}{detail}{basis}")
     yield from _rows("webhook", decisions, _WORDS, "decision")
     yield from _rows("refused", webhook.refusals, _ROWS, "refusal")
 

@@ -15,7 +15,7 @@ from dra.raw import decoded, inside, mapping, members
 from webhook import names
 from webhook.admission import decide_object
 from webhook.claims import template
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.translate import Decision, is_genuine
 
 if TYPE_CHECKING:
@@ -53,18 +53,18 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     for one in members(entries)[:_MOST]:
         words = mapping(one)
         try:
-            action = Action(_text(words.get("action")))
+            outcome = Outcome(_text(words.get("outcome")))
         except ValueError:
             continue
         container, dialect, key, detail = (
             _text(words.get(name) or "") for name in ("container", "dialect", "key", "detail")
         )
-        decisions.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, action, detail))
+        decisions.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, outcome, detail))
     if raw is not None and trust is not Trust.FORGED:
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
         for one in decide_object(_restored(raw, removed, scheduler), state).decisions:
-            again = f"created again it would be left: {one.detail}" if one.action is Action.LEFT else one.basis
+            again = f"created again it would be left: {one.detail}" if one.outcome is Outcome.LEFT else one.basis
             bases.setdefault((one.container, one.key), again)
         decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
     return WebhookStory(

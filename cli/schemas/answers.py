@@ -21,7 +21,7 @@ from cli.matrix import PoolMatrix
 from cli.observations import SeenNamespace
 from cli.survey import Overview
 from dra.finding import Finding, Severity
-from webhook.dialects import Action, Dialect
+from webhook.dialects import Dialect, Outcome
 from webhook.translate import Decision
 
 
@@ -78,7 +78,7 @@ class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
 
     configuration: ConfigurationSource
     # How many workloads have which.
-    outcomes: dict[Action, int]  # type: ignore[assignment]
+    outcomes: dict[Outcome, int]  # type: ignore[assignment]
     # Files left out, with the reason, and the first key of each that asks for devices.
     passed_by: list[Passed]
 

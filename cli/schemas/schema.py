@@ -17,7 +17,7 @@ import msgspec
 from cli.schemas.answers import ANSWERS, Trouble
 from dra.quantity import Quantity
 from dra.wire import Opaque
-from webhook.dialects import REPLACED, TARGETS, VOCABULARIES, Action, Position, Role, plain
+from webhook.dialects import REPLACED, TARGETS, VOCABULARIES, Outcome, Position, Role, plain
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def schema_of(name: str) -> Schema:
     if name == CONFIGURATION:
         (whole,), definitions = _components([type(Configuration().file)])
         root = definitions.pop(whole["$ref"].rpartition("/")[2])
-        # Leave of roles and actions those that are read from a table without code, by where a key stands.
+        # Leave of roles and outcomes those that are read from a table without code, by where a key stands.
         row = definitions["Row"]
         members = row["properties"]
         read: set[Role] = set()
@@ -55,8 +55,8 @@ def schema_of(name: str) -> Schema:
             places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
         _choose(members["role"], _values(read))
         # What only code can decide.
-        _choose(members["action"], sorted((*REPLACED, Action.LEFT)))
-        for narrowed in ("Role", "Action"):
+        _choose(members["outcome"], sorted((*REPLACED, Outcome.LEFT)))
+        for narrowed in ("Role", "Outcome"):
             del definitions[narrowed]
         # Our targets and dialects, where a file may name one of its own as well: editors offer them.
         targets = {"examples": sorted(TARGETS)}

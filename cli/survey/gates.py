@@ -14,7 +14,7 @@ from dra import server
 from dra.objects import IMPLICIT, versions
 from dra.raw import containers_of
 from dra.validation import gates, make_finding
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.state import Inventory
 from webhook.translate import pods_in
 
@@ -127,13 +127,13 @@ class GateNeeds:
             container="",
             key="resourceClaims",
             dialect="",
-            action=Action.LEFT,
+            outcome=Outcome.LEFT,
             until=gates_on(gates_off),
             detail=f"the API server (1.{self._features.minor}, {', '.join(gates_off)} off) would drop what its claims need: "
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return replace(judged, outcome=Action.LEFT, keys=(key,))
+        return replace(judged, outcome=Outcome.LEFT, keys=(key,))
 
     def obstacles(self) -> Iterator[Finding]:
         """Name each gate that is missing, and how many wait for it."""

@@ -18,7 +18,7 @@ from cli.survey.verdicts import JudgedWorkload, Key, MoveJudge, is_on_claims, st
 from dra.finding import Finding
 from webhook import names
 from webhook.admission import asks_in_unknown_kind
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.mixed_fleet import NodesOfName, group_nodes
 from webhook.translate import decides_outcome, pods_in
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why keys are not simply translated, and how many workloads it concerns: what a person has to decide."""
 
-    outcome: Action
+    outcome: Outcome
     key: str
     detail: str
     remedy: str
@@ -50,7 +50,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     kind: str
     name: str
-    outcome: Action
+    outcome: Outcome
     dialects: tuple[str, ...]
     keys: tuple[Key, ...]
     # The pods that live, those of them that have a node, and those of them that run on claims already.
@@ -83,7 +83,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Unread, ...]
 
     @property
-    def outcomes(self) -> Counter[Action]:
+    def outcomes(self) -> Counter[Outcome]:
         """How many workloads have which outcome."""
         return Counter(one.outcome for one in self.workloads)
 
@@ -195,7 +195,7 @@ def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
     for one in workloads:
         for reason in {
             MoveReason(
-                outcome=key.action,
+                outcome=key.outcome,
                 key=key.key,
                 detail=key.detail,
                 remedy=key.remedy,
@@ -209,7 +209,7 @@ def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
             counts[reason] += 1
             pods[reason] += one.pods
     found = [replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
-    order = list(Action)
+    order = list(Outcome)
     return sorted(
         found,
         key=lambda one: (
@@ -227,7 +227,7 @@ def needs_decision(key: Key) -> bool:
     """Say whether a person has to read why a key is not simply translated, or served."""
     if key.would:  # the reason is with the key for which the object is refused
         return False
-    if key.action in (Action.TRANSLATED, Action.SERVED):
+    if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):
         return bool(key.stays or key.until or key.code)
     return bool(decides_outcome(key) or key.code)
 

@@ -15,7 +15,7 @@ from cli.survey.screen import why
 from cli.terminal import printable
 from dra.finding import Finding, Place
 from dra.texts import joined
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cli.survey.verdicts import Key
 
 _OF_WORKLOAD = ("namespace", "kind", "name", "outcome", "pods", "running", "moved", "file", "line")
-_OF_KEY = ("container", "dialect", "key", "amount", "action", "code", "detail", "stays", "until", "remedy")
+_OF_KEY = ("container", "dialect", "key", "amount", "outcome", "code", "detail", "stays", "until", "remedy")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -31,7 +31,7 @@ def table(overview: Overview) -> str:
     """Write the rows, with a head."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    of_key = ["keyOutcome" if name == "action" else name for name in _OF_KEY]
+    of_key = ["keyOutcome" if name == "outcome" else name for name in _OF_KEY]
     writer.writerow([*_OF_WORKLOAD, *of_key])
     for workload in overview.workloads:
         mine = [_cell(getattr(workload, name)) for name in _OF_WORKLOAD]
@@ -50,10 +50,10 @@ def _cell(value: object) -> str:
 
 # The code of an outcome, for keys whose decision has none. It says how bad the outcome is.
 CODES = {
-    Action.APPROXIMATED: reports.APPROXIMATED,
-    Action.LEFT: reports.STAYS,
-    Action.UNKNOWN: "D211",
-    Action.REFUSED: Code.NEVER.value,
+    Outcome.APPROXIMATED: reports.APPROXIMATED,
+    Outcome.LEFT: reports.STAYS,
+    Outcome.UNKNOWN: "D211",
+    Outcome.REFUSED: Code.NEVER.value,
 }
 
 
@@ -61,11 +61,11 @@ def code_of(key: Key) -> str:
     """Return the code of the finding about a key; "" if it is simply translated or served."""
     if not needs_decision(key):
         return ""
-    if key.code or key.action is Action.APPROXIMATED:
+    if key.code or key.outcome is Outcome.APPROXIMATED:
         return key.code or reports.APPROXIMATED
     if key.until:
         return reports.WAITS
-    return reports.AT_WEBHOOK if key.stays else CODES[key.action]
+    return reports.AT_WEBHOOK if key.stays else CODES[key.outcome]
 
 
 def findings(overview: Overview) -> list[reports.ObjectFindings]:

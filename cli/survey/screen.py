@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cli.check import reports
 from cli.terminal import coloured, columns_of, fit, printable
 from dra.texts import count_of, joined, list_first
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.state import mistake_of
 from webhook.translate import decides_outcome
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 _NAMED: Final = 5  # nodes that are named, of those in one place
 _SHOWN: Final = 25  # workloads of a namespace that are listed one by one
-_WIDTH: Final = max(map(len, Action))
+_WIDTH: Final = max(map(len, Outcome))
 _COLOURS: Final = {
-    Action.TRANSLATED: "green",
-    Action.APPROXIMATED: "yellow",
-    Action.SERVED: "green",
-    Action.PARTLY: "yellow",
-    Action.LEFT: "yellow",
-    Action.UNKNOWN: "red",
-    Action.REFUSED: "red",
+    Outcome.TRANSLATED: "green",
+    Outcome.APPROXIMATED: "yellow",
+    Outcome.SERVED: "green",
+    Outcome.PARTLY: "yellow",
+    Outcome.LEFT: "yellow",
+    Outcome.UNKNOWN: "red",
+    Outcome.REFUSED: "red",
 }
 OUTCOME_TEXTS: Final = {
-    Action.TRANSLATED: "claims replace all their keys",
-    Action.APPROXIMATED: "claims replace all their keys, and differ in something",
-    Action.SERVED: "need no change: a DeviceClass serves their keys",
-    Action.PARTLY: "claims replace some of their keys",
-    Action.LEFT: "keep their keys, for the reasons below",
-    Action.UNKNOWN: "have a key that drawbridge does not recognise",
-    Action.REFUSED: "would be refused",
+    Outcome.TRANSLATED: "claims replace all their keys",
+    Outcome.APPROXIMATED: "claims replace all their keys, and differ in something",
+    Outcome.SERVED: "need no change: a DeviceClass serves their keys",
+    Outcome.PARTLY: "claims replace some of their keys",
+    Outcome.LEFT: "keep their keys, for the reasons below",
+    Outcome.UNKNOWN: "have a key that drawbridge does not recognise",
+    Outcome.REFUSED: "would be refused",
 }
 # Where a node stands on its way from a device plugin to a driver, in this order.
 SIDE_TEXTS: Final = {
@@ -114,9 +114,9 @@ def why(decision: Key | MoveReason) -> str:
     return "; ".join(filter(None, (stays, decision.detail, f"until {decision.until}" if decision.until else "")))
 
 
-def totals(overview: Overview) -> Iterator[tuple[Action, int, str]]:
+def totals(overview: Overview) -> Iterator[tuple[Outcome, int, str]]:
     """Count the workloads of each outcome, with its meaning; those that run on claims already, keep their keys in the object, or are left for a time."""
-    for outcome in Action:
+    for outcome in Outcome:
         workloads = [one for one in overview.workloads if one.outcome is outcome]
         if not workloads:
             continue
@@ -182,7 +182,7 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
             where = printable(joined(key.container or "pod", key.key))
             detail = printable(f"  {reason}" if (reason := why(key)) else "")
             code = f" [{key.code}]" if key.code else ""
-            yield f"      {key.action:<{_WIDTH}} {where}{detail}{code}"
+            yield f"      {key.outcome:<{_WIDTH}} {where}{detail}{code}"
             if key.remedy:
                 yield f"       {'':<{_WIDTH}}{printable(key.remedy)}"
         for warning in one.warnings:

@@ -22,7 +22,7 @@ from dra.texts import list_first
 from dra.validation import gates
 from webhook import names
 from webhook.admission import STRANDED, decide_object, find_unrequested_access
-from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Action, Position, Role, Served, assumed
+from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Outcome, Position, Role, Served, assumed
 from webhook.state import Mode, State, with_mode
 from webhook.translate import Decision, outcome_of, pods_in, view_pod
 
@@ -49,7 +49,7 @@ class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a workload; `classes` are the DeviceClasses that its claims would name."""
 
-    outcome: Action
+    outcome: Outcome
     keys: tuple[Key, ...]
     classes: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
@@ -136,13 +136,13 @@ class MoveJudge:
         if found is not None:
             return found
         done = later = decide_object(shape, self.now, about_devices=True)
-        if done.refusals or any(one.action is Action.LEFT for one in done.decisions):
+        if done.refusals or any(one.outcome is Outcome.LEFT for one in done.decisions):
             later = decide_object(shape, self.later, about_devices=True)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
         if self.switched_on is not None and any(stays_for_good(one) for one in later.decisions):
             claimed = decide_object(shape, self.switched_on, about_devices=True)
-        needed = {server.EXTENDED for one in claimed.decisions if one.action is Action.SERVED}
+        needed = {server.EXTENDED for one in claimed.decisions if one.outcome is Outcome.SERVED}
         classes: set[str] = set()
         for spec in claimed.templates.values():
             needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
@@ -155,7 +155,7 @@ class MoveJudge:
         details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
         found = self._judged[sign] = JudgedWorkload(
-            outcome=outcome_of(keys) or Action.TRANSLATED,  # without keys it asks for no device, or is on claims
+            outcome=outcome_of(keys) or Outcome.TRANSLATED,  # without keys it asks for no device, or is on claims
             keys=keys,
             classes=frozenset(classes),
             warnings=tuple(dict.fromkeys(warnings)) if keys else (),
@@ -175,7 +175,7 @@ class MoveJudge:
             if variable:
                 amounts[name, variable] = value
         asks = any(
-            one.dialect or one.action is not Action.LEFT or (one.container, one.key) in amounts
+            one.dialect or one.outcome is not Outcome.LEFT or (one.container, one.key) in amounts
             for one in done.decisions
         )
         if not asks:
@@ -200,15 +200,15 @@ class MoveJudge:
     def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
         """Say what has to change before a key that is left can be translated, or one that is served gets its devices; and the remedy."""
         until, remedy = "", decision.remedy
-        if decision.action is Action.SERVED:
+        if decision.outcome is Outcome.SERVED:
             stranding = why_stranded(decision.key, self.now)
             return (stranding.until, stranding.remedy) if stranding else (until, remedy)
-        if decision.action is not Action.LEFT or decision.would:
+        if decision.outcome is not Outcome.LEFT or decision.would:
             return until, remedy
         word = decision.container, decision.key
         later = prepared.later.get(word, decision)
         with_gates = prepared.with_gates.get(word, later)
-        if later.action in REPLACED:
+        if later.outcome in REPLACED:
             absent = sorted(
                 name
                 for name in prepared.classes
@@ -218,11 +218,11 @@ class MoveJudge:
             if decision.key in self.now.fleet.handed_out_anywhere:
                 changes.append(f"no device plugin has {decision.key}")
             return " and ".join(changes) or "its driver is installed", remedy
-        if later.action is Action.LEFT and with_gates.action in (*REPLACED, Action.SERVED):
+        if later.outcome is Outcome.LEFT and with_gates.outcome in (*REPLACED, Outcome.SERVED):
             features = self.now.features
             off = [gate for gate in _OF_CLAIMS if gate in prepared.needed and not features.on(gate)]
             return gates_on(off), remedy or "; ".join([remedy_of(gate, features) for gate in off])
-        if later.action is Action.LEFT and not (decision.code or remedy or later.detail in decision.detail):
+        if later.outcome is Outcome.LEFT and not (decision.code or remedy or later.detail in decision.detail):
             remedy = f"with its driver installed and without its device plugin it is left, too: {later.detail}"
         return until, remedy
 
@@ -231,7 +231,7 @@ def _merge(judged: list[JudgedWorkload]) -> JudgedWorkload:
     """Merge what becomes of the shapes of one workload."""
     keys = tuple(dict.fromkeys(key for one in judged for key in one.keys))
     return JudgedWorkload(
-        outcome=outcome_of(keys) or Action.TRANSLATED,
+        outcome=outcome_of(keys) or Outcome.TRANSLATED,
         keys=keys,
         classes=frozenset().union(*[one.classes for one in judged]),
         warnings=tuple(dict.fromkeys(text for one in judged for text in one.warnings)),
@@ -254,9 +254,9 @@ def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
 
 def stays_for_good(decision: Decision) -> bool:
     """Say whether a key stays with its device plugin, whatever changes on the cluster."""
-    if decision.action is Action.LEFT:
+    if decision.outcome is Outcome.LEFT:
         return not decision.until
-    return decision.action in (Action.UNKNOWN, Action.REFUSED)
+    return decision.outcome in (Outcome.UNKNOWN, Outcome.REFUSED)
 
 
 def gates_on(gates_off: list[str]) -> str:

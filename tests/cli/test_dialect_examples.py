@@ -81,16 +81,16 @@ def test_every_dialect_has_two_manifests_each_with_its_own_name():
 def test_translate_says_what_is_expected_and_is_silent_on_nothing(name):
     one = EXAMPLES[name]
     told = decisions_on(one)
-    actions = {decision["key"]: decision["action"] for decision in told}
-    assert "unknown" not in actions.values()
-    assert {decision["code"] for decision in told if decision["action"] == "refused"} == {one.refused} - {""}
+    outcomes = {decision["key"]: decision["outcome"] for decision in told}
+    assert "unknown" not in outcomes.values()
+    assert {decision["code"] for decision in told if decision["outcome"] == "refused"} == {one.refused} - {""}
     if one.refused:
         return
-    assert asked(one) <= actions.keys()
-    left = {key for key, action in actions.items() if action in ("left", "served")}
+    assert asked(one) <= outcomes.keys()
+    left = {key for key, outcome in outcomes.items() if outcome in ("left", "served")}
     assert one.left <= left
     assert left & asked(one) == one.left & asked(one)
-    changed = {key for key, action in actions.items() if action in ("translated", "approximated")}
+    changed = {key for key, outcome in outcomes.items() if outcome in ("translated", "approximated")}
     assert bool(changed) == bool(one.devices)
 
 

@@ -101,7 +101,7 @@ def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_co
     path = asking(tmp_path, HOPPER, f"{MIG}1g.10gb: 2", f"{MIG}1g.10gb.me: 1", f"{GPU}: 1")
     code, found = run_json("translate", "-f", path, "--inventory", FLEET)
     assert code == 0
-    assert [one["action"] for one in found["decisions"]] == ["translated", "translated", "served"]
+    assert [one["outcome"] for one in found["decisions"]] == ["translated", "translated", "served"]
     assert [one["detail"] for one in found["decisions"]] == [
         "2 MIG devices of profile 1g.10gb (class mig.nvidia.com)",
         "1 MIG device of profile 1g.10gb+me (class mig.nvidia.com)",

@@ -15,7 +15,7 @@ from tests.corpus import move
 from tests.webhook.pods import pod
 from webhook.admission import decide_object
 from webhook.admission.unanswered_requests import NO_NODE
-from webhook.dialects import REPLACED, Action, Position
+from webhook.dialects import REPLACED, Outcome, Position
 from webhook.state import Configuration
 from webhook.translate import outcome_of
 
@@ -53,7 +53,7 @@ def test_every_command_and_form_says_the_same_of_it(case):
         assert keys.keys() == told.keys()
     for word, key in keys.items():
         one = told[word]
-        assert (key.action, key.code, key.detail, key.stays) == (one.action, one.code, one.detail, one.stays)
+        assert (key.outcome, key.code, key.detail, key.stays) == (one.outcome, one.code, one.detail, one.stays)
     if not keys:
         return
     [asking] = mine
@@ -72,15 +72,15 @@ def test_every_command_and_form_says_the_same_of_it(case):
     )
     assert f"  {asking.outcome:<12} {asking.kind}/{asking.name} " in text
     for key in asking.keys:
-        assert f"{key.action:<12} {key.container or 'pod'}: {printable(key.key)}" in text
+        assert f"{key.outcome:<12} {key.container or 'pod'}: {printable(key.key)}" in text
         assert printable(key.detail) in text
         assert escaped(key.detail) in html
         assert printable(key.detail).replace('"', '""') in rows
-    replaced = {bool(key.stays) for key in asking.keys if key.action in REPLACED}
+    replaced = {bool(key.stays) for key in asking.keys if key.outcome in REPLACED}
     assert bool(became.operations) == (False in replaced)
     if brings_pods(case.given) and not mapping(case.given["metadata"]).get("uid"):
         came = arrivals([case.given], move.state(case))
-        assert bool(came.refused) == (asking.outcome is Action.REFUSED)
+        assert bool(came.refused) == (asking.outcome is Outcome.REFUSED)
         claimed = any(each.spec.resource_claims for each in came.pods.values())
         assert became.decisions[0].code == "D002" or claimed == bool(replaced)
 
@@ -121,7 +121,7 @@ def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
         done, found = told(keys, scheduler, apart=draw.random() < 0.5)
         assert done.refusals or found.keys() == set(keys)
         for key, one in found.items():
-            if one.action is not Action.LEFT or one.would:
+            if one.outcome is not Outcome.LEFT or one.would:
                 continue
             for each in keys:
                 if (each, scheduler) not in alone:

@@ -77,7 +77,7 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     one = written(tmp_path, "pod.yaml", asks)
     code, found = run_json("translate", "-f", one, "--config", rules, "--inventory", DRIVERS)
     assert code == 0
-    assert {decision["action"] for decision in found["decisions"]} == {"translated" if key == VFS else "approximated"}
+    assert {decision["outcome"] for decision in found["decisions"]} == {"translated" if key == VFS else "approximated"}
     result = run("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].split("  ")[-1] == ", ".join(devices)

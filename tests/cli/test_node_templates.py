@@ -81,7 +81,7 @@ def test_translate_believes_the_nodes_that_the_configuration_believes(tmp_path):
     one = manifest(tmp_path / "pod.yaml", SIXTEEN | {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})  # fmt: skip
     config = manifest(tmp_path / "config.yaml", HEAD | {"evidence": {"drivers": ["dra.net"]}})
     _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
-    assert [decision["action"] for decision in found["decisions"]] == ["left"]
+    assert [decision["outcome"] for decision in found["decisions"]] == ["left"]
     config = manifest(tmp_path / "config.yaml", HEAD | CLAIMED | {"evidence": {"drivers": ["gpu.nvidia.com"]}})
     _, found = run_json("translate", "-f", one, "--inventory", EXAMPLES / "fleet", "--config", config)
     assert [decision["basis"] for decision in found["decisions"]] == [

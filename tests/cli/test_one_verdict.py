@@ -168,11 +168,11 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
     answer = json.loads(translated.stdout)
     by_pod = {name: [one for one in answer["decisions"] if name_of.get(one["object"]) == name] for name in ASKED}
     expected = NO if enforced else BY_SERVER
-    assert {name for name, said in by_pod.items() if any(one["action"] == "refused" for one in said)} == expected
+    assert {name for name, said in by_pod.items() if any(one["outcome"] == "refused" for one in said)} == expected
     for name, said in by_pod.items():
         if not enforced:
             assert named[name] in answer["items"], "nothing is changed"
-            assert not any(one["action"] in ("translated", "refused") for one in said if "code" not in one)
+            assert not any(one["outcome"] in ("translated", "refused") for one in said if "code" not in one)
         if words and name in NO - BY_SERVER - {"its own beside"}:
             assert any(one.get("detail", "").startswith(words) for one in said), (name, said)
     checked = CliRunner().invoke(main, ["check", "-f", "-", *INVENTORY, "-o", "json"], input=together)

@@ -74,7 +74,7 @@ def test_an_example_is_not_understood_without_its_rules(name):
     pod, _, fleet = files(name)
     _, found = run_json("translate", "-f", pod, "--inventory", fleet)
     assert len(found["items"]) == 1
-    assert {decision["action"] for decision in found["decisions"]} <= {"unknown", "left"}
+    assert {decision["outcome"] for decision in found["decisions"]} <= {"unknown", "left"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -202,7 +202,7 @@ def changed(path, value):
         (["dialects", 0, "keys", 0, "rolle"], "nic"),
         (["dialects", 0, "keys", 0, "role"], "optOut"),
         (["dialects", 0, "keys", 0, "role"], "partition"),
-        (["dialects", 0, "keys", 0, "action"], "refused"),
+        (["dialects", 0, "keys", 0, "outcome"], "refused"),
         (["dialects", 0, "keys", 0, "place"], "env"),
         (["dialects", 0, "keys", 0, "unit"], "MB"),
         (["dialects", 0, "keys", 0], {"name": "example.com/a"}),

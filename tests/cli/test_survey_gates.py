@@ -191,7 +191,7 @@ def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, 
 def outcomes(features, *objects):
     seen = overview(Gathered(objects=objects), Configuration(), features, SurveyScope())
     return {
-        (one.name, one.outcome): [(key.key, key.action, key.until, key.remedy) for key in one.keys]
+        (one.name, one.outcome): [(key.key, key.outcome, key.until, key.remedy) for key in one.keys]
         for one in seen.workloads
     }
 

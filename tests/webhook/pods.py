@@ -62,7 +62,7 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
 def refused_by_server(verdict: Verdict) -> bool:
     """Whether the API server itself refuses the object of a verdict."""
     return any(
-        one.action == "refused" and (one.code.startswith("D") or one.detail.startswith("the API server refuses it"))
+        one.outcome == "refused" and (one.code.startswith("D") or one.detail.startswith("the API server refuses it"))
         for one in verdict.decisions
     )
 
@@ -116,9 +116,9 @@ def strip(request: dict) -> dict:
     return short
 
 
-def actions(done: Verdict) -> dict[str, str]:
+def outcomes(done: Verdict) -> dict[str, str]:
     """What became of each key, the last word on it."""
-    return {decision.key: str(decision.action) for decision in done.decisions}
+    return {decision.key: str(decision.outcome) for decision in done.decisions}
 
 
 def refused(done: Verdict) -> bool:

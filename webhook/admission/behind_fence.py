@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from dra.policy import fences
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.names import NAME
 from webhook.refusals import Denial
 from webhook.translate import Decision
@@ -43,15 +43,15 @@ def add_stranded(
         reason = f"a fence keeps {driver} from scheduler {scheduler}, so {could}"
         bridge = state.configuration.file.bridge
         remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
-        decision = Decision(name, container, "", key, Action.LEFT, reason, code=STRANDED, remedy=remedy)
+        decision = Decision(name, container, "", key, Outcome.LEFT, reason, code=STRANDED, remedy=remedy)
         warning = str(Denial(STRANDED, f"container {container}: {key}: {reason}", remedy))
         warnings.append(warning)
         for at, one in enumerate(extended):
-            stays = one.action in (Action.LEFT, Action.SERVED) and not one.code
+            stays = one.outcome in (Outcome.LEFT, Outcome.SERVED) and not one.code
             if stays and (one.container, one.key) == (container, key):
                 # A reason to leave it stays beside this; the words that a class serves it do not.
                 decision = replace(decision, object=one.object, dialect=one.dialect)
-                if one.action is Action.SERVED:
+                if one.outcome is Outcome.SERVED:
                     extended[at] = decision
                 else:
                     extended.insert(at + 1, decision)

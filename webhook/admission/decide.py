@@ -49,7 +49,7 @@ from webhook.admission.limit_ranges import fill_in
 from webhook.admission.plugin_requests import plugin_request
 from webhook.admission.unanswered_requests import NO_NODE, unanswered_requests
 from webhook.admission.unknown_kinds import decide_unknown_kind
-from webhook.dialects import REPLACED, Action
+from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import read_preference
 from webhook.refusals import Code, Denial
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
@@ -101,7 +101,7 @@ _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps",
 # Kinds that the webhook judges although they are no pods and make none.
 _CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
 # Actions that every mode leaves as they are.
-_STAYING = (Action.LEFT, Action.SERVED, Action.UNKNOWN)
+_STAYING = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
 # Phases of a pod that no kubelet has begun.
 _NOT_YET = (None, "", "Pending")
 
@@ -178,7 +178,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
     if verdict.stays or not state.fleet.extended:
         claims = all_claims(pod, verdict.given)
     else:
-        replaced = {(one.container, one.key) for one in verdict.decisions if one.action in REPLACED}
+        replaced = {(one.container, one.key) for one in verdict.decisions if one.outcome in REPLACED}
         claims = claims_of_pod(pod, verdict.given, state, _on_pod(verdict.operations, candidate.path), replaced)
     by_plugin = unchanged = None
     if candidate.waits and state.fleet.handed_out_anywhere:
@@ -250,8 +250,8 @@ def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
     if found is NOTHING_FOUND:
         return verdict
     decisions = [replace(one, object=name) for one in found.decisions]
-    refused = [one for one in decisions if one.action is Action.REFUSED]
-    doubts = tuple([one for one in decisions if one.action is not Action.REFUSED])
+    refused = [one for one in decisions if one.outcome is Outcome.REFUSED]
+    doubts = tuple([one for one in decisions if one.outcome is not Outcome.REFUSED])
     warned = replace(
         verdict,
         warnings=(*found.warnings, *verdict.warnings),
@@ -273,7 +273,7 @@ def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Prefe
     """Read which nodes of a mixed fleet a pod prefers; None if it is not translated now, or no device plugin serves its keys."""
     if not (verdict.templates or verdict.stays):
         return None
-    keys = {one.key for one in verdict.decisions if one.action in REPLACED and state.configuration.resource(one.key)}
+    keys = {one.key for one in verdict.decisions if one.outcome in REPLACED and state.configuration.resource(one.key)}
     # Whether a device plugin hands a name out on a node, or would on one that an autoscaler can make.
     handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere]
     if state.prospects is not None:
@@ -288,7 +288,7 @@ def _add_choice(decisions: Iterable[Decision], choice: Choice) -> tuple[Decision
     marked: list[Decision] = []
     for decision in decisions:
         known = f"{decision.basis}; " if decision.basis else ""
-        marked.append(replace(decision, basis=known + choice.why) if decision.action in REPLACED else decision)
+        marked.append(replace(decision, basis=known + choice.why) if decision.outcome in REPLACED else decision)
     return tuple(marked)
 
 
@@ -418,7 +418,7 @@ def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_un
         warnings: dict[str, None] = {}
         for other in others:
             if other.code:
-                warnings[str(Denial(other.code, f"{other.key}: {other.action}: {other.detail}"))] = None
+                warnings[str(Denial(other.code, f"{other.key}: {other.outcome}: {other.detail}"))] = None
         verdict = replace(one, decisions=tuple(decisions))
         if mode is not Mode.OFF:
             verdict = judge_pod(candidate_at(path), verdict, state, budget.separate(STEPS))
@@ -443,14 +443,14 @@ def _decide(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_un
 
 
 def _refused(name: str, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
-    return Decision(name, container, "", key, Action.REFUSED, text, code=code, remedy=remedy)
+    return Decision(name, container, "", key, Outcome.REFUSED, text, code=code, remedy=remedy)
 
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
     """Leave an object that is refused for placeholders alone: what becomes of it is known when they are filled in."""
     left = _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be", REPLACED)
-    unknown = {"action": Action.UNKNOWN, "code": _UNFILLED}
-    decisions = tuple([replace(one, **unknown) if one.action is Action.REFUSED else one for one in left])
+    unknown = {"outcome": Outcome.UNKNOWN, "code": _UNFILLED}
+    decisions = tuple([replace(one, **unknown) if one.outcome is Outcome.REFUSED else one for one in left])
     warnings = [
         str(Denial(one.code, f"{one.key}: {one.detail}", one.remedy)) for one in decisions if one.code == _UNFILLED
     ]
@@ -483,7 +483,7 @@ def _refused_by_api_server(
             if placeholder := find_placeholder(at(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
                 hint = validation.CODES[_UNFILLED].remedy
-                unfilled = unfilled or Decision(name, "", "", key, Action.UNKNOWN, text, code=_UNFILLED, remedy=hint)
+                unfilled = unfilled or Decision(name, "", "", key, Outcome.UNKNOWN, text, code=_UNFILLED, remedy=hint)
                 continue
             if resource:
                 container, key = str(mapping(at(obj, around)).get("name") or ""), resource
@@ -533,16 +533,16 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         if not verdict.decisions:
             return NOTHING
         decisions = [
-            replace(one, action=Action.LEFT, detail=reason, code="", remedy="", basis="") for one in verdict.decisions
+            replace(one, outcome=Outcome.LEFT, detail=reason, code="", remedy="", basis="") for one in verdict.decisions
         ]
         return Verdict(decisions=tuple(decisions), warnings=(left,))
     operations = verdict.cleaning if mode is Mode.WARN else ()
-    if not verdict.refusals and all(one.action in _STAYING for one in verdict.decisions):
+    if not verdict.refusals and all(one.outcome in _STAYING for one in verdict.decisions):
         return replace(verdict, operations=operations)
     would = f"{mode}: would be"
     refused = [str(one.prefixed(f"{would} refused: ")) for one in verdict.refusals]
     return Verdict(
-        decisions=_as_left(verdict.decisions, would, (*REPLACED, Action.REFUSED)),
+        decisions=_as_left(verdict.decisions, would, (*REPLACED, Outcome.REFUSED)),
         operations=operations,
         cleaning=verdict.cleaning,
         warnings=(left, *refused, *verdict.warnings),
@@ -555,7 +555,7 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
     """Mark keys that the webhook, not this object, will have translated; `stays` is why the object keeps them."""
     if not stays:
         return verdict
-    decisions = [replace(one, stays=stays) if one.action in REPLACED else one for one in verdict.decisions]
+    decisions = [replace(one, stays=stays) if one.outcome in REPLACED else one for one in verdict.decisions]
     return replace(verdict, decisions=tuple(decisions))
 
 
@@ -565,13 +565,15 @@ def _leave_refused_keys(verdict: Verdict) -> Verdict:
     return replace(verdict, decisions=stays)
 
 
-def _as_left(decisions: Iterable[Decision], would: str, actions: Container[Action]) -> tuple[Decision, ...]:
-    """Say of decisions with these actions what the keys, which stay, would be."""
+def _as_left(decisions: Iterable[Decision], would: str, outcomes: Container[Outcome]) -> tuple[Decision, ...]:
+    """Say of decisions with these outcomes what the keys, which stay, would be."""
     left: list[Decision] = []
     for one in decisions:
-        if one.action not in actions:
+        if one.outcome not in outcomes:
             left.append(one)
             continue
         detail = f": {one.detail}" if one.detail else ""
-        left.append(replace(one, action=Action.LEFT, detail=f"{would} {one.action}{detail}", would=one.action.value))
+        left.append(
+            replace(one, outcome=Outcome.LEFT, detail=f"{would} {one.outcome}{detail}", would=one.outcome.value)
+        )
     return tuple(left)

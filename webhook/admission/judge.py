@@ -25,7 +25,7 @@ from webhook.admission.feasibility import Feasibility, MayServe, judge
 from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.plugin_requests import find_shortage
 from webhook.admission.risk import find_broken_rule
-from webhook.dialects import REPLACED, Action
+from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints
 from webhook.refusals import Code, Denial, Warned
 from webhook.translate import Decision, PodClaim
@@ -56,7 +56,7 @@ class Found(msgspec.Struct, frozen=True):
         """The refusals, as messages."""
         if not self.decisions:
             return ()
-        refused = [one for one in self.decisions if one.action is Action.REFUSED]
+        refused = [one for one in self.decisions if one.outcome is Outcome.REFUSED]
         return tuple([Denial(one.code, one.detail, one.remedy) for one in refused])
 
 
@@ -318,7 +318,7 @@ def find_plugin_fallback(
 
 def _plugin_reason(decisions: Iterable[Decision], state: State) -> str:
     for decision in decisions:
-        is_replaced = decision.action in REPLACED and "/" in decision.key  # CPUs stay beside their claims
+        is_replaced = decision.outcome in REPLACED and "/" in decision.key  # CPUs stay beside their claims
         nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
         if nodes:
             return f"node {min(nodes)} still serves {decision.key} through a device plugin"
@@ -393,7 +393,7 @@ def place_in(pod: Json) -> Mapping[str, Any]:
 
 
 def _denied(denial: Denial, container: str, key: str, may_serve: MayServe) -> Found:
-    decision = Decision("", container, "", key, Action.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
+    decision = Decision("", container, "", key, Outcome.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
     return Found((decision,), may_serve=may_serve)
 
 
@@ -415,7 +415,7 @@ def deny_or_warn(found: Found, state: State) -> Found:
     else:
         return found
     warnings = [one.prefixed(opening) for one in found.denials]
-    doubts = [replace(one, action=Action.LEFT, detail=opening + one.detail) for one in found.decisions]
+    doubts = [replace(one, outcome=Outcome.LEFT, detail=opening + one.detail) for one in found.decisions]
     return Found(tuple(doubts), (*warnings, *found.warnings))
 
 

@@ -14,7 +14,7 @@ from cluster.patch import apply_json_patch
 from dra.errors import QuantityError
 from dra.quantity import NANO, Quantity, parse
 from dra.raw import Object, inside, mapping, members
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.translate import Decision, at, group_kind, name_of, namespace_of, paths
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
                 for key, text in _beyond(bounds, limits, requests) if type_ == bounds.type else ():
                     of_pod = "all containers together: " if type_ == "Pod" else ""
                     message = f"LimitRange {bounds.name} would have the API server refuse it: {of_pod}{text}"
-                    found.append(Decision(name_of(obj), name, "", key, Action.LEFT, message, code="D219"))
+                    found.append(Decision(name_of(obj), name, "", key, Outcome.LEFT, message, code="D219"))
     return found
 
 

@@ -15,7 +15,7 @@ from dra.wire import builtins
 from webhook import names
 from webhook.admission.template_lifecycle import known_at_admission
 from webhook.admission.unanswered_requests import MOST, suggest_resource
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.state import Mode, mode_of, workload
 from webhook.translate import translate
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from webhook.state import State
     from webhook.translate import Verdict
 
-_TRANSLATED = (Action.TRANSLATED, Action.APPROXIMATED)
+_TRANSLATED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 _SHOWN = 3
 _COMPARED = 2_000  # steps for a name that is compared with all that there are
 
@@ -61,7 +61,7 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
     done = _translate_again(pod, state, budget)
     if done is None or not done.changed or done.refusals:
         return None
-    lacking = _not_offered((one.key for one in done.decisions if one.action in _TRANSLATED), state)
+    lacking = _not_offered((one.key for one in done.decisions if one.outcome in _TRANSLATED), state)
     owner = next((one for one in pod.metadata.owner_references if one.controller), None)
     return MissedPod(lacking, owner) if lacking else None
 
@@ -69,7 +69,7 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
     """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to fix."""
     done = _translate_again(pod, state, budget)
-    reasons = {one.key: one.detail for one in done.decisions if one.action is Action.LEFT} if done is not None else {}
+    reasons = {one.key: one.detail for one in done.decisions if one.outcome is Outcome.LEFT} if done is not None else {}
     return {key: reasons[key] for key in _not_offered(reasons, state)}
 
 

@@ -66,7 +66,7 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
     fleet = state.fleet
     if not (state.confirmed and fleet.known) or is_passed_by(pod):
         return None
-    removed = {(one.container, one.key) for one in decisions if one.action in REPLACED}
+    removed = {(one.container, one.key) for one in decisions if one.outcome in REPLACED}
     names = [
         name
         for name in find_names(pod, fleet.handed_out_anywhere, removed)

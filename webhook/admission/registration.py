@@ -21,7 +21,7 @@ from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from cluster.resources import WORKLOADS
 from dra.objects import IMPLICIT
 from webhook import names
-from webhook.dialects import Action, Position, Role
+from webhook.dialects import Outcome, Position, Role
 from webhook.state import CPUClaims
 
 if TYPE_CHECKING:
@@ -294,7 +294,9 @@ def _names(dialects: Iterable[Dialect], place: Position) -> set[str]:
         row.name
         for dialect in dialects
         for row in dialect.keys
-        if row.place is place and row.action is not Action.LEFT and (place is Position.RESOURCE or row.role in _AMOUNTS)
+        if row.place is place
+        and row.outcome is not Outcome.LEFT
+        and (place is Position.RESOURCE or row.role in _AMOUNTS)
     }
 
 

@@ -18,7 +18,7 @@ from dra.budget import Budget
 from dra.objects import IMPLICIT, is_extended
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
-from webhook.dialects import VOCABULARIES, Action, Position, Role, pattern
+from webhook.dialects import VOCABULARIES, Outcome, Position, Role, pattern
 from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints, reach_templates
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate import PLACEHOLDER, Decision, find_placeholder, near_key, rows_at, served_by, view_pod
@@ -58,7 +58,7 @@ _OURS = {
     Position.LABEL: (SKIP_LABEL, WAITS_LABEL, TRANSLATED_LABEL),
     Position.ANNOTATION: (*ANNOTATIONS, EXTENDED_RESOURCES, STRATEGY),
 }
-_SKIPPED = Decision("", "", "", SKIP_LABEL, Action.LEFT, "the pod's label tells drawbridge to skip it")
+_SKIPPED = Decision("", "", "", SKIP_LABEL, Outcome.LEFT, "the pod's label tells drawbridge to skip it")
 _BOUND = "nodeName is set: no scheduler would allocate a claim for the pod"
 
 
@@ -76,7 +76,7 @@ def unanswered_requests(
         if (one.container, one.key) in reported:
             continue
         if len(found) == MOST:
-            beyond = _decision(Action.UNKNOWN, one.key, BEYOND, one.container, code="D215")
+            beyond = _decision(Outcome.UNKNOWN, one.key, BEYOND, one.container, code="D215")
             found.append(beyond)
             break
         reported.add((one.container, one.key))
@@ -113,27 +113,27 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
     for slot in view.slots:
         for key, detail in _find_dropped(slot.raw):
             if configuration.resource(key):
-                yield _decision(Action.UNKNOWN, key, detail, slot.name, code="D211")
+                yield _decision(Outcome.UNKNOWN, key, detail, slot.name, code="D211")
         for key in {**slot.limits, **slot.requests}:
             known = configuration.resource(key)
             if view.bound and (known or key in state.fleet.extended):
-                yield _decision(Action.LEFT, key, _BOUND, slot.name)
+                yield _decision(Outcome.LEFT, key, _BOUND, slot.name)
             elif known:
                 continue
             elif one := judge_resource(key, state, slot.name):
                 yield one
             elif is_extended(key) and not key.startswith(f"{DOMAIN}/"):
                 remedy = _remedy_of(key, state)
-                yield _decision(Action.UNKNOWN, key, "left as it is: no dialect knows it", slot.name, remedy=remedy)
+                yield _decision(Outcome.UNKNOWN, key, "left as it is: no dialect knows it", slot.name, remedy=remedy)
         access, _ = find_unrequested_access(slot.raw, view.spec, state)
         if access:
             remedy = "request devices instead, or disable the runtime's environment list on the nodes"
-            yield _decision(Action.LEFT, access, UNREQUESTED, slot.name, remedy=remedy)
+            yield _decision(Outcome.LEFT, access, UNREQUESTED, slot.name, remedy=remedy)
         for variable in items(slot.raw, "env"):
             key = str(variable.get("name"))
             if variable.get("value") not in _NONE:
                 for row in _matching(key, Position.ENV, configuration):
-                    yield _decision(row.action, key, row.because, slot.name)
+                    yield _decision(row.outcome, key, row.because, slot.name)
     for key in inside(view.spec, "resources", "limits"):
         # Of a key that is known, the API server's own message is enough.
         if not configuration.resource(key) and (one := judge_resource(key, state)):
@@ -173,26 +173,26 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     if not state.features.on(server.EXTENDED):
         unserved = f"Kubernetes 1.{state.features.minor} does not serve resource names through DeviceClasses ({server.EXTENDED} is off)"
     if key.startswith(IMPLICIT) and unserved:
-        return _decision(Action.LEFT, key, f"{unserved}: use a ResourceClaim", container, code="D220")
+        return _decision(Outcome.LEFT, key, f"{unserved}: use a ResourceClaim", container, code="D220")
     if key.startswith(IMPLICIT) and state.fleet.known and key not in state.fleet.extended:
         waits = f"there is no DeviceClass {key.removeprefix(IMPLICIT)}: the pod waits until there is one"
-        return _decision(Action.LEFT, key, waits, container, code="D220")
+        return _decision(Outcome.LEFT, key, waits, container, code="D220")
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, like a class with extendedResourceName"
-        return _decision(Action.SERVED, key, served, container)
+        return _decision(Outcome.SERVED, key, served, container)
     if _is_own(key):
         return None
     name = state.fleet.extended.get(key)
     if name and not unserved:
-        return _decision(Action.SERVED, key, served_by(name), container)
+        return _decision(Outcome.SERVED, key, served_by(name), container)
     givers = state.fleet.handed_out.get(key)
     if givers and "/" in key:
         where = f"{len(givers)} nodes, such as {min(givers)}"
         detail = f"not understood; left to the device plugin that serves it on {where}"
-        return _decision(Action.LEFT, key, detail, container)
+        return _decision(Outcome.LEFT, key, detail, container)
     if name:
         return _decision(
-            Action.LEFT, key, f"{unserved}, and no device plugin hands it out: use a ResourceClaim", container
+            Outcome.LEFT, key, f"{unserved}, and no device plugin hands it out: use a ResourceClaim", container
         )
     suggestion = suggest_resource(key, state)
     if suggestion or _is_vendors(key) or _DEVICE.search(key):
@@ -245,10 +245,10 @@ def _judge_key(key: str, place: Position, configuration: Configuration) -> Decis
     if _is_own(key):
         return None
     for row in _matching(key, place, configuration):
-        stays = row.role is Role.NONE or row.action is Action.LEFT
+        stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
         if row.is_dropped:  # only together with a request
-            return _decision(Action.LEFT, key, "it requests nothing by itself")
-        return _decision(row.action, key, row.because) if stays else None
+            return _decision(Outcome.LEFT, key, "it requests nothing by itself")
+        return _decision(row.outcome, key, row.because) if stays else None
     domain, _, end = key.partition("/")
     if not (_is_vendors(key) or domain in _domains(configuration)):
         return None
@@ -277,7 +277,7 @@ def _judge_own_key(key: str, place: Position) -> Decision | None:
         detail = f"did you mean {meant}?"
     else:
         return None
-    return _decision(Action.UNKNOWN, key, detail, code="D211")
+    return _decision(Outcome.UNKNOWN, key, detail, code="D211")
 
 
 def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]:
@@ -296,11 +296,11 @@ def _find_unmatched_selectors(view: PodView, state: State) -> Iterator[Decision]
         waits = PLACEHOLDER if find_placeholder(value) else "the pod waits until one does"
         detail = f"no node has {key}={value}: {waits}; {have}"
         is_reported = True
-        yield _decision(Action.LEFT, key, detail, code="D212")
+        yield _decision(Outcome.LEFT, key, detail, code="D212")
     place = place_of(view.spec)
     if not is_reported and place and not reach_ignoring_taints(place, state, Budget()):
         key = "nodeAffinity" if "required" in place else "nodeSelector"
-        yield _decision(Action.LEFT, key, "no node matches it: the pod waits until one does", code="D212")
+        yield _decision(Outcome.LEFT, key, "no node matches it: the pod waits until one does", code="D212")
 
 
 def _find_missing_plugins(
@@ -313,7 +313,7 @@ def _find_missing_plugins(
     fleet = state.fleet
     left_keys: dict[str, Decision] = {}
     for one in decided:
-        if one.action is Action.LEFT and not one.code:
+        if one.outcome is Outcome.LEFT and not one.code:
             left_keys.setdefault(one.key, one)
     if not left_keys:
         return
@@ -339,7 +339,7 @@ def _find_missing_plugins(
             if is_template:
                 continue
             detail = f"the pod does not tolerate taint {key}, as {min(givers)} needs: it waits unless the API server adds the toleration (ExtendedResourceToleration)"
-        yield _decision(Action.LEFT, key, detail, one.container, code="D221")
+        yield _decision(Outcome.LEFT, key, detail, one.container, code="D221")
 
 
 def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> bool:
@@ -352,13 +352,13 @@ def _not_understood(key: str, suggestion: str, container: str = "", *, remedy: s
     meant = (
         f"did you mean {suggestion}?" if suggestion else "left as it is: no dialect knows it, see `drawbridge dialects`"
     )
-    return _decision(Action.UNKNOWN, key, meant, container, code="D211", remedy=remedy)
+    return _decision(Outcome.UNKNOWN, key, meant, container, code="D211", remedy=remedy)
 
 
 def _decision(
-    action: Action, key: str, detail: str, container: str = "", *, code: str = "", remedy: str = ""
+    outcome: Outcome, key: str, detail: str, container: str = "", *, code: str = "", remedy: str = ""
 ) -> Decision:
-    return Decision("", container, "", key, action, detail, code=code, remedy=remedy)
+    return Decision("", container, "", key, outcome, detail, code=code, remedy=remedy)
 
 
 def _matching(key: str, place: Position, configuration: Configuration) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from dra.objects import template_site
 from dra.pointer import escape
 from dra.raw import Object, mapping, members, strings
 from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.refusals import Denial
 from webhook.translate import (
     OWN_GROUP,
@@ -127,7 +127,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     for one in mentions:
         place = _place(one.where)
         if one.beyond:
-            decision = Decision(name, place, "", one.key, Action.UNKNOWN, one.beyond, code="D215")
+            decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, one.beyond, code="D215")
             warning = str(Denial("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
             verdicts.append(Verdict(decisions=(decision,), warnings=(warning,)))
             continue
@@ -274,7 +274,7 @@ def _resource(name: str, state: State) -> str:
 
 
 def _left(name: str, one: Mention, reason: str) -> Verdict:
-    decision = Decision(name, _place(one.where), "", one.key, Action.LEFT, reason)
+    decision = Decision(name, _place(one.where), "", one.key, Outcome.LEFT, reason)
     return Verdict(decisions=(decision,))
 
 
@@ -292,7 +292,7 @@ def _unknown_use(obj: Object) -> tuple[str, str]:
 def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Verdict:
     reason = f"not checked: {why}"
     place = _place(one.where)
-    decision = Decision(name, place, "", one.key, Action.UNKNOWN, reason, code="D211", remedy=remedy)
+    decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
     warning = str(Denial("D211", f"{place}: {one.key}: {reason}", remedy))
     return Verdict(decisions=(decision,), warnings=(warning,))
 

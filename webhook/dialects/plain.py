@@ -17,7 +17,7 @@ from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
 from dra.quantity import NANO, parse
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
     UNREADABLE,
@@ -102,7 +102,7 @@ def read(
     containers: list[ContainerAmounts] = []
     for one in request.containers:
         for amount in one.amounts:
-            if amount.row.action is Action.LEFT:
+            if amount.row.outcome is Outcome.LEFT:
                 return Untranslated(amount.key, amount.row.because)
     for one in request.containers:
         amounts: list[Amount] = []
@@ -126,7 +126,7 @@ def read(
         if row.is_dropped:
             notes.append(Note.of_dropped(amount.key, row.because))
         else:
-            notes.append(Note(amount.key, row.action, several(amount.value, "device") if counted else row.because))
+            notes.append(Note(amount.key, row.outcome, several(amount.value, "device") if counted else row.because))
         if row.role in _NETWORK and amount.value:
             # Devices that are published under the name of their pool are asked for by it.
             target = targets[row.target or table.target]
@@ -151,11 +151,11 @@ def _read_hints(
     for role, hint in hints.items():
         if role not in SHAPING:
             continue
-        if hint.row.action is Action.LEFT:
+        if hint.row.outcome is Outcome.LEFT:
             return Untranslated(hint.key, hint.row.because)
         nearer = container.of(role)
         if nearer:
-            notes.append(Note(hint.key, Action.TRANSLATED, f"{nearer.key} on the container says it"))
+            notes.append(Note(hint.key, Outcome.TRANSLATED, f"{nearer.key} on the container says it"))
             continue
         read_ = number_of(hint, expressions) if role in _DEVICE else texts_of(hint, expressions)
         if isinstance(read_, Stop):
@@ -164,7 +164,7 @@ def _read_hints(
             amounts.append(read_)
         else:
             texts[role] = read_
-        notes.append(Note(hint.key, hint.row.action, hint.row.because))
+        notes.append(Note(hint.key, hint.row.outcome, hint.row.because))
     return _HintValues(tuple(amounts), texts, tuple(notes))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DROPPED = "dropped: "
 
 
-class Action(StrEnum):
+class Outcome(StrEnum):
     """What becomes of a key, a pod or a workload. The order is the order of how much a reader has to care."""
 
     TRANSLATED = "translated"
@@ -36,7 +36,7 @@ class Action(StrEnum):
     REFUSED = "refused"
 
 
-REPLACED = (Action.TRANSLATED, Action.APPROXIMATED)  # what becomes of keys that the translation takes off the pod
+REPLACED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)  # what becomes of keys that the translation takes off the pod
 
 
 class Position(StrEnum):
@@ -121,7 +121,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     # Which part of a request it is; without one it is known, and asks for nothing.
     role: Role = Role.NONE
     # What becomes of it. Where it is left, the container stays as it is.
-    action: Action = Action.TRANSLATED
+    outcome: Outcome = Outcome.TRANSLATED
     # What an approximation loses, or why a key is left or refused.
     because: str = ""
     # Other systems use the name too, so the key alone does not prove that the pod speaks this dialect; other words of the pod or
@@ -141,7 +141,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
     @property
     def is_dropped(self) -> bool:
         """Whether the translation drops the key, with a loss: no part of a demand comes from it."""
-        return self.action is Action.APPROXIMATED and self.role is Role.NONE
+        return self.outcome is Outcome.APPROXIMATED and self.role is Role.NONE
 
     @property
     def bounds(self) -> str:
@@ -171,13 +171,13 @@ def row(name: str, meaning: str, role: Role = Role.NONE, place: Position = Posit
 
 def left(name: str, meaning: str, because: str, place: Position = Position.RESOURCE, **more: Any) -> Row:
     """Make the row of a key that stays where it is, and why."""
-    return row(name, meaning, more.pop("role", Role.NONE), place, because=because, action=Action.LEFT, **more)
+    return row(name, meaning, more.pop("role", Role.NONE), place, because=because, outcome=Outcome.LEFT, **more)
 
 
 def dropped(name: str, meaning: str, because: str, **more: Any) -> Row:
     """Make the row of an annotation that has no counterpart in a claim, and what is lost with it."""
     place = Position.ANNOTATION
-    return row(name, meaning, place=place, because=say_dropped(because), action=Action.APPROXIMATED, **more)
+    return row(name, meaning, place=place, because=say_dropped(because), outcome=Outcome.APPROXIMATED, **more)
 
 
 def say_dropped(because: str) -> str:

@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Role, Row, Scheduler, Unit, say_dropped
+from webhook.dialects.table import Dialect, Outcome, Role, Row, Scheduler, Unit, say_dropped
 from webhook.refusals import Code
 
 MIB = 1 << 20
@@ -112,7 +112,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one key, where it differs from, or says more than, the key's row."""
 
     key: str
-    action: Action
+    outcome: Outcome
     detail: str = ""
     about: Role = Role.NONE  # which part of the demand it speaks of, where a reader has to tell notes apart
     code: str = ""  # of a finding: the pod is warned, whatever `approximations` says
@@ -121,7 +121,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of_dropped(cls, key: str, because: str) -> Note:
         """Note that a key is dropped, and what is lost with it."""
-        return cls(key, Action.APPROXIMATED, say_dropped(because), is_dropped=True)
+        return cls(key, Outcome.APPROXIMATED, say_dropped(because), is_dropped=True)
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -300,7 +300,7 @@ class DialectRequest(msgspec.Struct, Generic[O], frozen=True, kw_only=True, gc=F
     host: Mapping[str, int] = {}
 
 
-KeyAnswer = tuple[Demand, Action, str]  # what one key asks for, what becomes of it, and that in words
+KeyAnswer = tuple[Demand, Outcome, str]  # what one key asks for, what becomes of it, and that in words
 
 
 def read_each(
@@ -315,9 +315,9 @@ def read_each(
         answer = ask(amount, request)
         if isinstance(answer, Stop):
             return answer
-        demand, action, text = answer
+        demand, outcome, text = answer
         demands.append(KeyedDemand(amount.key, demand))
-        notes.append(Note(amount.key, action, text))
+        notes.append(Note(amount.key, outcome, text))
     return DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 

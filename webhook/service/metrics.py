@@ -29,7 +29,7 @@ class WebhookMetrics(MetricsPort):
         self._decisions = self.counter(
             "drawbridge_decisions",
             "Legacy keys decided on.",
-            ("dialect", "action", "mode"),
+            ("dialect", "outcome", "mode"),
         )
         self._refused = self.counter(
             "drawbridge_refused_requests",
@@ -81,10 +81,10 @@ class WebhookMetrics(MetricsPort):
         # A pod's keys are most often of one dialect, and become the same.
         counts: dict[tuple[str, str], int] = {}
         for decision in record.decisions:
-            labels = decision.dialect, str(decision.action)
+            labels = decision.dialect, str(decision.outcome)
             counts[labels] = counts.get(labels, 0) + 1
-        for (dialect, action), count in counts.items():
-            self._decision(dialect, action, record.mode).inc(count)
+        for (dialect, outcome), count in counts.items():
+            self._decision(dialect, outcome, record.mode).inc(count)
 
     def count_refusal(self, path: str, status: int) -> None:
         """Count one request that got no decision."""

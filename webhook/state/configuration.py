@@ -19,11 +19,11 @@ from dra.validation import CODES, shape
 from webhook.dialects import (
     TARGETS,
     VOCABULARIES,
-    Action,
     Dialect,
     KnownRow,
     Mistake,
     Options,
+    Outcome,
     Position,
     Role,
     Row,
@@ -138,7 +138,7 @@ class Configuration:
         asking = [row for table in self.dialects for row in table.keys if row.role is Role.ASKS]
         self._asking = frozenset(row.name for row in asking)
         self._prefixes = tuple(prefix for prefix, _, _ in self._patterned)
-        translated = [row for row in asking if row.action is not Action.LEFT]
+        translated = [row for row in asking if row.outcome is not Outcome.LEFT]
         # Whether a decision depends on more of a pod than the fields that are always read.
         self.reads_all = bool(self.variables or file.mixed or translated)
 
@@ -149,7 +149,7 @@ class Configuration:
     def is_amount(self, annotation: str) -> bool:
         """Say whether an annotation asks for devices, and claims are made of it."""
         rows = [known.row for known in self.word(Position.ANNOTATION, annotation)]
-        return any(row.role is Role.ASKS and row.action is not Action.LEFT for row in rows)
+        return any(row.role is Role.ASKS and row.outcome is not Outcome.LEFT for row in rows)
 
     def word(self, place: Position, name: str) -> tuple[KnownRow, ...]:
         """Find the rows that match an annotation, a label or a variable."""

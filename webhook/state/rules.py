@@ -30,8 +30,8 @@ from webhook.dialects import (
     REPLACED,
     TARGETS,
     VOCABULARIES,
-    Action,
     Mistake,
+    Outcome,
     Position,
     Role,
     Unit,
@@ -478,10 +478,10 @@ def _is_below(domain: str, other: str) -> bool:
 
 
 def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
-    """Find a role that is not read in its place, or that contradicts the action of the key."""
-    if row.action not in (*REPLACED, Action.LEFT):
-        reason = f"a table cannot declare a key as {row.action}"
-        yield Mistake(f"{path}/action", reason, "write translated, approximated or left")
+    """Find a role that is not read in its place, or that contradicts the outcome of the key."""
+    if row.outcome not in (*REPLACED, Outcome.LEFT):
+        reason = f"a table cannot declare a key as {row.outcome}"
+        yield Mistake(f"{path}/outcome", reason, "write translated, approximated or left")
     if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:
         reason = "role nic requests any network device, even one that can't do RDMA"
         yield Mistake(f"{path}/role", reason, "write `role: rdma`")

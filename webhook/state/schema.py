@@ -231,7 +231,7 @@ class File(_Declared, frozen=True, kw_only=True):
     # what no node hands out; 0 evicts none. It needs `manifests/missed/role.yaml` (docs/operating.md#a-pod-stays-pending).
     evict_missed_pods: int = 0
     # Requests that a claim can express only roughly: `warn` and `allow` translate them, `leave` keeps the container
-    # (docs/translation.md#actions).
+    # (docs/translation.md#outcomes).
     approximations: Literal["allow", "warn", "leave"] = "warn"
     # Name: which nodes are preferred for pods that ask by it, where some nodes have moved from device plugins to drivers
     # (docs/migrate.md#while-the-fleet-is-mixed).

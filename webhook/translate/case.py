@@ -18,7 +18,6 @@ from webhook.dialects import (
     REPLACED,
     UNREADABLE,
     WHOLE,
-    Action,
     Amount,
     AskingPod,
     ContainerAmounts,
@@ -31,6 +30,7 @@ from webhook.dialects import (
     KnownRow,
     Meaning,
     Note,
+    Outcome,
     Position,
     Refusal,
     Role,
@@ -174,7 +174,7 @@ def make_cpu_cases(
     init_names = [slot.name for slot in pod.slots if slot.order in pod.cpus and slot.init]
     if init_names:
         text = f"init container {init_names[0]} has no CPUs alone: a claim serves one container, for as long as the pod lives"
-        init_notes.append(Note(CPU, Action.APPROXIMATED, text))
+        init_notes.append(Note(CPU, Outcome.APPROXIMATED, text))
     cases: list[Case] = []
     for slot in slots:
         case = Case(dialect=CPU_DIALECT, slot_keys=((slot, ()),), container=slot.name, keys=(CPU,), keeps=True)
@@ -184,7 +184,7 @@ def make_cpu_cases(
         number = pod.cpus[slot.order]
         text = f"{number} CPU{'s' if number > 1 else ''} for this container alone; its request stays"
         demand = KeyedDemand(CPU, Demand(target=TARGET, cpus=number))
-        notes = (Note(CPU, Action.TRANSLATED, text), *init_notes)
+        notes = (Note(CPU, Outcome.TRANSLATED, text), *init_notes)
         cases.append(replace(case, demands=(demand,), notes=notes, open=True))
     return cases
 
@@ -193,7 +193,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     """Let the dialect answer annotations or labels that request devices; if its table leaves them, its system serves them."""
     case = Case(dialect=dialect, slot_keys=(), keys=(hint.key,))
     read, pod = configuration.vocabularies[dialect.name].read_pod, owners.pod
-    if hint.row.action is Action.LEFT or read is None or pod is None:
+    if hint.row.outcome is Outcome.LEFT or read is None or pod is None:
         return case.leave(hint.key, hint.row.because)
     rows = {(row.place, row.name): row for row in dialect.keys}
     former = {now: name for name, now in configuration.file.keys.get(dialect.name, {}).items()}
@@ -231,7 +231,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     # Annotations that a claim replaces are removed, so that their system does not serve them as well.
     read_by = {hint.key: hint.row for hint in texts.values() if hint.row.place is Position.ANNOTATION}
     # An annotation that is dropped stays on the pod.
-    taken = {note.key for note in answer.notes if note.action in REPLACED and not note.is_dropped}
+    taken = {note.key for note in answer.notes if note.outcome in REPLACED and not note.is_dropped}
     replaced_keys = [
         LegacyKey(key, (KnownRow(dialect, row),), raw=pod.annotations[key])
         for key, row in read_by.items()
@@ -296,7 +296,7 @@ def _answer(
     if refusals:
         return case(refusals=tuple(refusals))
     if not requests_something:
-        return case(notes=tuple([Note(key, Action.TRANSLATED, "requests nothing") for key in keys]))
+        return case(notes=tuple([Note(key, Outcome.TRANSLATED, "requests nothing") for key in keys]))
     hints = owners.hints.get(dialect.name, {})
     rows = configuration.variables.get(dialect.name)
     if rows:

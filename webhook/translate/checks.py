@@ -32,10 +32,10 @@ from webhook.dialects import (
     CLAIMS,
     NUMA_NODE,
     POD_LIMIT,
-    Action,
     Demand,
     KeyedDemand,
     Note,
+    Outcome,
     Pairs,
     Role,
     Scope,
@@ -189,7 +189,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
         noted: list[Case] = []
         for case in cases:
             is_approximated = case.open and case.container == container
-            noted.append(case.note(Note(case.keys[0], Action.APPROXIMATED, text)) if is_approximated else case)
+            noted.append(case.note(Note(case.keys[0], Outcome.APPROXIMATED, text)) if is_approximated else case)
         cases = tuple(noted)
     return CheckedPod(cases=cases, shared=shared, scheduler=scheduler, strategy=strategy, packed=packed)
 
@@ -270,7 +270,7 @@ def _pair_keys(cases: Sequence[Case], joint: Joint) -> list[Case]:
         pair = KeyedDemand(key, pairs, (other,))
         demands = tuple([pair if keyed_demand.key == key else keyed_demand for keyed_demand in paired[i].demands])
         joined = replace(paired[i], demands=demands, joined=True)
-        paired[i] = joined.note(Note(other, Action.TRANSLATED, f"{each} with each {key}"))
+        paired[i] = joined.note(Note(other, Outcome.TRANSLATED, f"{each} with each {key}"))
     return paired
 
 
@@ -380,7 +380,7 @@ def make_claims(case: Case, context: Context) -> Case:
         droppable = numa_may_be_dropped and isinstance(demand, Demand)
         if isinstance(made, Impossible) and made.tie == NUMA_NODE and droppable:
             text = f"{made.reason}: they may lie on different NUMA nodes"
-            notes.append(Note(key, Action.APPROXIMATED, text))
+            notes.append(Note(key, Outcome.APPROXIMATED, text))
             assert isinstance(demand, Demand)
             demand = replace(demand, same="")
             made = context.claim_maker.make(demand)
@@ -399,10 +399,10 @@ def make_claims(case: Case, context: Context) -> Case:
         served.append(made)
         for i, note in enumerate(notes):
             if note.key == key:  # add the DeviceClass to the key's note
-                notes[i] = Note(key, note.action, f"{note.detail} (class {' and '.join(made.classes)})".lstrip())
+                notes[i] = Note(key, note.outcome, f"{note.detail} (class {' and '.join(made.classes)})".lstrip())
                 break
         for remark in made.claims.remarks:
-            note = Note(key, Action.APPROXIMATED, remark)
+            note = Note(key, Outcome.APPROXIMATED, remark)
             notes.append(note)
     return replace(case, demands=tuple(demands), made=tuple(served), notes=tuple(notes))
 
@@ -411,7 +411,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
     """Leave keys that could only be approximated, if the administrator rules that out. A hint that is dropped does not count."""
     if context.configuration.file.approximations == "leave":
         for note in case.notes:
-            if note.action is Action.APPROXIMATED and not note.is_dropped:
+            if note.outcome is Outcome.APPROXIMATED and not note.is_dropped:
                 return case.leave(note.key, f"it could only be approximated: {note.detail}")
     return case
 
@@ -438,7 +438,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
         elif mapped not in context.quota:
             problem = f"no ResourceQuota here limits {mapped}, which `quotas` names for it: its claims are not limited"
         if problem:
-            case = case.note(Note(key, Action.TRANSLATED, problem, code="D223"))
+            case = case.note(Note(key, Outcome.TRANSLATED, problem, code="D223"))
     return case
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects import REPLACED, WHOLE, Action, Refusal, Untranslated, say_dropped
+from webhook.dialects import REPLACED, WHOLE, Outcome, Refusal, Untranslated, say_dropped
 from webhook.refusals import Code, Denial
 from webhook.translate.pod_view import equal
 
@@ -35,7 +35,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     container: str
     dialect: str
     key: str
-    action: Action
+    outcome: Outcome
     detail: str
     # Of a refusal.
     code: str = ""
@@ -54,24 +54,24 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 def decides_outcome(decision: Decision) -> bool:
     """Whether a decision counts for the outcome of a pod: a selector, a variable or an annotation that stays beside a request does not."""
-    if decision.action not in (Action.LEFT, Action.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
+    if decision.outcome not in (Outcome.LEFT, Outcome.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
         return True
     return bool(decision.container) and bool(decision.dialect or decision.code or "/" in decision.key)
 
 
-def outcome_of(decisions: Iterable[Decision]) -> Action | None:
+def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
     """Return what becomes of a pod, or of the pods of an object: what becomes of its keys, or `partly` if they differ; None without keys."""
     every = tuple(decisions)
     requests = [one for one in every if decides_outcome(one)]
-    actions = {one.action for one in requests or every}
-    if Action.REFUSED in actions:
-        return Action.REFUSED
-    moving = actions.intersection(REPLACED)
-    if moving and len(moving) < len(actions):
-        return Action.PARTLY
-    for action in (Action.APPROXIMATED, Action.TRANSLATED, Action.UNKNOWN, Action.LEFT, Action.SERVED):
-        if action in actions:
-            return action
+    outcomes = {one.outcome for one in requests or every}
+    if Outcome.REFUSED in outcomes:
+        return Outcome.REFUSED
+    moving = outcomes.intersection(REPLACED)
+    if moving and len(moving) < len(outcomes):
+        return Outcome.PARTLY
+    for outcome in (Outcome.APPROXIMATED, Outcome.TRANSLATED, Outcome.UNKNOWN, Outcome.LEFT, Outcome.SERVED):
+        if outcome in outcomes:
+            return outcome
     return None
 
 
@@ -101,23 +101,23 @@ class PodReport:
                 self._add_translated(case)
         scheduled = owners.scheduled
         if verdict.scheduler:
-            self._decide("", "", "schedulerName", Action.TRANSLATED, f"the pod is assigned to {verdict.scheduler}")
+            self._decide("", "", "schedulerName", Outcome.TRANSLATED, f"the pod is assigned to {verdict.scheduler}")
         elif scheduled and verdict.translated:
-            self._decide("", "", scheduled.key, Action.LEFT, scheduled.row.because)
+            self._decide("", "", scheduled.key, Outcome.LEFT, scheduled.row.because)
         for key, (dialect, text) in verdict.packed.items():
-            self._decide("", dialect, key, Action.APPROXIMATED, text)
+            self._decide("", dialect, key, Outcome.APPROXIMATED, text)
             self._warn_of_loss(key, text)
         for dialect, hint in owners.without_role:
             if dialect in dialects and hint.key not in verdict.packed and hint.row.is_dropped:
                 text = say_dropped(hint.row.because)
-                self._decide("", dialect, hint.key, Action.APPROXIMATED, text)
+                self._decide("", dialect, hint.key, Outcome.APPROXIMATED, text)
                 self._warn_of_loss(hint.key, text, is_dropped=True)
 
     def _add_translated(self, case: Case) -> None:
         dialect = case.dialect.name
         silent = dict.fromkeys(case.keys)  # keys without a note
         for note in case.notes:
-            key, action = note.key, note.action
+            key, outcome = note.key, note.outcome
             silent.pop(key, None)
             unit = case.unit if key == case.bare else WHOLE
             self.decisions.append(
@@ -126,19 +126,19 @@ class PodReport:
                     case.container,
                     dialect,
                     key,
-                    action,
+                    outcome,
                     note.detail,
                     code=note.code,
                     basis=unit.basis,
                     assumed=unit.assumed,
                 )
             )
-            if action is Action.APPROXIMATED:
+            if outcome is Outcome.APPROXIMATED:
                 self._warn_of_loss(f"{_subject(case.container)}{key}", note.detail, is_dropped=note.is_dropped)
             elif note.code:
                 self._warn(f"{_subject(case.container)}{key}: {note.detail}")
         for key in silent:
-            self._decide(case.container, dialect, key, Action.TRANSLATED, "")
+            self._decide(case.container, dialect, key, Outcome.TRANSLATED, "")
 
     def _add_left(self, case: Case) -> None:
         assert case.left
@@ -151,19 +151,19 @@ class PodReport:
             keys = (cause, *keys)
         for key in keys:
             text, code = (reason, case.left.code) if key == cause else (f"stays with {cause}", "")
-            action = Action.SERVED if case.left.served and key == cause else Action.LEFT
-            decision = Decision(self._object, case.container, case.dialect.name, key, action, text, code=code)
+            outcome = Outcome.SERVED if case.left.served and key == cause else Outcome.LEFT
+            decision = Decision(self._object, case.container, case.dialect.name, key, outcome, text, code=code)
             self.decisions.append(decision)
         if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
     def leave_pod(self, left: Untranslated, slots: Iterable[tuple[Slot, Iterable[LegacyKey]]] = ()) -> None:
         """Report that a pod stays as it is for one key, and its other keys with that."""
-        self._decide("", "", left.key, Action.LEFT, left.reason)
+        self._decide("", "", left.key, Outcome.LEFT, left.reason)
         for slot, legacy_keys in slots:
             for legacy_key in legacy_keys:
                 if legacy_key.key != left.key:
-                    self._decide(slot.name, "", legacy_key.key, Action.LEFT, f"stays with {left.key}")
+                    self._decide(slot.name, "", legacy_key.key, Outcome.LEFT, f"stays with {left.key}")
         self._warn(f"{_subject('')}{left.key}: left as it is: {left.reason}")
 
     def refuse(self, container: str, dialect: str, refusal: Refusal) -> None:
@@ -173,7 +173,7 @@ class PodReport:
             container,
             dialect,
             refusal.key,
-            Action.REFUSED,
+            Outcome.REFUSED,
             refusal.reason,
             code=refusal.code,
             remedy=refusal.remedy,
@@ -190,18 +190,18 @@ class PodReport:
     def add_returned_key(self, container: str, key: str, now: Json, before: Json) -> None:
         """Report a key that another webhook put back: the same amount is removed again, another one is refused."""
         if equal(now, before):
-            self._decide(container, "", key, Action.TRANSLATED, "was put back by another webhook and is removed again")
+            self._decide(container, "", key, Outcome.TRANSLATED, "was put back by another webhook and is removed again")
             return
         reason = f"was translated as {before} and is requested again as {now}: another webhook adds it"
         self.refuse(container, "", Refusal(key, reason, "disable that webhook for this pod", Code.TWICE))
 
     def _not_understood(self, container: str, key: str, detail: str, code: str) -> None:
-        decision = Decision(self._object, container, "", key, Action.UNKNOWN, detail, code=code)
+        decision = Decision(self._object, container, "", key, Outcome.UNKNOWN, detail, code=code)
         if decision not in self.decisions:
             self.decisions.append(decision)
 
-    def _decide(self, container: str, dialect: str, key: str, action: Action, detail: str) -> None:
-        self.decisions.append(Decision(self._object, container, dialect, key, action, detail))
+    def _decide(self, container: str, dialect: str, key: str, outcome: Outcome, detail: str) -> None:
+        self.decisions.append(Decision(self._object, container, dialect, key, outcome, detail))
 
     def _warn_of_loss(self, subject: str, detail: str, *, is_dropped: bool = False) -> None:
         """Warn of an approximation; where approximations are left, what is dropped beside a translated key is the only one."""

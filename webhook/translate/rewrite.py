@@ -144,7 +144,7 @@ def rewrite(
             "container": decision.container,
             "dialect": decision.dialect,
             "key": decision.key,
-            "action": decision.action,
+            "outcome": decision.outcome,
             "detail": decision.detail,
         }
         decisions.append(fields)

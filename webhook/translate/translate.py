@@ -19,7 +19,7 @@ from cluster.patch import apply_json_patch
 from dra.objects import template_site
 from dra.raw import inside
 from webhook import names
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.refusals import Denial
 from webhook.translate.case import make_cases, make_cpu_cases
 from webhook.translate.checks import CheckedPod, judge, make_context
@@ -345,7 +345,7 @@ def translate_each(
         # Claims that the author wrote into the template.
         spec = inside(pod, "spec")
         if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
-            decision = Decision("", "", "", CLAIMS, Action.UNKNOWN, lost, code="D002", remedy=_LOST)
+            decision = Decision("", "", "", CLAIMS, Outcome.UNKNOWN, lost, code="D002", remedy=_LOST)
             warning = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
             translation = replace(
                 translation, decisions=(*translation.decisions, decision), warnings=(*translation.warnings, warning)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra.wire import Json
-from webhook.dialects import REPLACED, Action
+from webhook.dialects import REPLACED, Outcome
 from webhook.refusals import INVALID, Denial, Warned
 from webhook.translate.report import Decision
 from webhook.translate.rewrite import Operation, PodClaim
@@ -74,7 +74,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Leave the pods unchanged: a device plugin serves them."""
         decisions = tuple(
             [
-                replace(one, action=Action.LEFT, detail=reason) if one.action in REPLACED else one
+                replace(one, outcome=Outcome.LEFT, detail=reason) if one.outcome in REPLACED else one
                 for one in self.decisions
             ]
         )

@@ -14,7 +14,7 @@ from cluster import manifests
 from tests.cli.commands.test_translate import TAINTED
 from tests.cli.running import run_json
 from tests.corpus.move import asking, moved, node
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.translate import Decision
 
 GOOD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n"
@@ -445,6 +445,6 @@ def test_an_inventory_of_a_machine_is_judged_as_the_driver_reads_it(tmp_path):
 )
 def test_a_finding_says_what_the_meaning_of_a_key_rests_on(of_decision, basis):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
-    decision = Decision("p", "c", "d", "k", Action.APPROXIMATED, "differs", **of_decision)
+    decision = Decision("p", "c", "d", "k", Outcome.APPROXIMATED, "differs", **of_decision)
     [found] = findings_of_decisions(pod, [decision])
     assert (found.code, found.basis) == ("M001", basis)

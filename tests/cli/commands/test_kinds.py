@@ -57,7 +57,7 @@ def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind
     assert f"0 rewritten, 1 translated at the webhook, 0 refused, 0 left, {others} without a legacy request" in report
     made = run("translate", *given, "-o", "json")
     (decision,) = json.loads(made.stdout)["decisions"]
-    assert decision["action"] == "translated"
+    assert decision["outcome"] == "translated"
     assert decision["stays"].startswith(WHY[kind])
     diff = run("translate", *given, "-o", "diff")
     assert (diff.stdout, f"the template stays: {WHY[kind]}" in diff.stderr) == ("", True)

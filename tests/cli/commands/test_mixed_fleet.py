@@ -128,7 +128,7 @@ def test_an_explanation_of_a_pod_that_waits_says_what_the_webhook_would_do(tmp_p
     config = manifest(tmp_path / "config.yaml", configuration)
     dump = manifest(tmp_path / "dump.yaml", CLASS, *MIXED, *full, pod("idle", 1, on="new-1"), pod("waits"))
     _, answer = run_json("explain", "pod", "ns/waits", "-f", dump, "--config", config)
-    assert [one["action"] for one in answer["pod"]["gate"]["decisions"]] == [side]
+    assert [one["outcome"] for one in answer["pod"]["gate"]["decisions"]] == [side]
 
 
 async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_absent():

@@ -7,13 +7,13 @@ import pytest
 
 from tests.cli.running import run, run_json
 from webhook.admission import Record
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.service.log import Decisions
 from webhook.translate import Decision
 
 
-def decision(key, action, detail, code=""):
-    return Decision("Pod/a/p", "c", "nvidia", key, action, detail, code=code)
+def decision(key, outcome, detail, code=""):
+    return Decision("Pod/a/p", "c", "nvidia", key, outcome, detail, code=code)
 
 
 def lines(*records):
@@ -26,9 +26,9 @@ def lines(*records):
     return stream.getvalue().decode()
 
 
-LEFT = {"outcome": "left", "decisions": (decision("x.com/gpu", Action.LEFT, "no class"),)}
-REFUSED = {"outcome": "would refuse", "decisions": (decision("x.com/gpu", Action.REFUSED, "too many", "R002"),)}
-MOVES = {"outcome": "would translate", "decisions": (decision("x.com/gpu", Action.TRANSLATED, "1 GPU"),)}
+LEFT = {"outcome": "left", "decisions": (decision("x.com/gpu", Outcome.LEFT, "no class"),)}
+REFUSED = {"outcome": "would refuse", "decisions": (decision("x.com/gpu", Outcome.REFUSED, "too many", "R002"),)}
+MOVES = {"outcome": "would translate", "decisions": (decision("x.com/gpu", Outcome.TRANSLATED, "1 GPU"),)}
 B = {"object": "Pod/b/web-*"}
 
 
@@ -55,7 +55,7 @@ def test_a_pod_that_the_second_review_refuses_is_refused_and_not_translated():
 
 
 def test_a_pod_whose_keys_differ_is_partly_translated_with_the_reason_of_the_others():
-    stays = decision("y.com/npu", Action.LEFT, "no class")
+    stays = decision("y.com/npu", Outcome.LEFT, "no class")
     both = {**MOVES, "decisions": (*MOVES["decisions"], stays)}
     [found] = run_json("observed", stdin=lines(MOVES, both))[1]["namespaces"]
     assert found["outcomes"] == {"translated": 1, "partly": 1}

@@ -25,7 +25,7 @@ from dra.validation import CODES as CODES_OF_FINDINGS
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.state import Configuration, Features, outline
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
@@ -86,7 +86,7 @@ def deployment(number=3, name="train"):
 def test_a_deployment_counts_once_with_what_it_made():
     [one] = look(*deployment()).workloads
     assert (one.kind, one.name, one.pods, one.running) == ("Deployment", "train", 3, 3)
-    assert one.outcome is Action.TRANSLATED
+    assert one.outcome is Outcome.TRANSLATED
 
 
 def test_namesakes_of_two_overlays_are_two_workloads():
@@ -147,7 +147,7 @@ def test_a_namespace_that_no_file_has_is_named(tmp_path):
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
     [one] = look(pod("p", HAMI, node="n1", annotations=placed)).workloads
-    assert (one.outcome, one.running) == (Action.TRANSLATED, 1)
+    assert (one.outcome, one.running) == (Outcome.TRANSLATED, 1)
 
 
 def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
@@ -177,7 +177,7 @@ MODEL = {
 
 def test_a_kind_without_a_template_is_told_by_its_own_fields():
     [one] = look(MODEL).workloads
-    assert (one.kind, one.outcome, one.pods) == ("InferenceService", Action.TRANSLATED, 0)
+    assert (one.kind, one.outcome, one.pods) == ("InferenceService", Outcome.TRANSLATED, 0)
     assert {key.container for key in one.keys} == {"predictor/model"}
 
 
@@ -188,7 +188,7 @@ def test_fields_beside_a_template_that_asks_for_nothing_are_told():
     version = "production-stack.vllm.ai/v1alpha1"
     runtime = {"apiVersion": version, "kind": "VLLMRuntime", "metadata": {"name": "m"}, "spec": spec}
     [one] = look(runtime).workloads
-    assert [(key.container, key.key, str(key.action)) for key in one.keys] == [
+    assert [(key.container, key.key, str(key.outcome)) for key in one.keys] == [
         ("", "nvidia.com/gpu.present", "left"),
         ("resources", "gpu", str(one.outcome)),
     ]
@@ -208,17 +208,17 @@ def test_a_word_beside_a_request_does_not_keep_it():
     selects = pod("q", HAMI)
     selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     taken = pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
-    assert [one.outcome for one in look(asks, selects, taken).workloads] == [Action.TRANSLATED] * 3
+    assert [one.outcome for one in look(asks, selects, taken).workloads] == [Outcome.TRANSLATED] * 3
     assert look(pod("s", container(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
     [skipped] = look(pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
-    assert skipped.outcome is Action.LEFT
+    assert skipped.outcome is Outcome.LEFT
 
 
 def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     none = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
     seen = look(*deployment(), node("n0"), none)
     [one] = seen.workloads
-    assert one.outcome is Action.LEFT
+    assert one.outcome is Outcome.LEFT
     assert "S003" in {each.code for each in seen.obstacles}
 
 
@@ -257,7 +257,7 @@ def test_ended_workloads_and_pods_without_requests_are_not_listed():
 def test_a_key_that_no_dialect_has_is_not_passed_over():
     typo = container(nvidia_gpumemory=3)
     [one] = look(pod("p", typo, container("other", **{"amd.com_weird": 1}))).workloads
-    assert one.outcome is Action.UNKNOWN
+    assert one.outcome is Outcome.UNKNOWN
     said = {key.key: (key.code, key.detail, key.remedy) for key in one.keys}
     assert said["nvidia.com/gpumemory"] == ("D211", "did you mean nvidia.com/gpumem?", "")
     assert said["amd.com/weird"][0] == "D211"
@@ -268,11 +268,11 @@ def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
     """Each key keeps its own word; `--fail-on` takes the word of the workload."""
     both = pod("p", HAMI, container("other", **{"nvidia_gpu.shared": 2}))
     [one] = look(both).workloads
-    assert one.outcome is Action.PARTLY
-    assert {key.key: str(key.action) for key in one.keys if key.container == "other"} == {
+    assert one.outcome is Outcome.PARTLY
+    assert {key.key: str(key.outcome) for key in one.keys if key.container == "other"} == {
         "nvidia.com/gpu.shared": "left"
     }
-    assert {str(key.action) for key in one.keys if key.container == "main"} == {"translated"}
+    assert {str(key.outcome) for key in one.keys if key.container == "main"} == {"translated"}
     file = manifest(tmp_path / "p.yaml", both)
     exits = {level: run("survey", "-f", file, "--fail-on", level).exit_code for level in ("left", "partly")}
     assert exits == {"left": 0, "partly": 1}
@@ -313,7 +313,7 @@ def test_every_code_of_a_decision_is_in_the_survey(code, form, tmp_path):
 def test_devices_taken_without_a_request_are_told():
     taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     [one] = look(pod("p", taker)).workloads
-    assert (one.outcome, one.keys[0].key) == (Action.LEFT, "NVIDIA_VISIBLE_DEVICES")
+    assert (one.outcome, one.keys[0].key) == (Outcome.LEFT, "NVIDIA_VISIBLE_DEVICES")
     honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
     assert look(pod("p", honest)).workloads == ()
 
@@ -321,7 +321,7 @@ def test_devices_taken_without_a_request_are_told():
 def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
     seen = look(*deployment(), node("n0", nvidia_gpu=10))
     [one] = seen.workloads
-    assert one.outcome is Action.LEFT
+    assert one.outcome is Outcome.LEFT
     class_ = "DeviceClass hami-core-gpu.project-hami.io has devices"
     assert {key.key: key.until for key in one.keys} == {
         "nvidia.com/gpu": f"{class_} and no device plugin has nvidia.com/gpu",
@@ -335,10 +335,10 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
 def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_share_it():
     plain = pod("p", container(nvidia_gpu=1))
     [one] = look(plain, node("n0", nvidia_gpu=8)).workloads
-    assert one.outcome is Action.LEFT
+    assert one.outcome is Outcome.LEFT
     shared = node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
     [one] = look(plain, shared).workloads
-    assert one.outcome is Action.LEFT
+    assert one.outcome is Outcome.LEFT
 
 
 def of_devices(kind, name, **spec):
@@ -372,24 +372,24 @@ def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(n
         [key] = seen.keys
         return seen.outcome, key.detail, key.until, key.remedy
 
-    assert became()[::2] == (Action.SERVED, "")
-    assert became(tainting("a/repairs", device="gpu-0"))[::2] == (Action.SERVED, "")
+    assert became()[::2] == (Outcome.SERVED, "")
+    assert became(tainting("a/repairs", device="gpu-0"))[::2] == (Outcome.SERVED, "")
     outcome, _, until, remedy = became(tainting("a/repairs"))
-    assert (outcome, until) == (Action.SERVED, "a device of gpu.nvidia.com is without taint a/repairs")
+    assert (outcome, until) == (Outcome.SERVED, "a device of gpu.nvidia.com is without taint a/repairs")
     assert "tolerate it" in remedy
     left, why, until, remedy = became(tainting("drawbridge.dev/fence"))
     assert until == ""
     assert (left, "a fence keeps gpu.nvidia.com" in why, "the scheduler that the fence allows" in remedy) == (
-        Action.LEFT,
+        Outcome.LEFT,
         True,
         True,
     )
-    assert became(node="n0", phase="Running")[0] is Action.SERVED
+    assert became(node="n0", phase="Running")[0] is Outcome.SERVED
     bound, why, *_ = became(node="n0", phase="")  # no server has seen it, so its author wrote the node
-    assert (bound, "nodeName is set" in why) == (Action.LEFT, True)
+    assert (bound, "nodeName is set" in why) == (Outcome.LEFT, True)
 
 
-@pytest.mark.parametrize(("nodes", "outcome"), [((), Action.SERVED), ((node("n0"),), Action.REFUSED)])
+@pytest.mark.parametrize(("nodes", "outcome"), [((), Outcome.SERVED), ((node("n0"),), Outcome.REFUSED)])
 def test_a_class_of_no_devices_serves_no_name(nodes, outcome):
     asking = container()
     asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
@@ -403,7 +403,7 @@ def test_a_class_of_no_devices_serves_no_name(nodes, outcome):
 def test_pods_that_were_translated_already_are_moved():
     moved = pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, owner=made_by("Deployment", "train"))
     [one] = look(maker("Deployment", "train", HAMI), moved).workloads
-    assert (one.outcome, one.moved) == (Action.TRANSLATED, 1)
+    assert (one.outcome, one.moved) == (Outcome.TRANSLATED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
@@ -577,7 +577,7 @@ def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
     plain = maker("Deployment", "plain", container())
     assert look(plain).workloads == ()
     [found] = look(plain, given).workloads
-    assert [(one.key, one.action.value) for one in found.keys] == [("nvidia.com/gpu", "left")]
+    assert [(one.key, one.outcome.value) for one in found.keys] == [("nvidia.com/gpu", "left")]
 
 
 def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used():
@@ -706,10 +706,10 @@ def test_findings_of_a_live_cluster_have_no_file_location():
 
 def test_an_outcome_bears_the_severity_of_its_code():
     assert {outcome: reports.KNOWN[code].severity for outcome, code in CODES.items()} == {
-        Action.APPROXIMATED: Severity.WARNING,
-        Action.LEFT: Severity.WARNING,
-        Action.UNKNOWN: Severity.WARNING,
-        Action.REFUSED: Severity.ERROR,
+        Outcome.APPROXIMATED: Severity.WARNING,
+        Outcome.LEFT: Severity.WARNING,
+        Outcome.UNKNOWN: Severity.WARNING,
+        Outcome.REFUSED: Severity.ERROR,
     }
 
 
@@ -949,11 +949,11 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
 def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
     [one] = look(pod("p", container(nvidia_gpu="0.5"))).workloads
     [key] = one.keys
-    assert (key.container, key.key, key.amount, key.action, key.code) == (
+    assert (key.container, key.key, key.amount, key.outcome, key.code) == (
         "main",
         "nvidia.com/gpu",
         "0.5",
-        Action.REFUSED,
+        Outcome.REFUSED,
         "R001",
     )
 

@@ -87,8 +87,8 @@ def test_json_is_one_document_with_items_and_decisions():
     result = run("translate", "-f", "-", "-o", "json", stdin=text(SHARE))
     answer = json.loads(result.stdout)
     assert [item["kind"] for item in answer["items"]] == ["ResourceClaimTemplate", "Pod"]
-    assert set(answer["decisions"][0]) == {"object", "container", "dialect", "key", "action", "detail"}
-    assert {decision["action"] for decision in answer["decisions"]} <= {"translated", "approximated"}
+    assert set(answer["decisions"][0]) == {"object", "container", "dialect", "key", "outcome", "detail"}
+    assert {decision["outcome"] for decision in answer["decisions"]} <= {"translated", "approximated"}
 
 
 def unnamed(obj: dict) -> dict:
@@ -246,7 +246,7 @@ def test_every_key_of_every_dialect_is_listed():
     listed = run("dialects").stdout
     for dialect in answer["dialects"]:
         for row in dialect["keys"]:
-            assert {"name", "meaning", "unit", "action", "place"} <= set(row)
+            assert {"name", "meaning", "unit", "outcome", "place"} <= set(row)
             assert row["name"] in listed
 
 

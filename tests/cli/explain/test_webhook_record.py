@@ -55,7 +55,7 @@ def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_p
     story = told["pod"]["gate"]
     assert story["removed"] == {"main": {"nvidia.com/gpu": "1"}}
     [decision] = story["decisions"]
-    assert (decision["dialect"], decision["key"], decision["action"]) == ("nvidia", "nvidia.com/gpu", "translated")
+    assert (decision["dialect"], decision["key"], decision["outcome"]) == ("nvidia", "nvidia.com/gpu", "translated")
     assert story["foretold"] is False
     shown = explain(tmp_path, "pod p", translated()).stdout
     assert "container main: nvidia.com/gpu: 1" in shown
@@ -107,7 +107,7 @@ def test_a_pod_that_the_webhook_would_change_is_not_judged_as_it_is_written(uid,
     asks = legacy(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
     more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
     told = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
-    assert {one["action"] for one in told["gate"]["decisions"]} == {"translated", "approximated"}
+    assert {one["outcome"] for one in told["gate"]["decisions"]} == {"translated", "approximated"}
     assert (told["standing"]["keeper"], bool(told.get("prospect"))) == stands
 
 
@@ -129,7 +129,7 @@ def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
 def test_without_an_inventory_a_pod_is_explained_by_the_meaning_that_translate_assumes(tmp_path):
     code, told = explain_json(tmp_path, "pod p", legacy())
     [decision] = told["pod"]["gate"]["decisions"]
-    assert (code, decision["action"], told["pod"]["standing"]["keeper"]) == (0, "translated", "gate")
+    assert (code, decision["outcome"], told["pod"]["standing"]["keeper"]) == (0, "translated", "gate")
     assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 

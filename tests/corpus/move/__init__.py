@@ -57,15 +57,15 @@ def decide(case: Case) -> Verdict:
 def judge(case: Case) -> tuple[str, str]:
     """Say what becomes of the object of a case, and what is said about it."""
     done = decide(case)
-    actions = {decision.action.value for decision in done.decisions}
+    outcomes = {decision.outcome.value for decision in done.decisions}
     became = "silent"
     if done.refusals:
         became = "refused"
     elif done.operations:
         became = "translated"
-    elif "unknown" in actions:
+    elif "unknown" in outcomes:
         became = "unknown"
-    elif actions or done.warnings:
+    elif outcomes or done.warnings:
         became = "left"
     words = [f"{one.key}: {one.detail} {one.basis} {one.remedy}" for one in done.decisions]
     return became, "\n".join([*words, *done.warnings, *map(str, done.refusals)])

@@ -12,7 +12,7 @@ from tests.webhook.translate.test_cpus import became
 from webhook import names
 from webhook.admission import review as reviewing
 from webhook.admission.registration import Registration, on_mutate, on_validate, validating
-from webhook.dialects.table import Action, Dialect, Position, Row
+from webhook.dialects.table import Dialect, Outcome, Position, Row
 from webhook.state import CPUClaims
 from webhook.state.configuration import Configuration
 from webhook.state.rules import MOST_ROWS
@@ -58,7 +58,7 @@ def plainly(root, resource, annotation, label, parts):
 
 # What is left in any case asks nothing of us.
 DOMAINS, LEFT = (
-    sorted({row.name.partition("/")[0] for one in BUILT_IN for row in one.keys if row.place is Position.RESOURCE and (row.action is Action.LEFT) is left})
+    sorted({row.name.partition("/")[0] for one in BUILT_IN for row in one.keys if row.place is Position.RESOURCE and (row.outcome is Outcome.LEFT) is left})
     for left in (False, True)
 )  # fmt: skip
 IS_BUILT_IN = " || ".join(f"k.startsWith('{domain}/')" for domain in DOMAINS)

@@ -9,7 +9,7 @@ from tests.webhook.pods import KEY, WHOLE, configured, pod
 from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, node, published
 from webhook.admission.decide import decide_object
 from webhook.admission.review import mutate, validate
-from webhook.dialects.table import Action
+from webhook.dialects.table import Outcome
 from webhook.names import TEMPLATES, TRANSLATED_LABEL
 from webhook.state import Inventory, State
 
@@ -61,7 +61,7 @@ def test_cpus_that_no_node_could_give_by_claim_stay_the_kubelets(mode, impossibl
     said = answer(outcome)
     assert (said["allowed"], said.get("patch"), said.get("warnings")) == (True, None, None)
     assert outcome.record.outcome == "left"
-    assert {one.action for one in outcome.record.decisions} == {Action.LEFT}
+    assert {one.outcome for one in outcome.record.decisions} == {Outcome.LEFT}
     assert "no node could serve claims for them" in outcome.record.decisions[0].detail
     of_file = decide_object(value, state)
     assert (of_file.operations, of_file.refusals) == ((), ())
@@ -73,7 +73,7 @@ def test_a_gpu_is_claimed_where_the_cpus_beside_it_cannot_be():
     value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpus("a")))
     stored = applied(value, outcome)
     assert [one["name"] for one in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
-    assert [one.action for one in outcome.record.decisions] == [Action.TRANSLATED, *[Action.LEFT] * 3]
+    assert [one.outcome for one in outcome.record.decisions] == [Outcome.TRANSLATED, *[Outcome.LEFT] * 3]
     state = world(*gpus("a"))
     of_file = decide_object(value, state)
     assert len(of_file.templates) == 1

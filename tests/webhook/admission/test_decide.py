@@ -490,7 +490,7 @@ def test_a_pod_whose_annotations_would_grow_too_large_is_left_with_the_reason():
     after, outcome = mutated(large)
     assert after == large
     assert "256 KiB" in answer(outcome)["warnings"][0]
-    assert {str(decision.action) for decision in outcome.record.decisions} == {"left"}
+    assert {str(decision.outcome) for decision in outcome.record.decisions} == {"left"}
 
 
 # Validation
@@ -651,7 +651,7 @@ def test_an_amount_beyond_64_bits_is_refused_where_the_api_server_refuses_it(amo
     """It looks at the thousandths, which overflow (`tests/dra/validation/test_pods.py` asks it)."""
     _, outcome = mutated(pod(limits={"nvidia.com/gpu": amount}))
     assert answer(outcome)["allowed"] is is_accepted
-    assert [one.action for one in outcome.record.decisions] == ["left" if is_accepted else "refused"]
+    assert [one.outcome for one in outcome.record.decisions] == ["left" if is_accepted else "refused"]
 
 
 def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():

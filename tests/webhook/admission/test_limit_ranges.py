@@ -107,7 +107,7 @@ def test_a_key_that_goes_leaves_nothing_of_the_defaults_behind():
 
 def test_devices_that_a_limit_range_gives_are_told_of():
     done = decide_object(pod({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
-    assert [(one.container, one.key, str(one.action)) for one in done.decisions] == [("c", GPU, "left")]
+    assert [(one.container, one.key, str(one.outcome)) for one in done.decisions] == [("c", GPU, "left")]
     assert "a LimitRange bounds it or fills it in" in done.decisions[0].detail
     assert done.operations == ()
 

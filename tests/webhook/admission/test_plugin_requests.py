@@ -13,7 +13,7 @@ from tests.webhook.pods import configured
 from webhook.admission import decide_object
 from webhook.admission import review as admission
 from webhook.admission.plugin_requests import plugin_request
-from webhook.dialects import Action
+from webhook.dialects import Outcome
 from webhook.state import StateBuilder
 from webhook.state.autoscalers import POOLS, Autoscaler
 from webhook.state.features import Features
@@ -212,7 +212,7 @@ def mutated(obj, state):
 def test_a_request_removed_by_translation_is_not_counted():
     several = asking(5)
     several["spec"]["containers"].append(several["spec"]["containers"][0] | {"name": "other"})
-    taken = Decision("", "other", "nvidia", GPU, Action.TRANSLATED, "")
+    taken = Decision("", "other", "nvidia", GPU, Outcome.TRANSLATED, "")
     request = plugin_request(several, world(*TWO), (taken,))
     assert (request.amounts, request.subjects) == ({GPU: 5 * 10**9}, {GPU: "container main"})
     both = (taken, msgspec.structs.replace(taken, container="main"))

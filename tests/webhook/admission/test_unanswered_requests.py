@@ -13,7 +13,7 @@ assert FLEET
 
 
 def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
-    return {one.key: (str(one.action), one.detail) for one in decide_object(asked, state).decisions}
+    return {one.key: (str(one.outcome), one.detail) for one in decide_object(asked, state).decisions}
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
     ],
 )
 def test_a_resource_that_no_table_has_is_not_understood(key, meant):
-    action, detail = told(pod({key: 1}))[key]
-    assert action == "unknown"
+    outcome, detail = told(pod({key: 1}))[key]
+    assert outcome == "unknown"
     assert meant in detail
 
 
@@ -89,8 +89,8 @@ def test_a_label_with_the_same_domain_is_not_a_misspelling_of_another():
 
 def test_the_name_under_which_a_class_can_always_be_asked_for_is_served():
     key = "deviceclass.resource.kubernetes.io/gpu.example.com"
-    action, detail = told(pod({key: 1}))[key]
-    assert action == "served"
+    outcome, detail = told(pod({key: 1}))[key]
+    assert outcome == "served"
     assert "DeviceClass gpu.example.com serves it" in detail
 
 
@@ -204,7 +204,7 @@ def test_a_word_of_ours_that_says_nothing_where_it_stands_is_told(where, words, 
 @pytest.mark.parametrize("value", ["false", "true"])
 def test_a_label_of_ours_that_says_what_it_may_is_not_told(value):
     asked = pod({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
-    assert "unknown" not in {action for action, _ in told(asked).values()}
+    assert "unknown" not in {outcome for outcome, _ in told(asked).values()}
 
 
 def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():

@@ -20,7 +20,7 @@ def obj(version, kind, spec, **metadata):
 
 
 def told(asked, world=STATE, **more):
-    return {(one.container, one.key): str(one.action) for one in decide_object(asked, world, **more).decisions}
+    return {(one.container, one.key): str(one.outcome) for one in decide_object(asked, world, **more).decisions}
 
 
 KSERVE = obj("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE}}})
@@ -48,7 +48,7 @@ def test_a_container_in_a_custom_resource_is_decided_on_as_in_its_pod(place):
     asked = PLACES[place]
     done = decide_object(asked, STATE)
     assert told(asked) == {(place, GPU): "translated"}
-    assert {(one.action, "it is read by" in one.stays) for one in done.decisions} == {("translated", True)}
+    assert {(one.outcome, "it is read by" in one.stays) for one in done.decisions} == {("translated", True)}
     assert (done.operations, done.templates, done.refusals) == ((), {}, ())
     assert f"{place} stays: it is read by" in done.warnings[0]
     assert {one.object.partition("/")[0] for one in done.decisions} == {asked["kind"]}
@@ -112,7 +112,7 @@ def test_a_profile_that_stands_for_devices_is_not_passed_by():
 )  # fmt: skip
 def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, words):
     done = decide_object(obj(*both, spec), STATE)
-    assert {str(one.action) for one in done.decisions} == {"unknown"}
+    assert {str(one.outcome) for one in done.decisions} == {"unknown"}
     assert words in done.decisions[0].detail
     assert not done.operations
 
@@ -122,7 +122,7 @@ def test_a_known_kind_that_is_misspelt_is_named():
         template = {"resources": ONE, "worker": {"template": {"spec": pod({GPU: 1})["spec"]}}}
         done = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=unknown)
         assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
-        assert {(str(one.action), one.remedy) for one in done.decisions} == {("unknown", "write `kind: PyTorchJob`")}
+        assert {(str(one.outcome), one.remedy) for one in done.decisions} == {("unknown", "write `kind: PyTorchJob`")}
     done = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
     assert "it is called" not in done.decisions[0].detail
 
@@ -153,7 +153,7 @@ def test_a_name_without_a_domain_is_the_controllers_own_and_is_decided_on_as_the
     version, kind, limits, becomes
 ):
     asked = obj(version, kind, {"runners": [{"resources": {"limits": limits}}]})
-    assert told(asked) == {("runners/0", key): action for key, action in becomes.items()}
+    assert told(asked) == {("runners/0", key): outcome for key, outcome in becomes.items()}
     done = decide_object(asked, STATE)
     assert done.refusals == ()
     assert all("it is read by" in one.stays + one.detail for one in done.decisions)
@@ -201,7 +201,7 @@ def test_a_key_among_limits_and_requests_is_told_once():
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
     done = decide_object(STRANGE, STATE)
     assert told(STRANGE) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
-    [count, request] = sorted(done.decisions, key=lambda one: one.action, reverse=True)
+    [count, request] = sorted(done.decisions, key=lambda one: one.outcome, reverse=True)
     assert "not checked: drawbridge does not know how Weird uses it" in count.detail
     assert request.stays == "drawbridge does not know how Weird uses it"
     assert not done.operations
@@ -304,7 +304,7 @@ def test_a_namespace_that_is_off_is_left_alone_in_files_too():
     for asked in (pod({GPU: 1}), pod({GPU: 9}), pod({GPU: 1, "nvidia.com/gpumemory": 1})):
         done = decide_object(asked, world)
         assert (done.operations, done.refusals) == ((), ())
-        assert {str(one.action) for one in done.decisions} == {"left"}
+        assert {str(one.outcome) for one in done.decisions} == {"left"}
         assert "its namespace n has the label drawbridge.dev/mode=off" in done.warnings[0]
     assert "[R001]" in str(decide_object(pod({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
     inside = copy.deepcopy(KSERVE)

@@ -285,14 +285,14 @@ def test_a_pod_that_a_device_plugin_may_still_serve_is_left_and_not_refused():
     said = answer(outcome)
     assert said["allowed"]
     assert "node old still serves nvidia.com/gpu" in said["warnings"][0]
-    assert (outcome.record.outcome, {one.action for one in outcome.record.decisions}) == ("left", {"left"})
+    assert (outcome.record.outcome, {one.outcome for one in outcome.record.decisions}) == ("left", {"left"})
     [removal] = json.loads(base64.b64decode(said["patch"]))
     assert removal["path"].startswith("/metadata/annotations"), "what only looks like ours goes all the same"
     assert "left as it is: node old still serves" in " ".join(answer(workload_of(forged, mixed))["warnings"])
     assert answer(given(pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], "what can be served is translated"
     offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
     assert not offline.refusals, "files are decided on as the webhook does"
-    assert {one.action for one in offline.decisions} == {"left"}
+    assert {one.outcome for one in offline.decisions} == {"left"}
 
 
 def in_pool(world, **changes):
@@ -320,7 +320,7 @@ def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
     done = decide_object(many | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
     assert done.templates
     assert not done.refusals
-    assert [(one.action, one.code, one.container) for one in done.doubts] == [("left", "R023", "main")]
+    assert [(one.outcome, one.code, one.container) for one in done.doubts] == [("left", "R023", "main")]
     assert not answer(given(many, in_pool(ENFORCE, impossible="refuse")))["allowed"]
     small = configured(nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]).file.node_templates
     assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"

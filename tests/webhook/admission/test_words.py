@@ -55,6 +55,6 @@ def test_an_invalid_quantity_is_reported_once():
 def test_a_placeholder_is_told_for_what_it_is(text):
     done = decide_object(pod({GPU: text}), STATE)
     [decision] = done.decisions
-    assert (done.refusals, decision.action, decision.code) == ((), "unknown", "D011")
+    assert (done.refusals, decision.outcome, decision.code) == ((), "unknown", "D011")
     assert "this looks like a placeholder: fill it in first" in done.warnings[0]
     assert "placeholder" not in refusal(pod({GPU: "one"}))

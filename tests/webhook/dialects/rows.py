@@ -4,13 +4,13 @@ import re
 from typing import NamedTuple
 
 from tests.webhook.pods import pod
-from webhook.dialects.table import Action, Dialect, Position, Role
+from webhook.dialects.table import Dialect, Outcome, Position, Role
 
 _MEMBERS = {Position.ANNOTATION: "annotations", Position.LABEL: "labels"}
 
 
 class Row(NamedTuple):
-    """A pod that says the row's key, and what becomes of the key: an action, or "" where it is known and says nothing."""
+    """A pod that says the row's key, and what becomes of the key: an outcome, or "" where it is known and says nothing."""
 
     pod: dict
     becomes: str
@@ -22,7 +22,7 @@ def rows_left(table: Dialect, ask: dict, config: dict | None = None, **spec) -> 
     """Cases for all rows that are left: a key on a container stays, and so does the pod for an output or a wish to be left alone."""
     rows = {}
     for row in table.keys:
-        if row.action is not Action.LEFT:
+        if row.outcome is not Outcome.LEFT:
             continue
         key = re.sub("<[A-Za-z]+>", "x1", row.name)
         value = row.when or "x"

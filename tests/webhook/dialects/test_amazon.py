@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import actions, became, devices, exactly, pod, untouched
+from tests.webhook.pods import became, devices, exactly, outcomes, pod, untouched
 from webhook.dialects.plugins.amazon import DIALECT
 from webhook.state.configuration import read
 
@@ -23,7 +23,7 @@ def test_a_device_is_one_and_no_whole_node():
 
 def test_several_devices_may_be_anywhere_which_is_said():
     done = became(pod({NEURON: 16}))
-    assert actions(done) == {NEURON: "approximated"}
+    assert outcomes(done) == {NEURON: "approximated"}
     assert "constraints" not in devices(done)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import actions, became, exactly, pod, selected, untouched
+from tests.webhook.pods import became, exactly, outcomes, pod, selected, untouched
 from webhook.dialects.plugins.amd import DIALECT
 
 GPU = {"amd.com/gpu": 1}
@@ -62,7 +62,7 @@ def test_a_declared_partition():
 def test_hamis_part_of_an_amd_gpu_keeps_the_whole_container():
     done = became(pod({"amd.com/gpu": 1, "amd.com/gpumem": 1000}), **CARDS)
     assert untouched(done)
-    assert set(actions(done).values()) == {"left"}
+    assert set(outcomes(done).values()) == {"left"}
 
 
 def test_none_of_hamis_part_of_an_amd_gpu_asks_for_nothing():

@@ -5,7 +5,7 @@ import pytest
 from dra import cel
 from dra.objects.device import Device, DeviceAttribute
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import actions, became, devices, exactly, pod, refused, untouched
+from tests.webhook.pods import became, devices, exactly, outcomes, pod, refused, untouched
 from webhook.dialects.plugins.ascend import DIALECT
 from webhook.state.configuration import read
 
@@ -84,7 +84,7 @@ def test_cores_alone_say_that_limits_are_meant():
 
 def test_limits_without_cores_say_that_compute_is_unreserved():
     done = became(pod({CARD: 1, MEMORY: 1000}, annotations=SOFT))
-    assert actions(done) == {CARD: "approximated", MEMORY: "translated", "huawei.com/vnpu-mode": "translated"}
+    assert outcomes(done) == {CARD: "approximated", MEMORY: "translated", "huawei.com/vnpu-mode": "translated"}
 
 
 @pytest.mark.parametrize("word", ["use", "no-use"])
@@ -135,7 +135,7 @@ def test_a_model_without_templates_is_not_divided():
 def test_without_a_number_of_cards_nothing_is_asked_for(limits):
     done = became(pod(limits))
     assert untouched(done)
-    assert set(actions(done).values()) == {"left"}
+    assert set(outcomes(done).values()) == {"left"}
 
 
 def test_another_mode_stays():

@@ -1,7 +1,7 @@
 """Clouds' shares of GPUs: known, and left."""
 
 from tests.webhook.dialects.rows import rows_left
-from tests.webhook.pods import actions, became, pod, untouched
+from tests.webhook.pods import became, outcomes, pod, untouched
 from webhook.dialects.systems.cloud import DIALECT
 
 ROWS = rows_left(DIALECT, {"tencent.com/vcuda-core": 20})
@@ -10,4 +10,4 @@ ROWS = rows_left(DIALECT, {"tencent.com/vcuda-core": 20})
 def test_both_numbers_of_a_share_stay():
     done = became(pod({"tke.cloud.tencent.com/qgpu-core": 20, "tke.cloud.tencent.com/qgpu-memory": 4}))
     assert untouched(done)
-    assert set(actions(done).values()) == {"left"}
+    assert set(outcomes(done).values()) == {"left"}

@@ -7,12 +7,12 @@ from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     HAMI,
     SIZES,
-    actions,
     alternatives,
     became,
     devices,
     exactly,
     example_fleet,
+    outcomes,
     patched,
     pod,
     refused,
@@ -101,7 +101,7 @@ def test_cores_above_100_are_100(cores, given):
 
 def test_all_cores_with_a_memory_cap_is_said_to_be_less_exclusive():
     done = became(hami(gpu=1, gpumem=1000, gpucores=100))
-    assert actions(done)["nvidia.com/gpucores"] == "approximated"
+    assert outcomes(done)["nvidia.com/gpucores"] == "approximated"
 
 
 def test_the_factor_and_the_defaults_of_the_config_map_count():
@@ -223,7 +223,7 @@ def test_mig_alone_takes_the_smallest_profile_that_holds_the_memory():
     assert profiles == ['"2g.10gb"', '"3g.20gb"']
     assert first["firstAvailable"] == second["firstAvailable"]
     assert first["firstAvailable"][0]["deviceClassName"] == "mig.nvidia.com"
-    assert actions(done)["nvidia.com/gpu"] == "approximated"
+    assert outcomes(done)["nvidia.com/gpu"] == "approximated"
     told = [decision.detail for decision in done.decisions if decision.key == "nvidia.com/gpu"]
     assert told[0].startswith("2 MIG devices")
 
@@ -245,7 +245,7 @@ def test_mutex_is_the_exclusive_form():
 def test_scoring_is_dropped_and_said(key):
     done = became(pod({"nvidia.com/gpumem": 1000}, annotations={key: "spread"}))
     assert done.changed
-    assert actions(done)[key] == "approximated"
+    assert outcomes(done)[key] == "approximated"
     (text,) = [decision.detail for decision in done.decisions if decision.key == key]
     assert text.startswith("dropped: ")
     assert any(key in warning for warning in done.warnings)
@@ -286,7 +286,7 @@ def test_the_bridge_packs_by_the_nearest_strategy(wish, strategy):
     assert read_placement(strategy)
     told = {"node": NODE, "gpu": GPU}
     known = [told[name] for name, text in wish.items() if text != "odd"]
-    assert [actions(done)[key] for key in known] == ["approximated"] * len(known)
+    assert [outcomes(done)[key] for key in known] == ["approximated"] * len(known)
     assert not any("dropped" in text and key in text for text in done.warnings for key in known)
 
 
@@ -294,7 +294,7 @@ def test_a_strategy_of_the_pod_itself_stands_and_an_unknown_policy_says_nothing(
     own = wishing(gpu="binpack", own="topology")
     done = became(own, **BRIDGE)
     assert patched(own, done)["metadata"]["annotations"][STRATEGY] == "topology"
-    assert actions(done)[GPU] == "approximated"
+    assert outcomes(done)[GPU] == "approximated"
     odd = wishing(gpu="odd")
     assert STRATEGY not in patched(odd, became(odd, **BRIDGE))["metadata"]["annotations"]
 
@@ -303,12 +303,12 @@ def test_without_the_bridge_no_strategy_is_written():
     value = wishing(gpu="binpack")
     done = became(value)
     assert STRATEGY not in patched(value, done)["metadata"]["annotations"]
-    assert actions(done)[GPU] == "approximated"
+    assert outcomes(done)[GPU] == "approximated"
 
 
 def test_a_priority_is_lost_and_said():
     done = became(hami(gpumem=1000, priority=1))
-    assert actions(done)["nvidia.com/priority"] == "approximated"
+    assert outcomes(done)["nvidia.com/priority"] == "approximated"
 
 
 def test_a_priority_alone_is_not_a_gpu():
@@ -437,7 +437,7 @@ def test_the_injected_form_and_the_written_one_share_a_template():
 def test_every_word_of_a_vector_is_reported():
     done = became(scheduled(gpu=2, gpumem=3000, gpucores=30))
     told = ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "schedulerName")
-    assert actions(done) == dict.fromkeys(told, "translated")
+    assert outcomes(done) == dict.fromkeys(told, "translated")
 
 
 def test_a_long_list_is_told_by_its_first_entries():

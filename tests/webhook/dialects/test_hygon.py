@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row
-from tests.webhook.pods import actions, became, exactly, pod, selected, untouched
+from tests.webhook.pods import became, exactly, outcomes, pod, selected, untouched
 
 DCU, HCU = "hygon.com/dcu", "hygon.cn/hcu"
 ROWS = {DCU: Row(pod({DCU: 1}), "translated"), HCU: Row(pod({HCU: 2}), "translated")}
@@ -32,4 +32,4 @@ def test_a_part_of_a_card_stays_and_says_that_there_is_a_driver():
 
 
 def test_a_card_cut_by_hand_is_known():
-    assert actions(became(pod({"hygon.com/dcu-share-4c-16g": 1}))) == {"hygon.com/dcu-share-4c-16g": "left"}
+    assert outcomes(became(pod({"hygon.com/dcu-share-4c-16g": 1}))) == {"hygon.com/dcu-share-4c-16g": "left"}

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import actions, became, exactly, pod, selected, untouched
+from tests.webhook.pods import became, exactly, outcomes, pod, selected, untouched
 from webhook.dialects.plugins.intel import DIALECT
 
 I915, XE, GAUDI = "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"
@@ -34,7 +34,7 @@ def test_a_unit_that_may_be_shared_stays():
 def test_a_whole_card_is_not_asked_for_beside_a_part_of_one():
     done = became(pod({I915: 1, "gpu.intel.com/millicores": 500}), **CARDS)
     assert untouched(done)
-    assert set(actions(done).values()) == {"left"}
+    assert set(outcomes(done).values()) == {"left"}
 
 
 def test_gaudi_cards_are_healthy_ones():

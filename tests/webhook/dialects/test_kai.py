@@ -12,13 +12,13 @@ from tests.webhook.dialects.rows import rows_left
 from tests.webhook.pods import (
     SIZES,
     WHOLE,
-    actions,
     alternatives,
     became,
     configured,
     container,
     devices,
     exactly,
+    outcomes,
     patched,
     pod,
     refused,
@@ -56,7 +56,7 @@ def fractional(*limits: dict, labels: dict | None = None, init: tuple = (), **an
 def test_a_share_stays_and_a_warning_says_why(key, value, whose):
     done = became(asking(key, value, **whose))
     assert untouched(done)
-    assert actions(done) == {key: "left"}
+    assert outcomes(done) == {key: "left"}
     assert key in done.warnings[0]
 
 
@@ -83,7 +83,7 @@ def test_memory_becomes_a_share_and_the_pod_leaves_kai():
     assert after["spec"]["schedulerName"] == "default-scheduler"
     assert "gpu-memory" not in after["metadata"]["annotations"]
     assert after["metadata"]["labels"]["kai.scheduler/queue"] == "q"
-    assert actions(done) == {
+    assert outcomes(done) == {
         "gpu-memory": "approximated",
         "kai.scheduler/queue": "approximated",
         "schedulerName": "translated",
@@ -162,7 +162,7 @@ def test_whole_gpus_beside_a_fraction_are_refused_as_kai_does():
 def test_other_keys_beside_a_fraction_stay_with_it(key):
     done = became(fractional({key: 1}, gpu_memory="2000"), **MOVED)
     assert untouched(done)
-    assert actions(done) == {"gpu-memory": "left", key: "left"}
+    assert outcomes(done) == {"gpu-memory": "left", key: "left"}
 
 
 def test_a_network_device_beside_a_fraction_moves_as_well():
@@ -178,7 +178,7 @@ def test_a_pod_that_kai_has_prepared_or_that_may_burst_is_left(key):
     value["metadata"]["annotations"][key] = "x"
     done = became(value, **MOVED)
     assert untouched(done)
-    assert actions(done)[key] == actions(done)["gpu-memory"] == "left"
+    assert outcomes(done)[key] == outcomes(done)["gpu-memory"] == "left"
 
 
 def test_a_memory_limit_of_runai_keeps_the_pod():
@@ -190,7 +190,7 @@ def test_a_memory_limit_of_runai_keeps_the_pod():
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "action"),
+    ("key", "value", "outcome"),
     [
         ("mps", "true", "approximated"),
         ("mps", "false", ""),
@@ -201,12 +201,12 @@ def test_a_memory_limit_of_runai_keeps_the_pod():
         ("pod-group-name", "g", "approximated"),
     ],
 )
-def test_a_word_that_only_kai_keeps_is_said_to_be_lost(key, value, action):
+def test_a_word_that_only_kai_keeps_is_said_to_be_lost(key, value, outcome):
     made = fractional(gpu_memory="2000")
     made["metadata"]["annotations"][key] = value
     done = became(made, **MOVED)
     assert exactly(done) == [share(memory="2000Mi", cores="0")]
-    assert actions(done).get(key, "") == action
+    assert outcomes(done).get(key, "") == outcome
 
 
 def test_approximations_that_are_not_wanted_keep_the_pod():
@@ -345,7 +345,7 @@ def test_a_container_that_kai_denies_is_refused_if_translated(amounts, reason):
 def test_a_container_that_may_burst_or_asks_twice_stays(amounts):
     done = became(nvfractions(**amounts), **MOVED)
     assert untouched(done)
-    assert "left" in actions(done).values()
+    assert "left" in outcomes(done).values()
 
 
 def test_a_container_that_kai_has_given_gpus_stays():

@@ -16,13 +16,13 @@ from tests.webhook.pods import (
     SIZES,
     UNKNOWN,
     WHOLE,
-    actions,
     alternatives,
     became,
     container,
     devices,
     exactly,
     example_fleet,
+    outcomes,
     patched,
     pod,
     refused,
@@ -189,7 +189,7 @@ def test_a_share_of_a_network_device_is_left_unless_declared():
     assert untouched(koordinator({"rdma": 30}))
     done = koordinator({"rdma": 30}, config={"koordinator": {"wholeNICForShare": True}})
     assert exactly(done) == [{"class": "dranet", "count": 1}]
-    assert actions(done)[KOORD + "rdma"] == "approximated"
+    assert outcomes(done)[KOORD + "rdma"] == "approximated"
 
 
 def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
@@ -247,7 +247,7 @@ def test_a_share_of_a_network_device_is_a_share_of_its_bandwidth_where_the_drive
     ]
     assert [amount for amount, _ in told] == ["7500M", "30G"]
     assert ["25000000000" in text for _, text in told] == [True, False]
-    assert actions(done)[KOORD + "rdma"] == "approximated"
+    assert outcomes(done)[KOORD + "rdma"] == "approximated"
 
 
 def test_the_cards_are_told_apart_by_their_own_bandwidth_and_whole_ones_are_left_alone():
@@ -279,7 +279,7 @@ def test_a_share_of_a_card_that_is_not_shared_or_says_no_bandwidth_is_left(fleet
 def test_a_share_with_a_selector_of_virtual_functions_is_one_of_them():
     done = koordinator({"rdma": 30}, hints={HINT: {"rdma": {"vfSelector": {}}}})
     assert [one["count"] for one in exactly(done)] == [1]
-    assert actions(done)[KOORD + "rdma"] == "approximated"
+    assert outcomes(done)[KOORD + "rdma"] == "approximated"
     assert "one virtual function" in detail(done, KOORD + "rdma")
 
 
@@ -348,7 +348,7 @@ def hosted(*native: dict, asked: dict, hints: dict, fleet: Inventory, config: di
 def test_a_request_of_zero_devices_on_one_numa_node_makes_no_claim():
     """Nothing at all is what none of a key is; tied to one node it ended the reading."""
     _, done = hosted({}, asked={"rdma": 0}, hints=ONE_NODE, fleet=hosts())
-    assert actions(done) == {KOORD + "rdma": "translated", TOPOLOGY: "translated"}
+    assert outcomes(done) == {KOORD + "rdma": "translated", TOPOLOGY: "translated"}
     assert done.templates == {}
 
 
@@ -386,7 +386,7 @@ def test_pairs_stay_pairs_on_one_numa_node():
 def test_bound_cpus_are_a_claim_of_their_own():
     _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints=BOUND, fleet=hosts())
     assert len(done.templates) == 2
-    assert actions(done)[BINDING] == "approximated"
+    assert outcomes(done)[BINDING] == "approximated"
     assert "own request stays" in detail(done, BINDING)
 
 
@@ -423,7 +423,7 @@ def test_a_required_numa_policy_that_is_not_kept_is_reported_as_lost(spec, words
     _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints={TOPOLOGY: spec}, fleet=hosts())
     assert done.changed
     assert words in detail(done, TOPOLOGY)
-    assert actions(done)[TOPOLOGY] == "approximated"
+    assert outcomes(done)[TOPOLOGY] == "approximated"
     softer = {**spec, "singleNUMANodeExclusive": "Preferred", "numaTopologyPolicy": "BestEffort"}
     _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints={TOPOLOGY: softer}, fleet=hosts())
     assert "lost" not in detail(done, TOPOLOGY)
@@ -435,7 +435,7 @@ def test_a_required_numa_policy_that_is_not_kept_is_reported_as_lost(spec, words
 def test_a_preference_claims_nothing(hints):
     _, done = hosted({"cpu": "2"}, asked={"gpu": 100}, hints=hints, fleet=hosts())
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
-    assert {actions(done)[key] for key in hints} <= {"translated"}
+    assert {outcomes(done)[key] for key in hints} <= {"translated"}
 
 
 @pytest.mark.parametrize(
@@ -457,12 +457,12 @@ def test_apply_for_all_has_no_effect_on_several_whole_devices():
     assert exactly(done) == [{"class": "dranet", "count": 2}]
 
 
-@pytest.mark.parametrize(("policy", "action"), [("DeviceLevel", "translated"), ("", "approximated")])
-def test_requests_as_count(policy, action):
+@pytest.mark.parametrize(("policy", "outcome"), [("DeviceLevel", "translated"), ("", "approximated")])
+def test_requests_as_count(policy, outcome):
     hint = {"rdma": {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": policy}}
     done = koordinator({"rdma": 3}, hints={HINT: hint})
     assert exactly(done) == [{"class": "dranet", "count": 3}]
-    assert actions(done)[KOORD + "rdma"] == action
+    assert outcomes(done)[KOORD + "rdma"] == outcome
 
 
 def test_a_virtual_function_can_be_demanded():
@@ -572,13 +572,13 @@ def test_without_a_scope_nothing_is_demanded_and_a_warning_says_so():
     done = koordinator({"gpu": 200, "rdma": 200}, hints={JOINT: {"deviceTypes": ["gpu", "rdma"]}})
     assert len(done.templates) == 2
     assert not any("constraints" in spec["spec"]["devices"] for spec in done.templates.values())
-    assert actions(done)[JOINT] == "approximated"
+    assert outcomes(done)[JOINT] == "approximated"
 
 
 def test_joint_allocation_of_one_type_is_without_effect():
     done = koordinator({"gpu": 200}, hints={JOINT: SAME})
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 2}]
-    assert actions(done)[JOINT] == "translated"
+    assert outcomes(done)[JOINT] == "translated"
 
 
 def test_counts_that_do_not_pair_are_left():
@@ -657,14 +657,14 @@ def test_where_partitions_are_published_the_gpus_are_one_and_a_wish_for_the_best
     cards = [{"name": f"g{at}", "attributes": {"type": {"string": "gpu"}, "partition2": {"string": "a"}}} for at in (0, 1)]  # fmt: skip
     done = koordinator({"gpu": 200}, hints={PARTITION: spec}, fleet=seen(("gpu.nvidia.com", "gpu.nvidia.com", cards)))
     assert devices(done)["constraints"] == [{"requests": ["gpu"], "matchAttribute": "gpu.nvidia.com/partition2"}]
-    assert actions(done)[PARTITION] == "approximated"
+    assert outcomes(done)[PARTITION] == "approximated"
     assert ("Restricted, which takes only the best, is lost" in detail(done, PARTITION)) is lost
 
 
 def test_a_partition_does_not_concern_shares():
     done = koordinator({"gpu-core": 50, "gpu-memory": "8Gi"}, hints={PARTITION: {}})
     assert done.changed
-    assert actions(done)[PARTITION] == "translated"
+    assert outcomes(done)[PARTITION] == "translated"
 
 
 def test_init_containers_and_sidecars_see_the_pods_devices():
@@ -780,7 +780,7 @@ def detail(done, key: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("limits", "hint", "action", "words"),
+    ("limits", "hint", "outcome", "words"),
     [
         ({"rdma": 100}, {"rdma": {"vfSelector": {}}}, "translated", "virtual functions only"),
         ({"rdma": 100}, {"rdma": {"exclusivePolicy": "DeviceLevel"}}, "translated", "rdma.exclusivePolicy holds"),
@@ -796,9 +796,9 @@ def detail(done, key: str) -> str:
         ({"gpu": 100}, {"rdma": {"vfSelector": {}}}, "translated", "the pod requests nothing of type rdma"),
     ],
 )
-def test_each_word_of_a_hint_is_in_the_report(limits, hint, action, words):
+def test_each_word_of_a_hint_is_in_the_report(limits, hint, outcome, words):
     done = koordinator(limits, hints={HINT: hint})
-    assert actions(done)[HINT] == action
+    assert outcomes(done)[HINT] == outcome
     assert words in detail(done, HINT)
 
 

@@ -12,7 +12,7 @@ from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.corpus.move.plugins import config_map
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import EXAMPLES, WHOLE, actions, became, configured, devices, exactly, patched, pod, untouched
+from tests.webhook.pods import EXAMPLES, WHOLE, became, configured, devices, exactly, outcomes, patched, pod, untouched
 from webhook.dialects.plugins.nics import DIALECT
 from webhook.state import Inventory, installed
 from webhook.state.configuration import read
@@ -47,19 +47,19 @@ def test_a_device_plugin_pool_that_is_not_declared_is_left_unchanged():
 
 def test_a_network_device_of_nvidias_is_not_a_gpu():
     done = became(pod({"nvidia.com/hostdev": 1}), **WHOLE)
-    assert actions(done) == {"nvidia.com/hostdev": "left"}
+    assert outcomes(done) == {"nvidia.com/hostdev": "left"}
 
 
 def test_handles_of_shared_rdma_stay_and_the_gpu_beside_them_moves():
     value = pod({"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 1})
     done = became(value, **WHOLE)
-    assert actions(done) == {"nvidia.com/gpu": "translated", "rdma/hca_shared_devices_a": "left"}
+    assert outcomes(done) == {"nvidia.com/gpu": "translated", "rdma/hca_shared_devices_a": "left"}
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == {"rdma/hca_shared_devices_a": 1}
 
 
 def test_an_address_of_the_vpc_stays_and_the_gpu_beside_it_moves():
     value = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
-    assert actions(became(value, **WHOLE)) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
+    assert outcomes(became(value, **WHOLE)) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
 
 
 HCA = {
@@ -97,12 +97,12 @@ def nics(*, shared=False):
 def test_a_pool_with_a_target_is_asked_for_by_the_selectors_of_the_target():
     done = became(pod({POOL: 2}), **OF_POOL)
     assert exactly(done) == [{"class": SRIOV, "count": 2, "cel": HCA["selectors"]}]
-    assert actions(done) == {POOL: "translated"}
+    assert outcomes(done) == {POOL: "translated"}
 
 
 def test_networks_of_multus_beside_a_pool_with_a_target_are_an_approximation():
     done = became(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **OF_POOL)
-    assert actions(done) == {POOL: "approximated"}
+    assert outcomes(done) == {POOL: "approximated"}
     assert any(f"only where the driver publishes the name {POOL}" in one.detail for one in done.decisions)
 
 
@@ -127,7 +127,7 @@ def test_handles_of_shared_rdma_become_one_whole_device_where_a_target_is_named(
         done = became(pod({RDMA: 1000}), fleet=fleet, **OF_HCA)
         truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
         assert exactly(done) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
-        assert actions(done) == {RDMA: "approximated"}
+        assert outcomes(done) == {RDMA: "approximated"}
         assert any("fewer pods fit on a node" in one.detail for one in done.decisions)
 
 

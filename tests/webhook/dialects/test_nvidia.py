@@ -6,9 +6,9 @@ from tests.webhook.dialects.rows import Row
 from tests.webhook.pods import (
     HAMI,
     WHOLE,
-    actions,
     became,
     exactly,
+    outcomes,
     patched,
     pod,
     refused,
@@ -122,13 +122,13 @@ def test_a_name_that_only_looks_like_mig_is_left():
 def test_replicas_are_left(key):
     done = became(pod({key: 1}))
     assert untouched(done)
-    assert actions(done) == {key: "left"}
+    assert outcomes(done) == {key: "left"}
 
 
 def test_a_replica_is_a_unit_of_shares_where_the_driver_publishes_them():
     done = became(pod({"nvidia.com/gpu.shared": 1}), nvidia={"consumableShares": True})
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]
-    assert actions(done) == {"nvidia.com/gpu.shared": "approximated"}
+    assert outcomes(done) == {"nvidia.com/gpu.shared": "approximated"}
 
 
 STRATEGIES = {
@@ -143,10 +143,10 @@ def test_a_replica_under_mps_is_left_for_its_limits(label, time_slicing):
     shares = {"nvidia": {"consumableShares": True}}
     under_mps = became(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: "mps"}), **shares)
     assert untouched(under_mps)
-    assert actions(under_mps)["nvidia.com/gpu.shared"] == "left"
+    assert outcomes(under_mps)["nvidia.com/gpu.shared"] == "left"
     assert f"{label}=mps asks for MPS" in " ".join(under_mps.warnings)
     under_other = became(pod({"nvidia.com/gpu.shared": 1}, nodeSelector={label: time_slicing}), **shares)
-    assert actions(under_other)["nvidia.com/gpu.shared"] == "approximated"
+    assert outcomes(under_other)["nvidia.com/gpu.shared"] == "approximated"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ NOT_WHOLE = {
 def test_a_node_affinity_that_allows_partial_gpus_is_never_read_as_whole_gpus(terms):
     done = became(pod(ONE, affinity=required(*terms)), **WHOLE)
     assert untouched(done)
-    assert actions(done) == {"nvidia.com/gpu": "left"}
+    assert outcomes(done) == {"nvidia.com/gpu": "left"}
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_17_a_mig_name_gets_its_plus_sign_back():
 def test_names_that_are_no_gpus_are_left(key):
     done = became(pod({key: 1}), **WHOLE)
     assert untouched(done)
-    assert actions(done) == {key: "left"}
+    assert outcomes(done) == {key: "left"}
 
 
 def test_21_a_nic_beside_a_gpu_stays_where_it_is():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dra import validation
 from tests.draws import draws
 from tests.webhook.dialects.test_fuzzed import AMOUNTS, TEXTS
-from tests.webhook.pods import KEY, SIZES, UNKNOWN, actions, became, exactly, pod, refused, untouched
+from tests.webhook.pods import KEY, SIZES, UNKNOWN, became, exactly, outcomes, pod, refused, untouched
 from webhook.claims import template
 from webhook.state import State
 from webhook.state.configuration import read
@@ -53,7 +53,7 @@ def test_memory_is_read_wherever_it_stands(place):
         exactly(done) == [{"class": VGPU, "count": 1, "capacity": {"cores": "100", "memory": "4Gi"}}]
         or exactly(done)[0]["capacity"]["memory"] == "4Gi"
     )
-    assert actions(done)[key] == "translated"
+    assert outcomes(done)[key] == "translated"
 
 
 def test_an_expression_reads_the_value():
@@ -102,7 +102,7 @@ def test_the_setting_nearest_to_the_container_overrides_the_others():
     value["spec"]["containers"][0]["resources"]["limits"]["our.org/mib"] = 3072
     done = became(value, **rules(*both, on_container))
     assert exactly(done)[0]["capacity"]["memory"] == "3Gi"
-    assert actions(done)["OUR_MEM"] == "translated"
+    assert outcomes(done)["OUR_MEM"] == "translated"
 
 
 @pytest.mark.parametrize("text", ["4Gi", "many", "-1", "", "99999999", "9" * 5000, "٤"])
@@ -229,7 +229,7 @@ def test_a_word_that_is_left_leaves_the_container():
         "name": "our.org/a",
         "place": "annotation",
         "role": "cores",
-        "action": "left",
+        "outcome": "left",
         "because": "its meaning is unknown",
     }
     done = became(beside("annotation", "our.org/a", "3"), **rules(row))
@@ -310,8 +310,8 @@ def found(*keys: dict, **more) -> dict[str, str]:
         ({**ANNOTATION, "rolle": "memory"}, "keys/1/rolle"),
         ({**ANNOTATION, "role": "nic"}, "keys/1/role"),
         ({**ANNOTATION, "role": "memory"}, "keys/1/unit"),
-        ({**ANNOTATION, "role": "memory", "unit": "MiB", "action": "ignored"}, "keys/1/action"),
-        ({**ANNOTATION, "action": "refused"}, "keys/1/action"),
+        ({**ANNOTATION, "role": "memory", "unit": "MiB", "outcome": "ignored"}, "keys/1/outcome"),
+        ({**ANNOTATION, "outcome": "refused"}, "keys/1/outcome"),
         ({**ANNOTATION, "expression": "int(value)"}, "keys/1/expression"),
         ({**ANNOTATION, "role": "cores", "expression": "value"}, "keys/1/expression"),
         ({**ANNOTATION, "role": "models", "expression": "int(value)"}, "keys/1/expression"),
@@ -434,7 +434,7 @@ ROWS = st.fixed_dictionaries(
     optional={
         "place": st.sampled_from(["resource", "annotation", "label", "env", "nodeSelector"]),
         "unit": st.sampled_from(["count", "percent", "bytes", "MiB", "GiB", "text", "list", "json"]),
-        "action": st.sampled_from(["translated", "approximated", "left"]),
+        "outcome": st.sampled_from(["translated", "approximated", "left"]),
         "expression": EXPRESSIONS,
         "most": st.sampled_from([0, 1, 100, 2**70, None]),
         "target": st.sampled_from(["", "gpu", "nic", "npu", "vf", "mig", "efa"]),

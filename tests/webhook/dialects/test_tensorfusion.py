@@ -8,12 +8,12 @@ from tests.webhook.dialects.rows import rows_left
 from tests.webhook.pods import (
     HAMI,
     WHOLE,
-    actions,
     became,
     configured,
     container,
     devices,
     exactly,
+    outcomes,
     patched,
     pod,
     refused,
@@ -51,13 +51,13 @@ def asking(*limits: dict, scheduler: str = "", **annotations: str) -> dict:
 def test_a_pod_enabled_for_tensor_fusion_is_left_even_with_gpu_limits():
     done = became(labelled("true", {"nvidia.com/gpu": 1}), **WHOLE)
     assert untouched(done)
-    assert actions(done)[ENABLED] == actions(done)["nvidia.com/gpu"] == "left"
+    assert outcomes(done)[ENABLED] == outcomes(done)["nvidia.com/gpu"] == "left"
 
 
 @pytest.mark.parametrize("options", [{}, MOVED])
 def test_a_pod_that_is_not_enabled_is_not_theirs(options):
     done = became(labelled("false", {"nvidia.com/gpu": 1}), **WHOLE, **options)
-    assert actions(done) == {"nvidia.com/gpu": "translated"}
+    assert outcomes(done) == {"nvidia.com/gpu": "translated"}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_word_that_a_claim_cannot_say_keeps_the_pod(key, value):
     made["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
     done = became(made, **MOVED)
     assert untouched(done)
-    assert actions(done)[f"{DOMAIN}/{key}"] == actions(done)[ENABLED] == "left"
+    assert outcomes(done)[f"{DOMAIN}/{key}"] == outcomes(done)[ENABLED] == "left"
 
 
 @pytest.mark.parametrize("annotations", [{}, {"compute_percent_limit": "50"}, {"gpu_count": "2"}])
@@ -215,7 +215,7 @@ def test_a_pod_that_asks_for_no_memory_is_left(annotations):
 def test_a_word_that_a_claim_loses_is_told_and_stays_on_the_pod(key):
     value = asking(vram_limit="8Gi", **{key: "true"})
     done = became(value, **MOVED)
-    assert actions(done)[f"{DOMAIN}/{key}"] == "approximated"
+    assert outcomes(done)[f"{DOMAIN}/{key}"] == "approximated"
     assert f"{DOMAIN}/{key}" in patched(value, done)["metadata"]["annotations"]
 
 

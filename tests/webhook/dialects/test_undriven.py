@@ -3,7 +3,7 @@
 import pytest
 
 from tests.webhook.dialects.rows import rows_left
-from tests.webhook.pods import KOORD, WHOLE, actions, became, exactly, patched, pod, untouched
+from tests.webhook.pods import KOORD, WHOLE, became, exactly, outcomes, patched, pod, untouched
 from webhook.dialects.plugins.undriven import DIALECT
 
 ROWS = rows_left(DIALECT, {"hygon.com/dcunum": 1})
@@ -14,7 +14,7 @@ def test_the_reason_names_the_device():
     done = became(pod({"mthreads.com/vgpu": 1, "mthreads.com/sgpu-memory": 32}))
     assert untouched(done)
     assert "Moore Threads GPU" in done.warnings[0]
-    assert actions(done) == {"mthreads.com/vgpu": "left", "mthreads.com/sgpu-memory": "left"}
+    assert outcomes(done) == {"mthreads.com/vgpu": "left", "mthreads.com/sgpu-memory": "left"}
 
 
 def test_where_there_is_a_driver_the_reason_says_why_it_does_not_serve_this():
@@ -48,11 +48,11 @@ def test_koordinator_on_another_vendor_stays():
     value = pod({KOORD + "gpu.shared": 1, KOORD + "gpu-memory": "8Gi", "metax-tech.com/sgpu": 1})
     done = became(value)
     assert untouched(done)
-    assert set(actions(done).values()) == {"left"}
+    assert set(outcomes(done).values()) == {"left"}
     assert "metax-tech.com/sgpu" in done.warnings[0]
 
 
 def test_koordinator_with_amds_gpus_stays():
     done = became(pod({KOORD + "rdma": 100, "amd.com/gpu": 1}, scheduler="koord-scheduler"))
     assert untouched(done)
-    assert actions(done) == {KOORD + "rdma": "left", "amd.com/gpu": "left"}
+    assert outcomes(done) == {KOORD + "rdma": "left", "amd.com/gpu": "left"}

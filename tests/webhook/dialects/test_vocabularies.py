@@ -10,9 +10,9 @@ import pytest
 
 from tests.webhook.dialects.rows import Row
 from tests.webhook.dialects.vocabulary_keys import KEYS
-from tests.webhook.pods import actions, became, configured
+from tests.webhook.pods import became, configured, outcomes
 from webhook.dialects import VOCABULARIES
-from webhook.dialects.table import Action, Position
+from webhook.dialects.table import Outcome, Position
 from webhook.state.schema import File
 
 
@@ -43,7 +43,7 @@ def test_a_word_becomes_what_its_case_says(case):
     name, row = CASES[case]
     key = row.key or name
     done = became(row.pod, **row.config)
-    assert actions(done).get(key, "") == row.becomes
+    assert outcomes(done).get(key, "") == row.becomes
     assert key in repr(row.pod)
 
 
@@ -70,7 +70,7 @@ def test_every_row_says_why_it_is_not_plainly_translated():
     for one in VOCABULARIES:
         for row in one.table.keys:
             assert row.meaning, row.name
-            assert row.because or row.action is Action.TRANSLATED, row.name
+            assert row.because or row.outcome is Outcome.TRANSLATED, row.name
 
 
 @pytest.mark.parametrize("one", KEYS, ids=lambda one: f"{one.dialect} {one.name}")
@@ -78,8 +78,8 @@ def test_every_key_that_pods_use_in_public_has_one_action(one):
     place = Position(one.place)
     configuration = configured()
     known = configuration.resource(one.name) if place is Position.RESOURCE else configuration.word(place, one.name)
-    declared = [str(entry.row.action) for entry in known if entry.dialect.name == one.dialect]
-    assert declared == [one.action]
+    declared = [str(entry.row.outcome) for entry in known if entry.dialect.name == one.dialect]
+    assert declared == [one.outcome]
 
 
 def test_no_dialect_has_a_key_twice():

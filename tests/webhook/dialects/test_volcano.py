@@ -6,12 +6,12 @@ from tests.webhook.dialects.rows import Row, rows_left
 from tests.webhook.pods import (  # fmt: skip
     HAMI,
     SIZES,
-    actions,
     alternatives,
     became,
     container,
     devices,
     exactly,
+    outcomes,
     patched,
     pod,
     refused,
@@ -66,7 +66,7 @@ def test_numbers_are_for_each_of_several_gpus():
 def test_the_percentage_wins_over_the_amount():
     done = asked(number=1, memory=3000, memory_percentage=50)
     assert alternatives(done) == [[{"memory": "20Gi", "cores": "0"}, {"memory": "23034Mi", "cores": "0"}]]
-    assert actions(done)[V + "memory"] == "translated"
+    assert outcomes(done)[V + "memory"] == "translated"
 
 
 def test_where_the_percentage_has_no_name_the_amount_counts():
@@ -127,7 +127,7 @@ def test_a_pod_by_itself_goes_to_the_clusters_scheduler():
 
 def test_types_alone_are_hamis_unless_volcano_is_named():
     annotations = {"nvidia.com/use-gputype": "A100"}
-    assert actions(became(pod({"nvidia.com/gpu": 1}, annotations=annotations)))["nvidia.com/gpu"] == "translated"
+    assert outcomes(became(pod({"nvidia.com/gpu": 1}, annotations=annotations)))["nvidia.com/gpu"] == "translated"
     assert untouched(became(pod({"nvidia.com/gpu": 1}, annotations=annotations, scheduler="volcano")))
 
 
@@ -136,4 +136,4 @@ def test_a_group_is_spread_by_the_bridge_as_all_pods_are():
     value["spec"]["schedulerName"] = "volcano"
     done = became(value, bridge={"schedulerName": "drawbridge", "drivers": [HAMI]})
     assert patched(value, done)["metadata"]["annotations"]["drawbridge.dev/strategy"] == "LowLoadFirst"
-    assert actions(done)[V + "podgroup-policy"] == "approximated"
+    assert outcomes(done)[V + "podgroup-policy"] == "approximated"

@@ -1,7 +1,7 @@
 """Volcano's gpushare: the pod's sum on one card."""
 
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import actions, became, container, exactly, patched, pod, refused, share, untouched
+from tests.webhook.pods import became, container, exactly, outcomes, patched, pod, refused, share, untouched
 from webhook.dialects.systems.one_card import SHARE
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
@@ -33,7 +33,7 @@ def test_numbers_are_whole_gpus_and_no_share():
 
 def test_none_is_nothing():
     assert untouched(became(pod({MEMORY: 0})))
-    assert actions(became(pod({MEMORY: 0})))[MEMORY] in {"left", "translated"}
+    assert outcomes(became(pod({MEMORY: 0})))[MEMORY] in {"left", "translated"}
 
 
 def test_memory_is_counted_in_factors():

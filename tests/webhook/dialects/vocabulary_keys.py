@@ -10,7 +10,7 @@ from typing import NamedTuple
 class Key(NamedTuple):
     dialect: str
     place: str
-    action: str
+    outcome: str
     name: str
 
 
@@ -140,8 +140,8 @@ def _read() -> tuple[Key, ...]:
     found = []
     for line in _LINES.split("\n"):
         if line:
-            dialect, place, action, *names = line.split(" ")
-            found += [Key(dialect, place, action, name) for name in names]
+            dialect, place, outcome, *names = line.split(" ")
+            found += [Key(dialect, place, outcome, name) for name in names]
     return tuple(found)
 
 

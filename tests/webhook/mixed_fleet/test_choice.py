@@ -112,7 +112,7 @@ def decided(asked, world):
     told = {one.key: one.basis if translated else one.detail for one in outcome.record.decisions}
     filed = {one.key: one.basis if translated else one.detail for one in done.decisions}
     assert told[GPU] == filed[GPU]
-    assert {str(one.action) for one in outcome.record.decisions} == {"translated" if translated else "left"}
+    assert {str(one.outcome) for one in outcome.record.decisions} == {"translated" if translated else "left"}
     if not translated:
         assert applied(asked, outcome) == asked
         assert outcome.record.templates == ()

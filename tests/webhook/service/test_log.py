@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from webhook.admission.review import Record
-from webhook.dialects.table import Action
+from webhook.dialects.table import Outcome
 from webhook.service import log
 from webhook.translate.translate import Decision
 
@@ -33,7 +33,7 @@ def record(**more):
         container="c",
         dialect="nvidia",
         key="nvidia.com/gpu",
-        action=Action.TRANSLATED,
+        outcome=Outcome.TRANSLATED,
         detail="ü \n",
     )
     return Record(path="mutate", uid="u", outcome="translated", mode="enforce", decisions=(decision,), **more)

@@ -141,7 +141,7 @@ async def test_metrics_show_decisions_stock_and_certificate(cluster):
         await post(cluster, here.address, pod())
         _, shown = await text(f"http://{here.metrics}/metrics")
         for line in (
-            'drawbridge_decisions_total{action="translated",dialect="nvidia",mode="enforce"} 1.0',
+            'drawbridge_decisions_total{dialect="nvidia",mode="enforce",outcome="translated"} 1.0',
             'drawbridge_reviews_total{mode="enforce",outcome="translated",path="/mutate"} 1.0',
             "drawbridge_configuration_good 1.0",
             "drawbridge_stock_age_seconds",

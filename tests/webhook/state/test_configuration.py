@@ -428,7 +428,7 @@ def test_an_administrators_table_is_a_dialect_like_ours():
             {"name": "our.org/slices", "meaning": "GPUs", "role": "count"},
             {"name": "our.org/gib", "meaning": "memory of each", "unit": "GiB", "role": "memory", "most": 80},
             {"name": "our.org/percent", "meaning": "compute of each", "unit": "percent", "role": "cores", "most": 100},
-            {"name": "our.org/old", "meaning": "unknown", "action": "left", "because": "unclear"},
+            {"name": "our.org/old", "meaning": "unknown", "outcome": "left", "because": "unclear"},
         ],
     }
     value = pod({"our.org/slices": 2, "our.org/gib": 4, "our.org/percent": 20})

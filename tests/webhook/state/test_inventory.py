@@ -11,7 +11,7 @@ from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.stock import Stock
-from tests.webhook.pods import EXAMPLES, HAMI, actions, became, configured, exactly, example_fleet, pod, untouched
+from tests.webhook.pods import EXAMPLES, HAMI, became, configured, exactly, example_fleet, outcomes, pod, untouched
 from webhook.dialects import Served
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
 from webhook.state import State
@@ -293,7 +293,7 @@ def test_without_any_common_attribute_joint_requests_are_left():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT, NUMA_NODE)), **JOINT)
     assert untouched(done)
-    assert actions(done) == {"nvidia.com/gpu": "left", "example.com/nic": "left"}
+    assert outcomes(done) == {"nvidia.com/gpu": "left", "example.com/nic": "left"}
 
 
 def test_an_empty_root_is_told_apart():

@@ -5,7 +5,7 @@ import pytest
 from dra import wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
-from tests.webhook.pods import actions, became, exactly, pod, untouched
+from tests.webhook.pods import became, exactly, outcomes, pod, untouched
 from webhook.state.inventory import Inventory
 
 AMD, INTEL = "gpu.amd.com", "gpu.intel.com"
@@ -45,7 +45,7 @@ def fleet(*nodes: tuple) -> Inventory:
 )
 def test_a_node_speaks_for_the_kind_that_it_publishes(key, nodes, basis):
     done = became(pod({key: 1}), fleet=fleet(*nodes))
-    assert actions(done) == {key: "translated"}
+    assert outcomes(done) == {key: "translated"}
     assert done.decisions[0].basis == basis
 
 

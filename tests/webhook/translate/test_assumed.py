@@ -20,16 +20,16 @@ _TABLE = re.compile(r"`(\w+: [{\[].*)` \(docs/configuration\.md\)")
 def test_a_whole_device_is_assumed_in_files_and_never_on_a_cluster(key):
     asks = pod({key: 1})
     [decision] = translate(asks, State(fleet=FILES), namespace="n").decisions
-    assert (decision.action, decision.assumed) == ("translated", True)
+    assert (decision.outcome, decision.assumed) == ("translated", True)
     for unknown in (Inventory(), Inventory(known=True, assumes=True)):
         done = translate(asks, State(fleet=unknown), namespace="n")
-        assert [one.action for one in done.decisions] == ["left"]
+        assert [one.outcome for one in done.decisions] == ["left"]
         assert not done.operations
 
 
 def test_node_selectors_and_declared_meanings_take_precedence_over_assumptions():
     shared = pod({"nvidia.com/gpu": 1}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4-SHARED"})
-    assert translate(shared, State(fleet=FILES), namespace="n").decisions[0].action == "left"
+    assert translate(shared, State(fleet=FILES), namespace="n").decisions[0].outcome == "left"
     declared, _ = read(configuration({"meanings": {"nvidia.com/gpu": "mig:1g.5gb"}}))
     done = translate(pod({"nvidia.com/gpu": 1}), State(configuration=declared, fleet=FILES), namespace="n")
     assert (done.decisions[0].assumed, "mig.nvidia.com" in done.decisions[0].detail) == (False, True)
@@ -51,5 +51,5 @@ def test_each_table_that_a_message_prints_settles_what_it_is_printed_for():
         declared, mistakes = read(configuration(yaml.safe_load(table)))
         assert declared is not None, mistakes
         after = decide_object(obj, State(configuration=declared, fleet=FILES)).decisions
-        now = {one.action for one in after if (one.container, one.key) == (left.container, left.key)}
+        now = {one.outcome for one in after if (one.container, one.key) == (left.container, left.key)}
         assert now <= {"translated", "approximated"}, table

@@ -27,7 +27,7 @@ from tests.webhook.pods import (
     replayed,
     untouched,
 )
-from webhook.dialects.table import Action
+from webhook.dialects.table import Outcome
 from webhook.names import DEVICES, ORIGINAL
 from webhook.state import State
 from webhook.state.features import Features
@@ -114,7 +114,7 @@ def users(value, done):
 
 
 def told(done):
-    return [(one.container, one.action, one.detail) for one in done.decisions]
+    return [(one.container, one.outcome, one.detail) for one in done.decisions]
 
 
 # Which pods are Guaranteed: Kubernetes' rule, written out on pods with all defaults
@@ -228,7 +228,7 @@ def test_a_guaranteed_container_has_a_claim_beside_its_request():
     asked = [one.spec["spec"]["devices"]["requests"][0]["exactly"] for one in done.given]
     assert [one["deviceClassName"] for one in asked] == ["dra.cpu", "dra.cpu"]
     assert [one["capacity"]["requests"] for one in asked] == [{"dra.cpu/cpu": "2"}, {"dra.cpu/cpu": "3"}]
-    assert [action for _, action, _ in told(done)] == [Action.TRANSLATED] * 2
+    assert [outcome for _, outcome, _ in told(done)] == [Outcome.TRANSLATED] * 2
     assert done.warnings == ()
 
 
@@ -321,12 +321,12 @@ def test_a_gpu_and_cpus_are_claimed_each_for_itself():
     assert [one["class"] for one in exactly_of(without)] == ["gpu.nvidia.com"]
     assert (
         "c0",
-        Action.LEFT,
+        Outcome.LEFT,
         "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
     ) in told(without)
     without = became(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [one["class"] for one in exactly_of(without)] == ["gpu.nvidia.com"]
-    assert ("c0", Action.LEFT, "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu") in told(
+    assert ("c0", Outcome.LEFT, "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu") in told(
         without
     )
 
@@ -403,7 +403,7 @@ def test_nodes_without_the_driver_decide_by_their_number_among_those_that_the_po
     done = became(pod(TWO), given=half)
     assert untouched(done)
     assert told(done) == [
-        ("c0", Action.LEFT, "2 of 4 nodes that the pod can run on give CPUs by claims of class dra.cpu")
+        ("c0", Outcome.LEFT, "2 of 4 nodes that the pod can run on give CPUs by claims of class dra.cpu")
     ]
     assert done.warnings == ()  # the kubelet serves it as before
     assert users(pod(TWO), became(pod(TWO), given=cpus_on("a", "b", others=["c"]))) == ["c0"]
@@ -423,7 +423,7 @@ def test_a_pod_with_a_claim_for_cpus_of_its_own_keeps_to_that():
 
     done = became(of("cpus"), templates=templates)
     assert untouched(done)
-    assert told(done) == [("c0", Action.LEFT, "the pod requests CPUs through its own claim, mine")]
+    assert told(done) == [("c0", Outcome.LEFT, "the pod requests CPUs through its own claim, mine")]
     assert users(of("gpu"), became(of("gpu"), templates=templates)) == ["c0"]
     unknown = became(of("not known"), templates=templates)
     assert untouched(unknown)
@@ -467,4 +467,4 @@ def test_cpus_give_way_where_a_pod_would_have_more_devices_than_claims_give():
     value = pod({"cpu": 128, "memory": "1Gi"} | GPU)
     done = became(value, given=fleet(CLASS, *nodes, *gpus("a", "b")))
     assert [one["class"] for one in exactly_of(done)] == ["gpu.nvidia.com"]
-    assert ("c0", Action.LEFT, "129 devices for one pod, 128 is the most") in told(done)
+    assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the most") in told(done)

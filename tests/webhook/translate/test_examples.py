@@ -95,7 +95,7 @@ def test_an_example_is_left(name):
     done = translated(name)
     assert not done.refusals
     assert not done.changed
-    assert {str(decision.action) for decision in done.decisions} in ({"left"}, {"served"})
+    assert {str(decision.outcome) for decision in done.decisions} in ({"left"}, {"served"})
 
 
 def test_the_example_fleet_is_one_that_an_api_server_takes():

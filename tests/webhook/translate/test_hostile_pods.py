@@ -45,7 +45,7 @@ def test_a_hostile_pod_gets_a_short_answer_soon(name, state):
 def test_a_pod_beyond_a_limit_is_left_with_the_reason(name):
     done = translate(PODS[name](), STATES["declared"], namespace="n")
     assert untouched(done)
-    assert [str(decision.action) for decision in done.decisions] == ["left"]
+    assert [str(decision.outcome) for decision in done.decisions] == ["left"]
     assert done.decisions[0].detail
     assert len(done.warnings) == 1
 

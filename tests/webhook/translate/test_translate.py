@@ -15,13 +15,13 @@ from tests.webhook.pods import (
     KOORD,
     SIZES,
     WHOLE,
-    actions,
     became,
     configured,
     container,
     devices,
     exactly,
     example_fleet,
+    outcomes,
     patched,
     pod,
     refused,
@@ -29,7 +29,7 @@ from tests.webhook.pods import (
     untouched,
 )
 from webhook.claims import template
-from webhook.dialects.table import Action
+from webhook.dialects.table import Outcome
 from webhook.names import DECISION, DEVICES, ORIGINAL, TEMPLATES, VERSION
 from webhook.state import State
 from webhook.state.features import Features
@@ -236,7 +236,7 @@ def test_a_key_that_a_device_class_serves_by_itself_is_left_without_warning():
     done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE)
     assert untouched(done)
     assert done.warnings == ()
-    assert actions(done) == {"nvidia.com/gpu": "served"}
+    assert outcomes(done) == {"nvidia.com/gpu": "served"}
 
 
 def test_more_than_a_count_is_not_served_by_core():
@@ -445,7 +445,7 @@ def test_a_dropped_hint_alone_leaves_no_container(key, policy, warned):
     limits = {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
     done = became(pod(limits, annotations={key: "binpack"}), approximations=policy)
     assert done.changed
-    assert actions(done)[key] == "approximated"
+    assert outcomes(done)[key] == "approximated"
     assert outcome_of(done.decisions) == "approximated"
     assert any(key in warning for warning in done.warnings) == warned
 
@@ -542,7 +542,7 @@ def test_a_gpu_and_a_nic_become_one_claim_where_it_is_asked_for():
     done = became(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
     ties = [one["matchAttribute"] for one in devices(done)["constraints"]]
     assert ties == ["resource.kubernetes.io/pcieRoot"] * 2
-    assert actions(done) == {"nvidia.com/gpu": "translated", "example.com/nic": "translated"}
+    assert outcomes(done) == {"nvidia.com/gpu": "translated", "example.com/nic": "translated"}
 
 
 def test_without_it_they_are_two_claims():
@@ -615,9 +615,9 @@ def test_two_names_of_one_container_that_core_serves_are_left_whatever_stands_be
         both = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": asking}}
         state = State(configuration=configured(), fleet=example_fleet())
         done = translate(both, state, namespace="n")
-        actions_of_first = {one.key: one.action for one in done.decisions if one.container == "c0"}
-        assert actions_of_first.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
-        assert set(actions_of_first.values()) <= {Action.SERVED, Action.LEFT}
+        outcomes_of_first = {one.key: one.outcome for one in done.decisions if one.container == "c0"}
+        assert outcomes_of_first.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
+        assert set(outcomes_of_first.values()) <= {Outcome.SERVED, Outcome.LEFT}
         if done.changed:
             assert not translate(patched(both, done), state, namespace="n").operations
 

@@ -11,10 +11,10 @@ from tests.webhook.pods import (
     SIZES,
     UNKNOWN,
     WHOLE,
-    actions,
     became,
     configured,
     exactly,
+    outcomes,
     patched,
     pod,
     untouched,
@@ -67,7 +67,7 @@ FREE = {"jobset": JOBSET, "lws": LWS, "mpi": workload("kubeflow.org/v2beta1", "M
 def test_a_template_its_controller_reads_stays_and_its_pods_are_warned_about(obj):
     done = done_with(obj)
     assert untouched(done)
-    assert actions(done) == {"nvidia.com/gpu": "translated"}
+    assert outcomes(done) == {"nvidia.com/gpu": "translated"}
     assert "its pods are translated at the webhook" in done.warnings[0]
 
 
@@ -137,7 +137,7 @@ def test_the_definition_decides_whether_a_template_is_rewritten(spec, stays):
     both = ("jobset.x-k8s.io", "JobSet")
     done = done_beside(some(both), defined(both, spec))
     assert (done.changed, done.stays.startswith(stays)) == (not stays, True)
-    assert {one.action for one in done.decisions} == {"translated"}  # said of its pods; of the object below
+    assert {one.outcome for one in done.decisions} == {"translated"}  # said of its pods; of the object below
 
 
 def test_of_two_definitions_either_may_be_applied_last():
@@ -164,7 +164,7 @@ def test_tpus_of_a_leader_worker_set_stay_on_its_pods_too():
         done_with(workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)),
     ):
         assert untouched(done)
-        assert actions(done) == {"google.com/tpu": "left"}
+        assert outcomes(done) == {"google.com/tpu": "left"}
         assert "TPU_WORKER_ID" in done.warnings[0]
     whole = pod({"nvidia.com/gpu": 1})
     whole["metadata"]["labels"] = {LWS_LABEL: "w"}
@@ -179,7 +179,7 @@ def test_devices_of_a_virtual_machine_stay_on_its_pod(key):
     launcher["metadata"]["labels"] = {"kubevirt.io/created-by": "7f3a"}
     done = became(launcher, **WHOLE)
     assert untouched(done)
-    assert actions(done) == {key: "left"}
+    assert outcomes(done) == {key: "left"}
     assert "PCI_RESOURCE" in done.warnings[0]
 
 
@@ -247,4 +247,4 @@ def test_pods_of_a_deployment_in_a_queue_are_counted_one_by_one():
     deployment = workload("apps/v1", "Deployment", {"template": TEMPLATE}, QUEUED)
     done = done_with(deployment)
     assert untouched(done)
-    assert actions(done) == {"nvidia.com/gpu": "left"}
+    assert outcomes(done) == {"nvidia.com/gpu": "left"}

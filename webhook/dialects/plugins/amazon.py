@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import Demand, Mistake, Options, Untranslated, Vocabulary, read_each, several
 from webhook.names import TABLES
 
@@ -32,7 +32,7 @@ DIALECT = Dialect(
             "cores of Neuron devices",
             Role.CORES,
             unit=Unit.COUNT,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because=f"the driver gives whole devices only: an administrator can declare how many cores one has, as in `amazon: {{coresPerDevice: 2}}` ({TABLES})",
         ),
         left(
@@ -76,19 +76,19 @@ def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | U
     """Ask for devices, or for cores by the device."""
     options, value, row = request.options, amount.value, amount.row
     cores = options.cores_per_device
-    if row.action is Action.LEFT or (row.role is Role.CORES and not cores):
+    if row.outcome is Outcome.LEFT or (row.role is Role.CORES and not cores):
         return Untranslated(amount.key, row.because)
-    count, action = value, Action.TRANSLATED
+    count, outcome = value, Outcome.TRANSLATED
     text = several(value, "whole device")
     if row.role is Role.CORES:
-        count, action = -(-value // cores), Action.APPROXIMATED
+        count, outcome = -(-value // cores), Outcome.APPROXIMATED
         text = f"{value} cores are {count} whole devices of {cores} (`amazon.coresPerDevice`)"
     elif not options.device_groups and value > 1:
-        action = Action.APPROXIMATED
+        outcome = Outcome.APPROXIMATED
         text = f"{text}; the claim does not require them to be connected (`amazon.deviceGroups`)"
     grouped = options.device_groups and count in _GROUPS
     same = f"resource.aws.com/devicegroup{count}_id" if grouped else ""
-    return Demand(target="neuron", count=count, same=same), action, text
+    return Demand(target="neuron", count=count, same=same), outcome, text
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=AmazonOptions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ DIALECT = Dialect(
 def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer | Untranslated:
     """Ask for whole GPUs, and for partitions by their names."""
     key, row = amount.key, amount.row
-    if row.action is Action.LEFT:
+    if row.outcome is Outcome.LEFT:
         return Untranslated(key, row.because)
     profile = key.partition("/")[2] if row.role is Role.PROFILE else request.unit.profile
     target = "amdPartition" if profile else "amdGpu"
     demand = Demand(target=target, count=amount.value, profile=profile)
     text = f"{several(amount.value, 'partition')} {profile}" if profile else several(amount.value, "whole GPU")
-    return demand, Action.TRANSLATED, text
+    return demand, Outcome.TRANSLATED, text
 
 
 def read_declared(text: str) -> Meaning | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.pointer import escape
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, row
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
     MIB,
@@ -96,7 +96,7 @@ DIALECT = Dialect(
             Role.MEMORY,
             unit=Unit.MIB,
             most=MOST_MIB - 1,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because="the template's AI cores become a percentage of the card's time; not rounded under hami-core or with -core",
         ),
         row(
@@ -160,7 +160,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     container, options, mode = request.containers[0], request.options, request.hints.get(Role.MODE)
     first = container.amounts[0]
     for amount in container.amounts:
-        if amount.row.action is Action.LEFT:
+        if amount.row.outcome is Outcome.LEFT:
             return Untranslated(amount.key, amount.row.because)
         if amount.part != first.part:
             reason = f"requested together with {first.key}, and the driver gives a container one set of limits"
@@ -176,7 +176,7 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
         reason = f"`ascend.products` does not say what the driver calls a card of {name}"
         return Untranslated(first.key, reason)
     part: Template | None = None
-    notes = [Note(count.key, Action.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
+    notes = [Note(count.key, Outcome.TRANSLATED, f"{several(count.value, 'card')}, {product}")]
     if cores or (mode and mode.text):
         # Limits of each card; none mean the whole card. Without memory it is all of it, and no other pod fits.
         memory_value = memory.value if memory else 0
@@ -200,13 +200,13 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
 
 def _limit_notes(count: Amount, memory: Amount | None, cores: int, mode: Hint | None) -> Iterator[Note]:
     if mode:
-        yield Note(mode.key, Action.TRANSLATED, "the parts become limits, as the driver defines them")
+        yield Note(mode.key, Outcome.TRANSLATED, "the parts become limits, as the driver defines them")
     if memory:
         text = f"{memory.value} MiB of each card" if memory.value else "0 is the whole memory"
-        yield Note(memory.key, Action.TRANSLATED, text)
+        yield Note(memory.key, Outcome.TRANSLATED, text)
         if memory.value and not cores:
             text = "no compute is requested: cores 0, unreserved and unlimited"
-            yield Note(count.key, Action.APPROXIMATED, text)
+            yield Note(count.key, Outcome.APPROXIMATED, text)
 
 
 def _template(
@@ -222,13 +222,13 @@ def _template(
         return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
     part = min(fitting, key=lambda one: one.memory)
     if part.cores == 100:
-        return None, Note(memory.key, Action.TRANSLATED, "no template is that large: the whole card")
+        return None, Note(memory.key, Outcome.TRANSLATED, "no template is that large: the whole card")
     if count.value > 1:
         reason = f"a template is a part of one card, and {count.value} are requested"
         remedy = "ask for whole cards, or set huawei.com/vnpu-mode to hami-core"
         return Refusal(memory.key, reason, remedy)
     text = f"a template of {part.memory} MiB: its AI cores become {part.cores} % of the card's time"
-    return part, Note(memory.key, Action.APPROXIMATED, text)
+    return part, Note(memory.key, Outcome.APPROXIMATED, text)
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=read, options=AscendOptions)

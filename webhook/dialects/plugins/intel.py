@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Role, left, row
+from webhook.dialects.table import Dialect, Outcome, Role, left, row
 from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ DIALECT = Dialect(
                 f"{_QAT}{name}",
                 f"QAT functions for {services}",
                 Role.COUNT,
-                action=Action.APPROXIMATED,
+                outcome=Outcome.APPROXIMATED,
                 target="qat",
                 because="the driver binds the function to vfio-pci, and tells the container no address (`QAT0`)",
             )
@@ -100,12 +100,12 @@ DIALECT = Dialect(
 def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer | Untranslated:
     """Ask for so many whole devices of each kind."""
     key, row = amount.key, amount.row
-    if row.action is Action.LEFT:
+    if row.outcome is Outcome.LEFT:
         return Untranslated(key, row.because)
     services = _SERVICES.get(key.removeprefix(_QAT), "")
     demand = Demand(target=row.target, count=amount.value, profile=services)
     text = several(amount.value, "function" if services else "whole device")
-    return demand, row.action, f"{text} for {services}; {row.because}" if services else text
+    return demand, row.outcome, f"{text} for {services}; {row.because}" if services else text
 
 
 def read_declared(text: str) -> Meaning | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra.pointer import escape
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, pattern, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, pattern, row
 from webhook.dialects.vocabulary import Demand, Mistake, Options, Untranslated, Vocabulary, read_each, several
 from webhook.names import TABLES
 
@@ -50,7 +50,7 @@ DIALECT = Dialect(
             "rdma/<pool>",
             "every RDMA device of a pool, shared, whatever the number (shared RDMA plugin)",
             Role.RDMA,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             target="nic",
             because=f"one whole device of the target that is named for it; else left: {_SHARED}",
         ),
@@ -58,7 +58,7 @@ DIALECT = Dialect(
             "vpc.amazonaws.com/efa",
             "Elastic Fabric Adapters",
             Role.RDMA,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             target="efa",
             because="the driver moves the interface into the pod's network namespace",
         ),
@@ -115,19 +115,19 @@ def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Untr
     target = request.options.targets.get(key, "")
     if amount.row.target == "efa":
         text = f"{several(count, 'adapter')}, moved into the pod's network namespace"
-        return Demand(target="efa", count=count), Action.APPROXIMATED, text
+        return Demand(target="efa", count=count), Outcome.APPROXIMATED, text
     if target and amount.row.role is Role.RDMA:
         text = "a claim in place of the plugin's handles"
-        return Demand(target=target, rdma=True, shared_access=True), Action.APPROXIMATED, text
+        return Demand(target=target, rdma=True, shared_access=True), Outcome.APPROXIMATED, text
     if target:
         text = f"{several(count, 'device')} of target {target}"
         if Role.HINT not in request.hints:
-            return Demand(target=target, count=count), Action.TRANSLATED, text
+            return Demand(target=target, count=count), Outcome.TRANSLATED, text
         text += f", which Multus attaches only where the driver publishes the name {key}"
-        return Demand(target=target, count=count), Action.APPROXIMATED, text
+        return Demand(target=target, count=count), Outcome.APPROXIMATED, text
     if key in request.options.pools:
         text = f"{several(count, 'device')} published as {key}"
-        return Demand(target="vf", count=count, resource=key), Action.TRANSLATED, text
+        return Demand(target="vf", count=count, resource=key), Outcome.TRANSLATED, text
     return Untranslated(key, _why_left(amount, request.pools.get(key, "")))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plugins.gfd import profile_of, read_selected, sharing_label
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
 from webhook.dialects.vocabulary import (
     BareKey,
     Demand,
@@ -45,7 +45,7 @@ DIALECT = Dialect(
             "nvidia.com/gpu.shared",
             "replicas of a time-sliced or MPS-shared GPU",
             Role.SHARES,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because="one unit of the driver's `shares` capacity each, without limits, as under time-slicing. Left unless `nvidia.consumableShares` is declared, and where the pod selects nodes with MPS, which limits memory and compute of a replica",
         ),
         row("nvidia.com/mig-<profile>", "MIG devices of a profile (strategy mixed)", Role.PROFILE),
@@ -147,10 +147,10 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
         if not count:
             continue
         profile = profile_of(amount.part) if row.role is Role.PROFILE else unit.profile
-        action = Action.TRANSLATED
+        outcome = Outcome.TRANSLATED
         demand, text = Demand(target="gpu", count=count), several(count, "whole GPU")
         reason = ""
-        if row.action is Action.LEFT:
+        if row.outcome is Outcome.LEFT:
             reason = row.because
         elif row.role is Role.PROFILE and not profile:
             reason = f"{amount.part!r} is not a MIG profile that a device plugin offers"
@@ -158,7 +158,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
             reason = _no_replica(count, request)
             if reason and unit.basis:
                 reason = f"{unit.basis}: {reason}"
-            demand, action = Demand(target="gpu", shares=1), Action.APPROXIMATED
+            demand, outcome = Demand(target="gpu", shares=1), Outcome.APPROXIMATED
             text = "one unit of `shares` of one GPU; no limits, as under time-slicing"
         elif profile:
             demand = Demand(target="mig", count=count, profile=profile)
@@ -167,7 +167,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
             stays = stays or Untranslated(key, reason)
             continue
         demands.append(KeyedDemand(key, demand))
-        notes.append(Note(key, action, text))
+        notes.append(Note(key, outcome, text))
     return stays or DialectAnswer(demands=tuple(demands), notes=tuple(notes))
 
 

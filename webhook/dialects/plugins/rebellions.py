@@ -34,7 +34,7 @@ def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
     product = _FAMILIES.get(amount.key)
     demand = Demand(target="rbln", count=amount.value, models=(product,) if product else ())
     which = f" of product {product}*" if product else ""
-    return demand, amount.row.action, f"{several(amount.value, 'whole device')}{which}"
+    return demand, amount.row.outcome, f"{several(amount.value, 'whole device')}{which}"
 
 
 VOCABULARY = Vocabulary(table=DIALECT, read=lambda request: read_each(request, ask), options=Options)

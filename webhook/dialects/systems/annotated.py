@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, left
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, left
 from webhook.dialects.vocabulary import Hint, Options, Refusal, Stop, Untranslated
 from webhook.names import TABLES
 
@@ -40,7 +40,7 @@ class ShareOptions(Options, frozen=True, kw_only=True):
         keys = []
         for row in table.keys:
             moves = row.role is Role.ASKS
-            keys.append(msgspec.structs.replace(row, action=Action.APPROXIMATED, because=new) if moves else row)
+            keys.append(msgspec.structs.replace(row, outcome=Outcome.APPROXIMATED, because=new) if moves else row)
         return msgspec.structs.replace(table, keys=tuple(keys))
 
 

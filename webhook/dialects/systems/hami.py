@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Scheduler, Unit, dropped, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scheduler, Unit, dropped, left, row
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MIB,
@@ -78,7 +78,7 @@ DIALECT = Dialect(
             "nvidia.com/priority",
             "priority of the container's kernels (0 high, 1 low)",
             Role.PRIORITY,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because="claims have no priority; set CUDA_TASK_PRIORITY on the container yourself",
         ),
         row(
@@ -103,7 +103,7 @@ DIALECT = Dialect(
             Role.NUMA_BIND,
             Position.ANNOTATION,
             unit=Unit.BOOL,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because="only where the driver publishes the NUMA node, which HAMi's does not; else as `numaBind` says",
         ),
         row(
@@ -120,7 +120,7 @@ DIALECT = Dialect(
             Role.POLICY,
             Position.ANNOTATION,
             unit=Unit.LIST,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because=f"dropped: {_PACKING}; mutex becomes the exclusive form",
         ),
         dropped(
@@ -237,10 +237,10 @@ def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:
     if as_mig:
         # HAMi carves the smallest profile that holds the memory; compute comes with it. Devices may be of one card.
         demand = Demand(target="mig", count=number, profile_memory=memory_bytes)
-        counted = Note(key, Action.TRANSLATED, several(number, "MIG device"))
+        counted = Note(key, Outcome.TRANSLATED, several(number, "MIG device"))
         notes = [counted, *(note for note in notes if note.about not in (Role.CORES, Role.COUNT))]
         if cores:
-            notes.append(Note(key, Action.APPROXIMATED, f"{cores} % of compute: it comes with the profile"))
+            notes.append(Note(key, Outcome.APPROXIMATED, f"{cores} % of compute: it comes with the profile"))
     elif share.exclusive:
         demand = Demand(target="vgpu", count=number)
     else:
@@ -270,35 +270,35 @@ def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> l
     cores, priority = by_role.get(Role.CORES), by_role.get(Role.PRIORITY)
     notes: list[Note] = []
     if count:
-        notes.append(Note(count.key, Action.TRANSLATED, several(count.value, "distinct GPU"), Role.COUNT))
+        notes.append(Note(count.key, Outcome.TRANSLATED, several(count.value, "distinct GPU"), Role.COUNT))
     if cores and cores.value > 100:
-        notes.append(Note(cores.key, Action.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
+        notes.append(Note(cores.key, Outcome.TRANSLATED, f"{cores.value} is clamped to 100, as HAMi does"))
     elif cores and not share.cores:
         text = "cores 0: unreserved, and not kept off cards that are fully reserved"
-        notes.append(Note(cores.key, Action.APPROXIMATED, text))
+        notes.append(Note(cores.key, Outcome.APPROXIMATED, text))
     elif cores:
-        notes.append(Note(cores.key, Action.TRANSLATED, f"{share.cores} % of each GPU"))
+        notes.append(Note(cores.key, Outcome.TRANSLATED, f"{share.cores} % of each GPU"))
     if priority:
-        notes.append(Note(priority.key, Action.APPROXIMATED, priority.row.because))
+        notes.append(Note(priority.key, Outcome.APPROXIMATED, priority.row.because))
     if share.exclusive:
         whole = "the whole card, exclusively"
-        return notes + [Note(one.key, Action.TRANSLATED, whole) for one in (memory, percent) if one]
+        return notes + [Note(one.key, Outcome.TRANSLATED, whole) for one in (memory, percent) if one]
     if memory:
         text = f"{share.memory_bytes // MIB} MiB of each GPU" if memory.value else "0 is the whole memory"
-        notes.append(Note(memory.key, Action.TRANSLATED, text))
+        notes.append(Note(memory.key, Outcome.TRANSLATED, text))
     if percent and memory and memory.value:
-        notes.append(Note(percent.key, Action.TRANSLATED, f"{memory.key} determines the amount"))
+        notes.append(Note(percent.key, Outcome.TRANSLATED, f"{memory.key} determines the amount"))
     elif percent:
         text = f"{share.percent} % of each GPU's memory" if share.percent else "the whole memory"
-        notes.append(Note(percent.key, Action.TRANSLATED, text))
+        notes.append(Note(percent.key, Outcome.TRANSLATED, text))
     if cores is None and not share.injected:
         about = memory or percent or count or first
         text = f"gpucores is absent: cores {share.cores}, unreserved and unlimited"
-        notes.append(Note(about.key, Action.APPROXIMATED, text, Role.CORES))
+        notes.append(Note(about.key, Outcome.APPROXIMATED, text, Role.CORES))
     elif share.cores == 100 and share.memory_bytes:
         about = cores or memory or first
         text = "all compute, but a later share of 0 cores still fits on the card"
-        notes.append(Note(about.key, Action.APPROXIMATED, text))
+        notes.append(Note(about.key, Outcome.APPROXIMATED, text))
     return notes
 
 
@@ -323,12 +323,12 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
             first = ", ".join(entries[:8])
             shown = first if len(first) <= 200 else f"{first[:200]}…"
             more = "" if len(entries) <= 8 else f" and {len(entries) - 8} more"
-            notes.append(Note(hint.key, Action.TRANSLATED, f"{shown}{more}"))
+            notes.append(Note(hint.key, Outcome.TRANSLATED, f"{shown}{more}"))
     policy = hints.get(Role.POLICY)
     exclusive = policy is not None and "mutex" in policy.entries
     if policy and exclusive and demand.partial:
         notes.append(
-            Note(policy.key, Action.APPROXIMATED, "mutex: the whole card is reserved, not only chosen when idle")
+            Note(policy.key, Outcome.APPROXIMATED, "mutex: the whole card is reserved, not only chosen when idle")
         )
     elif policy and not exclusive:
         notes.append(Note.of_dropped(policy.key, _PACKING))
@@ -338,9 +338,9 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
     same = ""
     if bind and bind.text.strip() in _TRUE and demand.count > 1:
         same = NUMA_NODE
-        notes.append(Note(bind.key, Action.APPROXIMATED, "all GPUs of the container on one NUMA node"))
+        notes.append(Note(bind.key, Outcome.APPROXIMATED, "all GPUs of the container on one NUMA node"))
     elif bind and bind.text.strip() in _TRUE:
-        notes.append(Note(bind.key, Action.TRANSLATED, "one GPU is always on one NUMA node"))
+        notes.append(Note(bind.key, Outcome.TRANSLATED, "one GPU is always on one NUMA node"))
     return msgspec.structs.replace(demand, same=same, **filters)
 
 

@@ -28,7 +28,7 @@ from webhook.dialects.systems.annotated import (
     number_of_gpus,
     opt_in,
 )
-from webhook.dialects.table import Action, Dialect, Position, Role, left
+from webhook.dialects.table import Dialect, Outcome, Position, Role, left
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
@@ -123,12 +123,12 @@ _LOST_TO_KAI = {
     "pod-group-name": "another scheduler places the pod, alone and not with its gang",
     "kai.scheduler/subgroup-name": "another scheduler places the pod, alone and not with its gang",
 }
-_NO_MPS = (Action.APPROXIMATED, "without MPS: pods with claims of their own take turns on a GPU")
+_NO_MPS = (Outcome.APPROXIMATED, "without MPS: pods with claims of their own take turns on a GPU")
 # How pods on one GPU share its compute, by what is written, "" for any other text: a claim of a share says nothing of MPS.
 _TURNS = {
     "kai.scheduler/gpu-compute-sharing-mode": {
         "sm-sharing": _NO_MPS,
-        "": (Action.TRANSLATED, "pods with claims of their own take turns on a GPU"),
+        "": (Outcome.TRANSLATED, "pods with claims of their own take turns on a GPU"),
     },
     "mps": {"true": _NO_MPS},
 }
@@ -175,16 +175,16 @@ def read_kai(pod: AskingPod[ShareOptions]) -> DialectAnswer | Stop:
         demand = msgspec.structs.replace(demand, memory=amount)
         text = f"{-(-amount // MIB)} MiB of each GPU"
     enforced = text if of_containers else f"{text}, enforced from now on"
-    notes = [Note(first.key, Action.APPROXIMATED, f"{enforced}; {UNLIMITED}")]
-    notes += [Note(hint.key, Action.TRANSLATED, text) for hint in of_containers[1:]]
+    notes = [Note(first.key, Outcome.APPROXIMATED, f"{enforced}; {UNLIMITED}")]
+    notes += [Note(hint.key, Outcome.TRANSLATED, text) for hint in of_containers[1:]]
     if counted:
-        notes.append(Note(counted.key, Action.TRANSLATED, several(count, "distinct GPU")))
+        notes.append(Note(counted.key, Outcome.TRANSLATED, several(count, "distinct GPU")))
     if named := texts.get("gpu-fraction-container-name"):
-        notes.append(Note(named.key, Action.TRANSLATED, f"the claim is container {container}'s"))
+        notes.append(Note(named.key, Outcome.TRANSLATED, f"the claim is container {container}'s"))
     for name, by_value in _TURNS.items():
         if (hint := texts.get(name)) and (note := by_value.get(hint.text, by_value.get(""))):
             notes.append(Note(hint.key, *note))
-    notes += [Note(texts[name].key, Action.APPROXIMATED, why) for name, why in _LOST_TO_KAI.items() if name in texts]
+    notes += [Note(texts[name].key, Outcome.APPROXIMATED, why) for name, why in _LOST_TO_KAI.items() if name in texts]
     return DialectAnswer(demands=(KeyedDemand(first.key, demand),), notes=tuple(notes), containers=(container,))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, row
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
     POD_LIMIT,
@@ -49,7 +49,7 @@ DIALECT = Dialect(
             "dra.llm-d.io/gpu-nic-pair",
             "pairs of a GPU and a network device under one PCIe root",
             Role.COUNT,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because=f"on one NUMA node unless allowed otherwise; {_RAILS}, told the `parameters` of target nic",
         ),
         row(
@@ -115,9 +115,9 @@ def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:
     if 1 < count < most and not allowed:
         demand, where = Together(members=(pairs,), attribute=NUMA_NODE), ", all on one NUMA node"
     text = f"{several(count, 'pair')} of a GPU and a network device, each under one PCIe root{where}; {_RAILS}"
-    notes = [Note(key, Action.APPROXIMATED, text)]
+    notes = [Note(key, Outcome.APPROXIMATED, text)]
     if allowed:
-        notes.append(Note(allowed.key, Action.TRANSLATED, "nothing ties the pairs to one NUMA node"))
+        notes.append(Note(allowed.key, Outcome.TRANSLATED, "nothing ties the pairs to one NUMA node"))
     return DialectAnswer(demands=(KeyedDemand(key, demand, (key,)),), notes=tuple(notes))
 
 

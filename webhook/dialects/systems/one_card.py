@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plain import total
-from webhook.dialects.table import Action, Dialect, Position, Role, Row, Scope, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, Scope, Unit, left, node_label, row
 from webhook.dialects.vocabulary import (
     MIB,
     Demand,
@@ -53,7 +53,7 @@ SHARE = Dialect(
             "memory, for the pod as a whole on one GPU, in MiB times memoryFactor",
             Role.MEMORY,
             unit=Unit.MIB,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because="isolation is new: what used more than it asked for fails",
         ),
         row("volcano.sh/gpu-number", "whole GPUs, for the pod as a whole", Role.COUNT),
@@ -72,7 +72,7 @@ ALIYUN = Dialect(
             "memory, for the pod as a whole on one GPU, in GiB (`memoryUnit`)",
             Role.MEMORY,
             unit=Unit.GIB,
-            action=Action.APPROXIMATED,
+            outcome=Outcome.APPROXIMATED,
             because="isolation is new: what used more than it asked for fails",
         ),
         row("aliyun.com/gpu-core.percentage", "compute of that GPU in percent, in steps of 5", Role.CORES, most=100),
@@ -129,7 +129,7 @@ def read_aliyun(request: DialectRequest[AliyunOptions]) -> DialectAnswer | Stop:
 def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer | Stop:
     sums = total(containers)
     for amount in sums.amounts:
-        if amount.row.action is Action.LEFT and amount.value:
+        if amount.row.outcome is Outcome.LEFT and amount.value:
             return Untranslated(amount.key, amount.row.because)
     count = sums.of(Role.COUNT)
     memory = sums.of(Role.MEMORY)
@@ -139,7 +139,7 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer 
         if other_amount and other_amount.value:
             reason = f"whole GPUs and {other_amount.key} in one pod are two modes of a node"
             return Refusal(key, reason, "keep one of them")
-        note = Note(key, Action.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
+        note = Note(key, Outcome.TRANSLATED, f"{several(count.value, 'whole GPU')} that the asking containers see")
         return DialectAnswer(demands=(KeyedDemand(key, Demand(target="gpu", count=count.value)),), notes=(note,))
     if memory is None or not memory.value:
         key = sums.amounts[0].key
@@ -150,9 +150,9 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer 
     memory_bytes = memory.value * unit
     unreserved = "" if compute else "; no compute is reserved"
     text = f"{memory_bytes // MIB} MiB {_SUM}{unreserved}"
-    notes = [Note(memory.key, Action.APPROXIMATED, text)]
+    notes = [Note(memory.key, Outcome.APPROXIMATED, text)]
     if cores:
-        notes.append(Note(cores.key, Action.TRANSLATED, f"{compute} % of that GPU"))
+        notes.append(Note(cores.key, Outcome.TRANSLATED, f"{compute} % of that GPU"))
     demand = Demand(target="vgpu", memory=memory_bytes, cores=min(compute, 100))
     keyed_demand = KeyedDemand(memory.key, demand)
     return DialectAnswer(demands=(keyed_demand,), notes=tuple(notes))

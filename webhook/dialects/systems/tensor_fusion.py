@@ -26,7 +26,7 @@ from webhook.dialects.systems.annotated import (
     number_of_gpus,
     opt_in,
 )
-from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left
 from webhook.dialects.vocabulary import (
     MIB,
     Demand,
@@ -170,15 +170,15 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> DialectAnswer | S
         return answer
     key, demand, notes = answer
     lost = "Tensor Fusion's webhook must skip the pod (docs/tensor-fusion.md), and its quota no longer counts it"
-    notes = [Note(enabled.key, Action.APPROXIMATED, lost), *notes]
+    notes = [Note(enabled.key, Outcome.APPROXIMATED, lost), *notes]
     if counted:
-        notes.append(Note(counted.key, Action.TRANSLATED, several(count, "distinct GPU")))
+        notes.append(Note(counted.key, Outcome.TRANSLATED, several(count, "distinct GPU")))
     if named := texts.get("inject-container"):
-        notes.append(Note(named.key, Action.TRANSLATED, f"the claim is visible to {', '.join(containers)}"))
+        notes.append(Note(named.key, Outcome.TRANSLATED, f"the claim is visible to {', '.join(containers)}"))
     noted = {note.key for note in notes}
     for name in ("gpu-model", "isolation", "is-local-gpu", "sidecar-worker", "vendor", "dedicated-gpu"):
         if name in texts and texts[name].key not in noted:
-            notes.append(Note(texts[name].key, Action.TRANSLATED))
+            notes.append(Note(texts[name].key, Outcome.TRANSLATED))
     notes += [Note.of_dropped(texts[name].key, why) for name, why in _DROPPED.items() if name in texts]
     return DialectAnswer(demands=(KeyedDemand(key, demand),), notes=tuple(notes), containers=containers)
 
@@ -210,11 +210,11 @@ def _whole(texts: Mapping[str, Hint], count: int) -> _Asked | Stop | None:
     if is_dedicated and (model is None or not model.text):
         return Refusal(asking.key, "a whole GPU without a model", f"name the model in {_TF}gpu-model")
     demand = Demand(target="gpu", count=count, models=(model.text,) if model and model.text else ())
-    notes = [Note(asking.key, Action.TRANSLATED, several(count, "whole GPU"))]
-    notes += [Note(model.key, Action.APPROXIMATED, f"the product name contains {model.text[:SHOWN]}")] if model else []
+    notes = [Note(asking.key, Outcome.TRANSLATED, several(count, "whole GPU"))]
+    notes += [Note(model.key, Outcome.APPROXIMATED, f"the product name contains {model.text[:SHOWN]}")] if model else []
     for name in _SHARES:
         if name in texts:
-            notes.append(Note(texts[name].key, Action.TRANSLATED, "the whole GPU is claimed"))
+            notes.append(Note(texts[name].key, Outcome.TRANSLATED, "the whole GPU is claimed"))
     return asking.key, demand, notes
 
 
@@ -262,23 +262,23 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
     memory, cores = ceil(amounts[memory_key]), ceil(percent)
     size = f"{float(Fraction(memory, MIB)):g} MiB of each GPU"
     notes = [
-        Note(texts[memory_key].key, Action.APPROXIMATED if memory_key == "vram-request" else Action.TRANSLATED, size)
+        Note(texts[memory_key].key, Outcome.APPROXIMATED if memory_key == "vram-request" else Outcome.TRANSLATED, size)
     ]
     if compute:
         exact = percent == cores and compute.startswith("compute")
         of_model = f" by the TFLOPS of {named[:SHOWN]}" if compute.startswith("tflops") else ""
         text = f"{cores} % of each GPU{of_model}"
-        notes.append(Note(texts[compute].key, Action.TRANSLATED if exact else Action.APPROXIMATED, text))
+        notes.append(Note(texts[compute].key, Outcome.TRANSLATED if exact else Outcome.APPROXIMATED, text))
     else:
-        notes.append(Note(texts[memory_key].key, Action.APPROXIMATED, UNLIMITED))
+        notes.append(Note(texts[memory_key].key, Outcome.APPROXIMATED, UNLIMITED))
     for name in _SHARES:
         if name in texts and name not in (memory_key, compute):
             more = amounts.get(name, Fraction(0)) < amounts.get(name.replace("request", "limit"), Fraction(0))
             text = "the claim is for the limit, so more is reserved" if more else "another amount applies"
-            notes.append(Note(texts[name].key, Action.APPROXIMATED if more else Action.TRANSLATED, text))
+            notes.append(Note(texts[name].key, Outcome.APPROXIMATED if more else Outcome.TRANSLATED, text))
     if named:
         text = f"the product name contains {named[:SHOWN]}"
-        notes.append(Note(model.key if model else texts[compute].key, Action.APPROXIMATED, text))
+        notes.append(Note(model.key if model else texts[compute].key, Outcome.APPROXIMATED, text))
     demand = Demand(target="vgpu", count=count, memory=memory, cores=cores, models=(named,) if named else ())
     return texts[memory_key].key, demand, notes
 

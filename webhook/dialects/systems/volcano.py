@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Unit, dropped, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, dropped, left, row
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
@@ -141,11 +141,11 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     compute = f"{cores} % of compute" if cores else "no compute is requested: cores 0, unreserved and unlimited"
     if cores == 100:
         compute = "all compute, but a later share of 0 cores still fits on the card"
-    notes = [Note(key, Action.APPROXIMATED, f"{several(count, 'distinct GPU')}; {compute}")]
+    notes = [Note(key, Outcome.APPROXIMATED, f"{several(count, 'distinct GPU')}; {compute}")]
     if percent and options.percentage:
-        notes.append(Note(percent.key, Action.TRANSLATED, f"{percent.value} % of each GPU's memory"))
+        notes.append(Note(percent.key, Outcome.TRANSLATED, f"{percent.value} % of each GPU's memory"))
         if memory:
-            notes.append(Note(memory.key, Action.TRANSLATED, f"{percent.key} determines the amount"))
+            notes.append(Note(memory.key, Outcome.TRANSLATED, f"{percent.key} determines the amount"))
         if not percent.value:
             return Refusal(percent.key, "0 % reserves no memory at all", "ask for 1 or more")
         relative = percent.value if percent.value < 100 else None
@@ -156,7 +156,7 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
             reason = f"{memory.value} MiB x {options.memory_factor} is beyond Volcano's range"
             return Refusal(memory.key, reason, "ask for less")
         notes.append(
-            Note(memory.key, Action.TRANSLATED, f"{amount} MiB of each GPU" if amount else "0 is the whole memory")
+            Note(memory.key, Outcome.TRANSLATED, f"{amount} MiB of each GPU" if amount else "0 is the whole memory")
         )
         demand = msgspec.structs.replace(demand, memory=amount * MIB or None)
     narrowed = _narrow(demand, request.hints, notes)
@@ -172,21 +172,21 @@ def _narrow(demand: Demand, hints: Mapping[Role, Hint], notes: list[Note]) -> De
         hint = hints.get(role)
         if hint and hint.entries:
             filters[field] = hint.entries
-            notes.append(Note(hint.key, Action.TRANSLATED, f"{len(hint.entries)} of the GPUs"))
+            notes.append(Note(hint.key, Outcome.TRANSLATED, f"{len(hint.entries)} of the GPUs"))
     wanted = hints.get(Role.MODELS)
     others = hints.get(Role.NOT_MODELS)
     if wanted:
         models = tuple(wanted.text.split(","))
         filters["models"] = () if "" in models else models
-        notes.append(Note(wanted.key, Action.TRANSLATED, "the product name contains one of them"))
+        notes.append(Note(wanted.key, Outcome.TRANSLATED, "the product name contains one of them"))
     if wanted and others:
-        notes.append(Note(others.key, Action.TRANSLATED, f"has no effect together with {wanted.key}, as in Volcano"))
+        notes.append(Note(others.key, Outcome.TRANSLATED, f"has no effect together with {wanted.key}, as in Volcano"))
     elif others:
         models = tuple(others.text.split(","))
         if "" in models:
             return Refusal(others.key, "an empty entry excludes every GPU", "remove the empty entry")
         filters["not_models"] = models
-        notes.append(Note(others.key, Action.TRANSLATED, "the product name contains none of them"))
+        notes.append(Note(others.key, Outcome.TRANSLATED, "the product name contains none of them"))
     return msgspec.structs.replace(demand, **filters)
 
 

@@ -12,7 +12,7 @@ from dra.names import fully_qualified_name
 from dra.objects import LabelSelector
 from dra.pointer import escape
 from dra.wire import Json
-from webhook.dialects.table import Action, Role
+from webhook.dialects.table import Outcome, Role
 from webhook.dialects.vocabulary import ContainerAmounts, Mistake, Options, Refusal, Selection, Untranslated
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
     hints = request.hints
     for one in request.containers:
         for amount in one.amounts:
-            if amount.row.action is Action.LEFT and amount.value:
+            if amount.row.outcome is Outcome.LEFT and amount.value:
                 return Untranslated(amount.key, amount.row.because)
     selected = hints.get(Role.MODELS)
     if selected is not None:

@@ -30,7 +30,7 @@ from webhook.dialects.systems.koordinator.pod_request import (
     show,
 )
 from webhook.dialects.systems.koordinator.table import DIALECT
-from webhook.dialects.table import Action, Role, Scheduler
+from webhook.dialects.table import Outcome, Role, Scheduler
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT
 from webhook.dialects.vocabulary import (
     AUTO,
@@ -96,8 +96,8 @@ class Draft(msgspec.Struct):
     demands: list[KeyedDemand] = []
     notes: list[Note] = []
 
-    def note(self, key: str, action: Action, text: str, about: Role = Role.NONE) -> None:
-        self.notes.append(Note(key, action, text, about))
+    def note(self, key: str, outcome: Outcome, text: str, about: Role = Role.NONE) -> None:
+        self.notes.append(Note(key, outcome, text, about))
 
 
 def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Stop:
@@ -152,17 +152,17 @@ def ask_gpus(draft: Draft) -> Stop | None:
     core, ratio, memory = core // count, ratio // count, memory // count
     if ratio == 100:
         gpus = Demand(target="gpu", count=count)
-        draft.note(key, Action.TRANSLATED, f"{several(count, 'whole GPU')} that all containers see")
+        draft.note(key, Outcome.TRANSLATED, f"{several(count, 'whole GPU')} that all containers see")
     else:
         gpus = Demand(target="vgpu", count=count, memory=memory or None, memory_percent=ratio or None, cores=core)
         if not core:
-            draft.note(key, Action.APPROXIMATED, "no compute share is requested: cores 0, unreserved")
+            draft.note(key, Outcome.APPROXIMATED, "no compute share is requested: cores 0, unreserved")
         if ratio:
-            draft.note(key, Action.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the cluster")
+            draft.note(key, Outcome.APPROXIMATED, f"{count} x {ratio} % of a GPU's memory, by the sizes in the cluster")
         elif memory % MIB:
-            draft.note(key, Action.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
+            draft.note(key, Outcome.APPROXIMATED, f"{count} x {memory} bytes, which the driver rounds up to MiB")
         else:
-            draft.note(key, Action.TRANSLATED, f"{count} x {memory // MIB} MiB of a GPU's memory")
+            draft.note(key, Outcome.TRANSLATED, f"{count} x {memory // MIB} MiB of a GPU's memory")
     tied = _tie_gpus(request, replace(gpus, attributes=selected))
     if not isinstance(tied, Demand):
         return tied
@@ -206,9 +206,9 @@ def ask_networks(draft: Draft) -> Stop | None:
     one = Demand(target="nic", virtual_function=virtual, rdma=True, attributes=selected)
     whole, rest = divmod(value, 100)
     of_one = f"{value} % of a network device"
-    action = Action.APPROXIMATED
+    outcome = Outcome.APPROXIMATED
     if not rest and (whole > 1 or not strategy):
-        networks, action, text = one.times(whole), Action.TRANSLATED, f"{several(whole, 'network device')}, whole"
+        networks, outcome, text = one.times(whole), Outcome.TRANSLATED, f"{several(whole, 'network device')}, whole"
     elif strategy == "ApplyForAll":
         key = request.names[Role.HINT]
         networks, text = (
@@ -217,7 +217,7 @@ def ask_networks(draft: Draft) -> Stop | None:
         )
     elif strategy == "RequestsAsCount":
         networks, text = one.times(value), f"{several(value, 'network device')}, whole"
-        action = Action.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Action.APPROXIMATED
+        outcome = Outcome.TRANSLATED if hint.exclusive_policy == "DeviceLevel" else Outcome.APPROXIMATED
     elif value > 100:
         return Refusal(key, f"{value} is above 100 and not a multiple of it", "ask for whole devices")
     elif virtual:
@@ -225,10 +225,14 @@ def ask_networks(draft: Draft) -> Stop | None:
     elif request.options.whole_nic_for_share:
         networks, text = one, f"{of_one} becomes a whole one"
     else:
-        networks, action, text = replace(one, bandwidth_percent=value), Action.TRANSLATED, f"{of_one}, of its bandwidth"
+        networks, outcome, text = (
+            replace(one, bandwidth_percent=value),
+            Outcome.TRANSLATED,
+            f"{of_one}, of its bandwidth",
+        )
     draft.networks = networks
     draft.demands.append(KeyedDemand(request.key(RDMA), networks))
-    draft.note(key, action, text)
+    draft.note(key, outcome, text)
     return None
 
 
@@ -240,16 +244,16 @@ def pair(draft: Draft) -> Stop | None:
     key = draft.request.names[Role.JOINT]
     gpus, networks = draft.gpus, draft.networks
     if gpus is None or networks is None or not {"gpu", "rdma"}.issubset(joint.device_types):
-        draft.note(key, Action.TRANSLATED, "without effect: it needs requests of both types")
+        draft.note(key, Outcome.TRANSLATED, "without effect: it needs requests of both types")
         return None
     if networks.everything:
         if joint.required_scope:
             return Untranslated(key, "ApplyForAll and a required scope can't both be applied")
-        draft.note(key, Action.TRANSLATED, "without effect: ApplyForAll takes all network devices")
+        draft.note(key, Outcome.TRANSLATED, "without effect: ApplyForAll takes all network devices")
         return None
     if joint.required_scope != "SamePCIe":
         text = "no scope is required: placing them near each other is lost"
-        draft.note(key, Action.APPROXIMATED, text, Role.JOINT)
+        draft.note(key, Outcome.APPROXIMATED, text, Role.JOINT)
         return None
     if gpus.same:
         return Untranslated(key, f"can't be restricted together with a tie on {gpus.same}")
@@ -267,7 +271,7 @@ def pair(draft: Draft) -> Stop | None:
         return Untranslated(key, f"{reason}: request equal numbers of both")
     primary, secondary = draft.demands
     draft.demands = [KeyedDemand(primary.key, pairs, (secondary.key,))]
-    draft.note(key, Action.APPROXIMATED, text)
+    draft.note(key, Outcome.APPROXIMATED, text)
     return None
 
 
@@ -307,28 +311,28 @@ def ask_host(draft: Draft) -> Stop | None:
     )
     if request.topology is not None:
         key, policy = request.names[Role.NUMA_BIND], request.topology.policy
-        action = Action.APPROXIMATED
+        outcome = Outcome.APPROXIMATED
         if policy == FEWEST_NODES:
             text = f"{policy}, the fewest NUMA nodes that can do for all of it, is lost"
         elif policy != ONE_NODE:
-            action, text = Action.TRANSLATED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
+            outcome, text = Outcome.TRANSLATED, f"policy {show(policy) or 'of the node'} asks for no single NUMA node"
         elif not request.options.host_resources:
             text = f"{policy} is lost ({_REMEDY})"
         elif not draft.demands:
-            action, text = Action.TRANSLATED, "it applies to nothing that the pod requests"
+            outcome, text = Outcome.TRANSLATED, "it applies to nothing that the pod requests"
         else:
             text = f"all devices on one NUMA node{f'; {counted}' if given else ''}"
-        draft.note(key, action, text)
+        draft.note(key, outcome, text)
         if request.topology.exclusive == REQUIRED:
-            draft.note(key, Action.APPROXIMATED, f"singleNUMANodeExclusive {REQUIRED} is lost")
+            draft.note(key, Outcome.APPROXIMATED, f"singleNUMANodeExclusive {REQUIRED} is lost")
     if request.binding is not None:
         key, policy = request.names[Role.CPUS], request.binding.required
         if not policy:
-            draft.note(key, Action.TRANSLATED, "it requires nothing")
+            draft.note(key, Outcome.TRANSLATED, "it requires nothing")
         elif CPU in given:
-            draft.note(key, Action.APPROXIMATED, f"{counted}; that it is {show(policy)} is left to the driver")
+            draft.note(key, Outcome.APPROXIMATED, f"{counted}; that it is {show(policy)} is left to the driver")
         else:
-            draft.note(key, Action.APPROXIMATED, f"{show(policy)} is lost: CPUs stay the kubelet's ({_REMEDY})")
+            draft.note(key, Outcome.APPROXIMATED, f"{show(policy)} is lost: CPUs stay the kubelet's ({_REMEDY})")
     return None
 
 
@@ -360,12 +364,12 @@ def note_partition(draft: Draft) -> None:
         return
     key = draft.request.names[Role.PARTITION]
     if draft.gpus is None or draft.gpus.partial:
-        draft.note(key, Action.TRANSLATED, "it concerns whole GPUs only")
+        draft.note(key, Outcome.TRANSLATED, "it concerns whole GPUs only")
         return
     text = "the GPUs are one partition as published by the driver, of any score"
     if partition.allocate_policy == BEST_SCORE:
         text = f"{text}: {BEST_SCORE}, which takes only the best, is lost"
-    draft.note(key, Action.APPROXIMATED, text)
+    draft.note(key, Outcome.APPROXIMATED, text)
 
 
 def note_hints(draft: Draft) -> None:
@@ -407,8 +411,8 @@ def note_hints(draft: Draft) -> None:
     if others:
         effects.append(f"the pod requests nothing of type {', '.join(others[:_NAMED])}")
     if lost or effects:
-        action = Action.APPROXIMATED if lost else Action.TRANSLATED
-        draft.note(draft.request.names[Role.HINT], action, "; ".join((*lost, *effects)))
+        outcome = Outcome.APPROXIMATED if lost else Outcome.TRANSLATED
+        draft.note(draft.request.names[Role.HINT], outcome, "; ".join((*lost, *effects)))
 
 
 def note_amounts(draft: Draft) -> None:
@@ -421,7 +425,7 @@ def note_amounts(draft: Draft) -> None:
                 noted.add(amount.key)
                 part = amount.row.role
                 text = f"{sums[part]} in the whole pod" if part in sums else "part of the pod's sum"
-                draft.note(amount.key, Action.TRANSLATED, text)
+                draft.note(amount.key, Outcome.TRANSLATED, text)
 
 
 # Each adds to what the pod asks for and to its notes, or ends the reading.

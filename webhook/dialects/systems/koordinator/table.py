@@ -1,8 +1,8 @@
 """Koordinator's vocabulary: every key that it knows on a pod, and what becomes of it."""
 
-from webhook.dialects.table import Action, Dialect, Position, Role, Scope, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, node_label, row
 
-APPROXIMATED = Action.APPROXIMATED
+APPROXIMATED = Outcome.APPROXIMATED
 PERCENT, JSON = Unit.PERCENT, Unit.JSON
 ANNOTATION, LABEL = Position.ANNOTATION, Position.LABEL
 
@@ -79,7 +79,7 @@ _WISHES = (
         "GPU and RDMA devices under one PCIe switch (requiredScope SamePCIe), or as near as can be",
         Role.JOINT,
         ANNOTATION,
-        action=APPROXIMATED,
+        outcome=APPROXIMATED,
         because="pairs are stricter than Koordinator's comparison of sets; without a scope only the bridge places them near each other",
     ),
     row(
@@ -87,7 +87,7 @@ _WISHES = (
         "by device type: selector, vfSelector, ApplyForAll, RequestsAsCount, requiredTopologyScope",
         Role.HINT,
         ANNOTATION,
-        action=APPROXIMATED,
+        outcome=APPROXIMATED,
         because="ApplyForAll fails if one matching device is taken; label selectors by the attributes of `koordinator.deviceLabels`, else left; of scopes PCIe and NUMANode hold, of several whole GPUs",
     ),
     row(
@@ -95,7 +95,7 @@ _WISHES = (
         "whole GPUs only as a partition of the node's NVLink table",
         Role.PARTITION,
         ANNOTATION,
-        action=APPROXIMATED,
+        outcome=APPROXIMATED,
         because="where the driver publishes partitions; ringBusBandwidth is left",
     ),
     row(
@@ -104,7 +104,7 @@ _WISHES = (
         Role.NUMA_BIND,
         ANNOTATION,
         unit=JSON,
-        action=APPROXIMATED,
+        outcome=APPROXIMATED,
         because="SingleNUMANode holds for devices, and for CPUs and huge pages, where `koordinator.hostResources` has claims made for them; else it is lost",
     ),
     row(
@@ -112,7 +112,7 @@ _WISHES = (
         "how the CPUs of the pod are to be bound (requiredCPUBindPolicy)",
         Role.CPUS,
         ANNOTATION,
-        action=APPROXIMATED,
+        outcome=APPROXIMATED,
         because="a required policy has a claim made for the pod's CPUs with `koordinator.hostResources`; how they are bound is the driver's",
     ),
     row(
