@@ -202,7 +202,8 @@ def junit(checked: Sequence[ObjectFindings], command: str) -> str:
         errors: list[str] = []
         others: list[str] = []
         for finding in one.findings:
-            line = f"{_before(finding)}{finding.code} {finding.path}: {finding.message}. {finding.remedy}"
+            at = f" {finding.path}" if finding.path else ""
+            line = f"{_before(finding)}{finding.code}{at}: {finding.message}. {finding.remedy}"
             (errors if finding.severity is Severity.ERROR else others).append(line)
         if errors:
             count = _attribute(_count(len(errors), "error"))

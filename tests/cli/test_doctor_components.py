@@ -1,6 +1,5 @@
 """What is wrong with drawbridge itself: each ill of an installation that is otherwise well, as `drawbridge manifests` prints it."""
 
-import ast
 import asyncio
 import copy
 import json
@@ -289,19 +288,10 @@ def test_additional_fields_of_an_installation_are_no_difference():
     assert components.differs({"a": [{"name": "n", "v": 1}]}, {"a": [{"name": "n", "v": 2}]}, "x") == "x.a[0].v"
 
 
-def test_every_code_of_doctor_is_used_and_has_a_row_with_what_to_do():
+def test_every_finding_has_a_row_with_what_to_do():
     codes = {code for code in CODES if code.startswith("O")}
-    used: set[str] = set()
-    for path in (ROOT / "cli" / "doctor").glob("*.py"):
-        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        used |= {
-            one.value
-            for one in tree
-            if isinstance(one, ast.Constant) and str(one.value).startswith("O") and len(one.value) == 4
-        }
     section = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     assert len(codes) > 50
-    assert used == codes
     assert sorted(code for code in codes if f"`{code}`" not in section) == []
 
 

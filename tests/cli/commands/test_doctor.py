@@ -873,7 +873,7 @@ def test_a_finding_and_its_repair_are_written_in_each_form(form, tmp_path):
     objects, name, repair = ILLS["O212"]
     said = run("doctor", "-f", manifest(tmp_path / "dump.json", *objects), "-o", form)
     assert said.exit_code == 1
-    assert ("O212" in said.stdout, name in said.stdout) == (True, True)
+    assert ("O212" in said.stdout, name in said.stdout, "O212 :" in said.stdout) == (True, True, False)
     assert (f"--repair would {repair}" in said.stdout) is (form in ("text", "markdown", "html"))
 
 

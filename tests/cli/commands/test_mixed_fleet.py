@@ -77,12 +77,12 @@ def test_a_resource_that_no_class_stands_for_is_not_listed_for_migration(tmp_pat
 def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_those_half_way(tmp_path):
     code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, pod("p")))
     assert code == 1
-    found = {one["what"]: one for one in answer["findings"]}
+    found = {one["code"]: one for one in answer["findings"]}
     assert {what: one["object"] for what, one in found.items()} == {
-        "two keepers": "Node both-1",
-        "half-way": "Node half-1",
+        "O202": "Node both-1",
+        "O203": "Node half-1",
     }
-    assert GPU in found["two keepers"]["message"]
+    assert GPU in found["O202"]["message"]
     assert all("docs/migrate.md" in one["remedy"] for one in found.values())
     repaired = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, CUT_UP, pod("p"))
     defaults = {"source": "defaults", "mode": "enforce"}
@@ -91,7 +91,7 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():
     ills = diagnose(await survey(Embedded.of(FLEET), datetime.now(UTC)))
-    assert [(one.kind, one.object) for one in ills] == [("two keepers", "Node both-1"), ("half-way", "Node half-1")]
+    assert [(one.code, one.object) for one in ills] == [("O202", "Node both-1"), ("O203", "Node half-1")]
 
 
 @pytest.mark.parametrize(("full", "side"), [((), "left"), (OLD_FULL, "translated")])

@@ -416,5 +416,5 @@ def test_an_operator_and_the_device_plugin_that_it_owns_are_told_once_by_a_snaps
     assert SECRET not in file.read_text()
     replayed = run_json("survey", "-f", file)[1]["obstacles"]
     assert live == replayed
-    named = [one["object"] for one in live if one["what"] != "evidence"]
+    named = [one["object"] for one in live if one["code"] != "S010"]
     assert named == ["DaemonSet gpu-operator/default-device-plugin", "DeviceConfig kube-amd-gpu/default"]

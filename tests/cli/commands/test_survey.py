@@ -1,13 +1,11 @@
 """`drawbridge survey`: each workload that asks, once, what becomes of it, what is in the way; and names that would like to be more than names."""
 
-import ast
 import csv
 import io
 import json
 import re
 import tracemalloc
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +19,6 @@ from cluster import manifests, resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dra.finding import Severity
-from dra.validation import CODES as CODES_OF_FINDINGS
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
@@ -992,14 +989,6 @@ def test_placeholders_of_an_object_are_one_reason(tmp_path):
     assert [(key["code"], key["detail"]) for key in found["keys"] if key.get("code")] == [
         ("D011", "${NAME} is a placeholder that is not filled in")
     ]
-
-
-def test_every_code_of_survey_is_used():
-    used: set[str] = set()
-    for path in (Path(__file__).parents[3] / "cli" / "survey").glob("*.py"):
-        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        used |= {one.value for one in tree if isinstance(one, ast.Constant) and str(one.value).startswith("S0")}
-    assert used == {code for code in CODES_OF_FINDINGS if code.startswith("S")}
 
 
 def test_an_obstacle_is_written_as_other_findings_are():
