@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from cli.configuration import DECIDING
 from cluster import manifests
 from tests import draws
 from tests.agreement import CLUSTER, COMMANDS, Contradiction, Scene, as_list, ask, asked, contradictions, demo
@@ -18,9 +19,7 @@ from webhook.state import Configuration
 
 # Contradictions that are known, by kind, each with its smallest example. Who mends one removes its line: a test fails until then.
 KNOWN: dict[str, str] = {
-    "codes: explain adds D211": "draw 38",
     "codes: explain adds D212": "draw 34",
-    "codes: explain adds D222": "draw 38",
     "codes: explain without D002": "kinds: a Notebook with claims, no definition",
     "codes: explain without D211": "kinds: Flux values",
     "codes: survey adds D211": "a key beside a served one",
@@ -32,14 +31,11 @@ KNOWN: dict[str, str] = {
     "devices: survey 16, right 8": "a dump",
     "key of a refused object: explain approximated, translate left": "draw 153",
     "key of a refused object: explain approximated, translate not named": "llmd/wide.yaml 0",
-    "key of a refused object: explain left, translate refused": "draw 38",
     "key of a refused object: explain not named, translate refused": "draw 202",
     "key of a refused object: explain refused, translate not named": "draw 202",
     "key of a refused object: explain served, translate left": "draw 154",
     "key of a refused object: explain translated, translate left": "nvidia/notebooks.yaml 0",
     "key of a refused object: explain translated, translate not named": "llmd/wide.yaml 0",
-    "key of a refused object: explain unknown, translate left": "draw 38",
-    "key of a refused object: explain unknown, translate refused": "draw 38",
     "key of a refused object: survey approximated, translate not named": "llmd/wide.yaml 0",
     "key of a refused object: survey left, translate refused": "draw 38",
     "key of a refused object: survey not named, translate left": "draw 47",
@@ -50,12 +46,10 @@ KNOWN: dict[str, str] = {
     "key of a refused object: survey translated, translate not named": "llmd/wide.yaml 0",
     "key of a refused object: survey unknown, translate left": "draw 38",
     "key of a refused object: survey unknown, translate refused": "draw 38",
-    "key: explain approximated, translate left": "draw 19",
     "key: explain left, translate not named": "draw 233",
     "key: explain not named, translate approximated": "null",
     "key: explain not named, translate left": "kinds: a KubeAI Model",
     "key: explain not named, translate unknown": "kinds: Flux values",
-    "key: explain translated, translate left": "object off",
     "key: explain translated, translate not named": "why/dump.yaml 3",
     "key: survey approximated, translate left": "draw 19",
     "key: survey left, translate not named": "annotated/kai-burst.yaml 0",
@@ -63,21 +57,12 @@ KNOWN: dict[str, str] = {
     "key: survey translated, translate approximated": "null",
     "key: survey translated, translate left": "label warn",
     "key: survey translated, translate not named": "draw 157",
-    "mode: explain enforce, translate observe": "object observe",
-    "mode: explain enforce, translate off": "object off",
-    "mode: explain enforce, translate warn": "object warn",
     "mode: survey enforce, translate observe": "object observe",
     "mode: survey enforce, translate off": "object off",
     "mode: survey enforce, translate warn": "object warn",
-    "mode: translate enforce, installed observe": "installed observe",
-    "mode: translate enforce, installed off": "installed off",
-    "mode: translate enforce, installed warn": "installed warn",
-    "outcome: explain approximated, translate left": "draw 19",
-    "outcome: explain partly, translate left": "draw 10",
     "outcome: explain silent, translate approximated": "null",
     "outcome: explain silent, translate left": "kinds: a KubeAI Model",
     "outcome: explain silent, translate unknown": "kinds: Flux values",
-    "outcome: explain translated, translate left": "object off",
     "outcome: explain translated, translate silent": "why/dump.yaml 3",
     "outcome: survey approximated, translate left": "draw 19",
     "outcome: survey approximated, translate partly": "hami/transcribe.yaml 0",
@@ -290,7 +275,7 @@ def installed(mode, folder):
     """Print the manifests of an installation with this mode."""
     (folder / "installed.yaml").write_text(manifests.dump([WHOLE | {"mode": mode}]))
     printed = run("manifests", "--image", "r.example/d:1", "--config", folder / "installed.yaml").stdout
-    return [one.object for one in manifests.parse(printed, "") if one.object["kind"] == "ConfigMap"]
+    return [one.object for one in manifests.parse(printed, "") if one.object["kind"] in DECIDING]
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn", "off"])
