@@ -17,7 +17,7 @@ from webhook.dialects import Position
 from webhook.names import MODE_LABEL
 from webhook.state import Configuration
 
-# Contradictions that are known, by kind, each with its smallest example. Who mends one removes its line: a test fails until then.
+# Contradictions that are known, by kind, each with its smallest example. A test fails until the line of a mended one is removed.
 KNOWN: dict[str, str] = {
     "codes: explain adds D212": "draw 34",
     "codes: explain without D002": "kinds: a Notebook with claims, no definition",
