@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from cli.configuration import DECIDING
 from cluster import manifests
 from tests import draws
 from tests.agreement import CLUSTER, COMMANDS, Contradiction, Scene, as_list, ask, asked, contradictions, demo
@@ -17,65 +16,43 @@ from webhook.dialects import Position
 from webhook.names import MODE_LABEL
 from webhook.state import Configuration
 
-# Contradictions that are known, by kind, each with its smallest example. A test fails until the line of a mended one is removed.
+# Known contradictions, by kind, each with its smallest example. After a fix a test fails until its line is removed.
 KNOWN: dict[str, str] = {
     "codes: explain adds D212": "draw 34",
-    "codes: explain without D002": "kinds: a Notebook with claims, no definition",
-    "codes: explain without D211": "kinds: Flux values",
-    "codes: survey adds D211": "a key beside a served one",
+    "codes: explain without D011": "a placeholder",
+    "codes: survey adds D211": "draw 38",
+    "codes: survey adds D212": "draw 34",
     "codes: survey adds D222": "draw 17",
-    "codes: survey adds R001": "draw 116",
-    "codes: survey without D211": "a part of the keys",
-    "codes: survey without D212": "a label that no node has",
-    "codes: survey without D221": "draw 34",
-    "devices: survey 16, right 8": "a dump",
-    "key of a refused object: explain approximated, translate left": "draw 153",
-    "key of a refused object: explain approximated, translate not named": "llmd/wide.yaml 0",
-    "key of a refused object: explain not named, translate refused": "draw 202",
-    "key of a refused object: explain refused, translate not named": "draw 202",
-    "key of a refused object: explain served, translate left": "draw 154",
-    "key of a refused object: explain translated, translate left": "nvidia/notebooks.yaml 0",
-    "key of a refused object: explain translated, translate not named": "llmd/wide.yaml 0",
-    "key of a refused object: survey approximated, translate not named": "llmd/wide.yaml 0",
     "key of a refused object: survey left, translate refused": "draw 38",
-    "key of a refused object: survey not named, translate left": "draw 47",
     "key of a refused object: survey not named, translate refused": "draw 28",
     "key of a refused object: survey refused, translate not named": "draw 202",
     "key of a refused object: survey served, translate left": "draw 154",
-    "key of a refused object: survey translated, translate left": "nvidia/notebooks.yaml 0",
-    "key of a refused object: survey translated, translate not named": "llmd/wide.yaml 0",
     "key of a refused object: survey unknown, translate left": "draw 38",
     "key of a refused object: survey unknown, translate refused": "draw 38",
     "key: explain left, translate not named": "draw 233",
-    "key: explain not named, translate approximated": "null",
-    "key: explain not named, translate left": "kinds: a KubeAI Model",
-    "key: explain not named, translate unknown": "kinds: Flux values",
+    "key: explain not named, translate translated": "null",
+    "key: explain not named, translate unknown": "a placeholder",
     "key: explain translated, translate not named": "why/dump.yaml 3",
     "key: survey approximated, translate left": "draw 19",
-    "key: survey left, translate not named": "annotated/kai-burst.yaml 0",
-    "key: survey not named, translate left": "visible: a request beside the variable",
-    "key: survey translated, translate approximated": "null",
+    "key: survey left, translate not named": "draw 233",
+    "key: survey not named, translate left": "draw 106",
     "key: survey translated, translate left": "label warn",
     "key: survey translated, translate not named": "draw 157",
     "mode: survey enforce, translate observe": "object observe",
     "mode: survey enforce, translate off": "object off",
     "mode: survey enforce, translate warn": "object warn",
-    "outcome: explain silent, translate approximated": "null",
-    "outcome: explain silent, translate left": "kinds: a KubeAI Model",
-    "outcome: explain silent, translate unknown": "kinds: Flux values",
+    "outcome: explain silent, translate translated": "null",
+    "outcome: explain silent, translate unknown": "a placeholder",
     "outcome: explain translated, translate silent": "why/dump.yaml 3",
     "outcome: survey approximated, translate left": "draw 19",
     "outcome: survey approximated, translate partly": "hami/transcribe.yaml 0",
-    "outcome: survey left, translate partly": "vendors: whole cards beside an MLU, by plugins",
-    "outcome: survey moved, translate silent": "kinds: a JobSet with claims, no definition",
-    "outcome: survey translated, translate approximated": "null",
+    "outcome: survey partly, translate left": "draw 157",
+    "outcome: survey partly, translate unknown": "draw 208",
+    "outcome: survey served, translate left": "nvidia/chat.yaml 0",
     "outcome: survey translated, translate left": "label warn",
     "outcome: survey translated, translate partly": "visible: a request beside the variable",
-    "outcome: survey unknown, translate partly": "a part of the keys",
-    "refused: check False, translate True": "a placeholder",
+    "outcome: survey translated, translate silent": "kinds: a JobSet with claims, no definition",
     "refused: check True, translate False": "visible: variables that are no list",
-    "refused: explain False, translate True": "a placeholder",
-    "refused: explain True, translate False": "draw 67",
     "refused: simulate True, translate False": "visible: variables that are no list",
     "refused: survey True, translate False": "draw 40",
     "wrong: explain True, doctor False": "claims and pods",
@@ -250,14 +227,14 @@ NAMED = {
     "an unknown kind": (Scene(of_kind(*TRAINING, ONE), (), MOVED, WHOLE), "translated", "", True),
     "keys that Kueue counts": (Scene(of_kind(*JOB, ONE, labels=QUEUED), (), MOVED, WHOLE), "translated", "", True),
     "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "R001", None),
-    "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "refused", "R001", None),
+    "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "unknown", "D011", False),
     "a node that is named": (
         Scene(of_kind(*POD, template(limits(gpu="9"), nodeName="a")), (), MOVED, WHOLE),
         "left",
         "",
         None,
     ),
-    "null": (Scene(of_kind(*POD, template(limits(gpu=None)))), "approximated", "", False),
+    "null": (Scene(of_kind(*POD, template(limits(gpu=None)))), "translated", "", False),
 }
 
 
@@ -275,7 +252,7 @@ def installed(mode, folder):
     """Print the manifests of an installation with this mode."""
     (folder / "installed.yaml").write_text(manifests.dump([WHOLE | {"mode": mode}]))
     printed = run("manifests", "--image", "r.example/d:1", "--config", folder / "installed.yaml").stdout
-    return [one.object for one in manifests.parse(printed, "") if one.object["kind"] in DECIDING]
+    return [one.object for one in manifests.parse(printed, "")]
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn", "off"])
