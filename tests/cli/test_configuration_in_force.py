@@ -85,7 +85,7 @@ SCENES = {
 
 def mode_of_translate(answer):
     [good] = [one for one in answer["decisions"] if one["object"] == "Pod/m/p" and one["key"] == "nvidia.com/gpu"]
-    return good["action"] in ("translated", "approximated")
+    return good["outcome"] in ("translated", "approximated")
 
 
 @pytest.fixture(params=SCENES.values(), ids=SCENES)
@@ -121,7 +121,7 @@ def test_every_command_uses_one_configuration(scene):
     placed = {one["pod"]: one for one in answers["simulate"]["pods"]}
     assert ("share-" in str(placed["m/p"]["node"])) is acts
     decisions = answers["explain"]["pod"]["gate"]["decisions"]
-    assert any(one["action"] in ("translated", "approximated") for one in decisions) is acts
+    assert any(one["outcome"] in ("translated", "approximated") for one in decisions) is acts
 
 
 def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(tmp_path):

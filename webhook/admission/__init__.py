@@ -18,14 +18,13 @@ from webhook.admission.registration import Registration, configurations
 from webhook.admission.review import REFUSED, UNDECIDED, Answer, Record, answer_timeout
 from webhook.admission.risk import find_broken_rule
 from webhook.admission.template_lifecycle import Due, TemplateKey, known_at_admission
-from webhook.admission.unanswered_requests import UNREQUESTED, find_unrequested_access
+from webhook.admission.unanswered_requests import find_unrequested_access
 from webhook.admission.unknown_kinds import amounts_in, asks_in_unknown_kind
 
 __all__ = [
     "REFUSED",
     "STRANDED",
     "UNDECIDED",
-    "UNREQUESTED",
     "Answer",
     "Candidate",
     "Due",

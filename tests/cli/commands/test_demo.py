@@ -94,7 +94,7 @@ def test_ones_own_pods_are_decided_by_the_configuration_in_force(tmp_path):
     file, alone = manifest(tmp_path / "both.yaml", own, asking), manifest(tmp_path / "alone.yaml", asking)
     served, moved = (run("demo", "-f", one, "--once").stdout for one in (alone, file))
     assert "configuration: the default; mode enforce" in served
-    assert "left as it is" in served
+    assert "became   served" in served
     assert f"configuration: {file}:1; mode enforce" in moved
     assert "became   claim" in moved
     assert "ignored" not in moved

@@ -329,7 +329,6 @@ CODES = [
     ("R001", "error", 4),
     ("M001", "warning", 9),
     ("D212", "warning", 14),
-    ("M002", "warning", 14),
     ("D222", "warning", 14),
 ]
 
@@ -350,10 +349,10 @@ def test_a_code_host_is_told_what_becomes_of_requests_and_where_they_stand(tmp_p
         for one in answer["results"]
     ]
     assert places == CODES
-    assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "D222", "M001", "M002", "R001"]
+    assert [rule["id"] for rule in answer["tool"]["driver"]["rules"]] == ["D212", "D222", "M001", "R001"]
     _, said = hosted(tmp_path, "github")
     lines = said.splitlines()
-    assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 4]
+    assert [line.partition(" ")[0] for line in lines] == ["::error", *["::warning"] * 3]
     assert all(f"file={file},line=" in line for line in lines)
 
 
