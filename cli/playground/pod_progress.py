@@ -1,4 +1,4 @@
-"""The progress of one pod in a playground, as a `PodStory`."""
+"""The progress of one pod in a playground, as a `PodProgress`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from cli.arrivals import created_pods
-from cli.playground.story import End, PodStory, describe_claim, describe_devices, describe_pod
+from cli.playground.story import End, PodProgress, describe_claim, describe_devices, describe_pod
 from cluster import resources
 from dra.raw import mapping
 from webhook import names
@@ -45,14 +45,14 @@ def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> lis
     return found
 
 
-async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> PodStory:
+async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> PodProgress:
     """Push a pod and wait until it has a node, or a reason for having none."""
     answer = await playground.push(pod)
     wanted = describe_pod(pod)
     if answer.stored is None:
         meta = mapping(pod.get("metadata"))
         because = answer.refusal.split("; ")
-        return PodStory(
+        return PodProgress(
             name=str(meta.get("name") or f"{meta.get('generateName', '?')}*"),
             shows=shows,
             end=End.REFUSED,
@@ -76,11 +76,11 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
     )
 
 
-async def story_of(playground: Playground, pod: Pod) -> PodStory:
+async def story_of(playground: Playground, pod: Pod) -> PodProgress:
     """Tell what is to be seen of a pod that was stored."""
     claims = await playground.claims(pod)
     waits = "" if pod.spec.node_name else next((c.message for c in pod.status.conditions if c.message), "")
-    story = PodStory(
+    story = PodProgress(
         name=pod.metadata.name,
         end=End.PLACED if pod.spec.node_name else End.WAITS,
         became=tuple(describe_claim(claim) for claim in claims),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from cli.playground.playground import Playground
-    from cli.playground.story import PodStory
+    from cli.playground.story import PodProgress
     from cluster import Raw
 
 SECONDS = 10.0
@@ -169,5 +169,5 @@ def _wrong(obj: Raw) -> str:
     return ""
 
 
-def _text(outcomes: Iterable[PodStory]) -> str:
+def _text(outcomes: Iterable[PodProgress]) -> str:
     return "\n".join(story.lines(list(outcomes), width=WIDTH, colour=False))

@@ -39,7 +39,7 @@ class End(Enum):
     REFUSED = ("✗", "red")
 
 
-class PodStory(msgspec.Struct, frozen=True, kw_only=True):
+class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
     """One pod's story."""
 
     name: str
@@ -52,7 +52,7 @@ class PodStory(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def lines(stories: Sequence[PodStory], *, width: int | None, colour: bool) -> Iterator[str]:
+def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) -> Iterator[str]:
     """Tell all stories."""
     longest = max((len(story.name) for story in stories), default=0)
     for story in stories:
@@ -83,7 +83,7 @@ def lines(stories: Sequence[PodStory], *, width: int | None, colour: bool) -> It
         yield ""
 
 
-def total(stories: Sequence[PodStory], seconds: float) -> str:
+def total(stories: Sequence[PodProgress], seconds: float) -> str:
     """Count what became of all pods, in one line."""
     counts = {end: sum(story.end is end for story in stories) for end in End}
     words = {

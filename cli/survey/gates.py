@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from cli.loading import identity_of, inside, items, text
-from cli.survey.obstacle import remedy_of
+from cli.survey.remedies import remedy_of
 from cli.survey.verdicts import Key, gates_on
 from dra import server
 from dra.objects import IMPLICIT, versions

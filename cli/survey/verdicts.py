@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cli.check import why_stranded
 from cli.loading import Object, inside, text
 from cli.survey.families import Family, is_pod
-from cli.survey.obstacle import remedy_of
+from cli.survey.remedies import remedy_of
 from dra import server
 from dra.raw import containers_of, mapping
 from dra.texts import list_first

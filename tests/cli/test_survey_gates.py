@@ -6,7 +6,7 @@ from cli.configuration import ConfigurationInForce
 from cli.loading import Gathered
 from cli.survey import SurveyScope, overview
 from cli.survey.gates import _TITLES
-from cli.survey.obstacle import remedy_of
+from cli.survey.remedies import remedy_of
 from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server

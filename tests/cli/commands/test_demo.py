@@ -16,7 +16,7 @@ from cli.playground import story as stories
 from cli.playground.playground import playground
 from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
-from cli.playground.story import End, PodStory
+from cli.playground.story import End, PodProgress
 from cluster import manifests, resources
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
@@ -432,7 +432,7 @@ def test_workloads_become_the_pods_that_their_controllers_would_make():
 
 
 def test_a_story_is_told_in_columns_that_fit():
-    told = PodStory(
+    told = PodProgress(
         name="p",
         shows="why " * 40 + "so",
         end=End.PLACED,
@@ -441,7 +441,7 @@ def test_a_story_is_told_in_columns_that_fit():
         runs=("n: d",),
     )
     lines = list(
-        stories.lines([told, PodStory(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False)
+        stories.lines([told, PodProgress(name="longer", end=End.REFUSED, because=("no",))], width=80, colour=False)
     )
     assert lines[0].startswith("✓ p       why why")
     assert lines[1].startswith(" " * 10 + "  why"), "it goes on below itself"
@@ -451,7 +451,7 @@ def test_a_story_is_told_in_columns_that_fit():
 
 
 def test_colours_are_only_used_when_enabled():
-    told = PodStory(name="p", end=End.WAITS)
+    told = PodProgress(name="p", end=End.WAITS)
     assert "\x1b[33m" in next(iter(stories.lines([told], width=80, colour=True)))
     assert "\x1b" not in next(iter(stories.lines([told], width=80, colour=False)))
 
@@ -464,7 +464,7 @@ def test_a_closed_output_of_demo_is_not_reported_as_a_bug():
 
 
 def test_the_sum_counts_every_end():
-    told = stories.total([PodStory(name="a", end=End.PLACED), PodStory(name="b", end=End.REFUSED)], 1.25)
+    told = stories.total([PodProgress(name="a", end=End.PLACED), PodProgress(name="b", end=End.REFUSED)], 1.25)
     assert told == "2 pods: 1 placed, 1 refused by the webhook; 1.2 s"
-    alone = stories.total([PodStory(name="a", end=End.LEFT)], 1)
+    alone = stories.total([PodProgress(name="a", end=End.LEFT)], 1)
     assert alone == "1 pod: 1 left; 1.0 s"
