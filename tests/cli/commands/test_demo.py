@@ -93,7 +93,7 @@ def test_ones_own_pods_are_decided_by_the_configuration_in_force(tmp_path):
     asking["spec"] = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
     file, alone = manifest(tmp_path / "both.yaml", own, asking), manifest(tmp_path / "alone.yaml", asking)
     served, moved = (run("demo", "-f", one, "--once").stdout for one in (alone, file))
-    assert "configuration: the default; mode enforce" in served
+    assert "configuration: defaults; mode enforce" in served
     assert "became   served" in served
     assert f"configuration: {file}:1; mode enforce" in moved
     assert "became   claim" in moved
