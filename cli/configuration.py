@@ -177,6 +177,20 @@ def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
     return [config_maps[namespace] for namespace in sorted(namespaces)]
 
 
+def deciding_objects(objects: Sequence[Object]) -> list[Object]:
+    """Return the ConfigMaps of installations among these objects, with what shows that they are: tenants may store many others."""
+    config_maps = installed_config_maps(objects)
+    namespaces = {text(inside(one, "metadata").get("namespace")) or "default" for one in config_maps}
+
+    def shows(one: Object) -> bool:
+        kind, metadata = text(one.get("kind")), inside(one, "metadata")
+        if kind == "MutatingWebhookConfiguration":
+            return metadata.get("name") == names.NAME
+        return kind == "Deployment" and (text(metadata.get("namespace")) or "default") in namespaces
+
+    return [*config_maps, *filter(shows, objects)] if config_maps else []
+
+
 def is_config_map(obj: Object) -> bool:
     """Return whether an object has the name and the key of an installed configuration."""
     named = obj.get("kind") == "ConfigMap" and inside(obj, "metadata").get("name") == names.NAME

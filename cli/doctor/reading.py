@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cli import contract as inputs
-from cli.configuration import DECIDING, configuration_in_force
+from cli.configuration import configuration_in_force, deciding_objects
 from cli.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
 from cli.doctor.components import WEBHOOKS, WORKLOADS, examine
 from cli.doctor.diagnosis import Seen
@@ -139,7 +139,7 @@ async def survey(
         inputs.warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
     owners = await _owners(cluster, failed)
-    deciding = [one for one in (parts.objects if parts is not None else ()) if one["kind"] in DECIDING]
+    deciding = deciding_objects(parts.objects) if parts is not None else []
     documents = [document for one in deciding for document in parse(msgspec.json.encode(one), "the cluster")]
     in_force = configuration_in_force(given, documents, judged=True)
     observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)

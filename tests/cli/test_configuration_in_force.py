@@ -166,7 +166,7 @@ def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_o
     assert run("check", "-f", plain, "--inventory", whole).exit_code == 2
     # Doctor reports it as what is wrong with the installation.
     _, answer = run_json("doctor", "-f", whole)
-    assert "configuration" in {one["what"] for one in answer["findings"]}
+    assert "O002" in {one["code"] for one in answer["findings"]}
 
 
 def test_two_installations_name_no_configuration(tmp_path):

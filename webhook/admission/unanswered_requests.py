@@ -204,7 +204,7 @@ def _remedy_of(key: str, state: State) -> str:
     """Say what can be done about a resource that no table has."""
     if where := state.fleet.installed.ignores(key):
         return f"{where} names it, which the plugin ignores: request what its nodes offer"
-    return "declare it under `dialects`, or leave it with its device plugin"
+    return "an administrator can declare it under `dialects`; without that, its device plugin serves it"
 
 
 def suggest_resource(key: str, state: State) -> str:
