@@ -19,7 +19,7 @@ from cli.contract import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cli.doctor import Seen
+    from cli.configuration import ConfigurationInForce
     from cluster.protocol import Cluster
     from dra.finding import Finding
 
@@ -67,7 +67,7 @@ def command(
     now = datetime.now(UTC)
     unread: dict[str, str] = {}
 
-    async def look(cluster: Cluster) -> tuple[Seen, dict[Finding, RepairOutcome]]:
+    async def look(cluster: Cluster) -> tuple[ConfigurationInForce, dict[Finding, RepairOutcome]]:
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
         observed = await survey(cluster, now, given, server)
@@ -84,21 +84,21 @@ def command(
             except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
             outcomes[finding] = RepairOutcome(describe(write), not problem, problem)
-        return observed, outcomes
+        return observed.in_force, outcomes
 
     if files:
         observed = read_dump(files, now, given)
-        repairs = diagnose(observed)
+        in_force, repairs = observed.in_force, diagnose(observed)
         outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
     else:
-        observed, outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
-    observed.in_force.report()
+        in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
+    in_force.report()
     checked = reports.by_object(outcomes)
     if output == "json":
         repaired = [outcome._asdict() for outcome in outcomes.values()]
         findings = [finding | outcome for finding, outcome in zip(reports.as_json(checked), repaired, strict=True)]
         not_read = [{"kind": kind, "reason": why} for kind, why in unread.items()]
-        described = observed.in_force.described()
+        described = in_force.described()
         inputs.write_json({"configuration": described, "findings": findings, "unread": not_read})
     else:
         notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
