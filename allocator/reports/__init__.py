@@ -5,7 +5,7 @@ Pure: a stock comes in, values go out. Nothing is decided here, and nothing is s
 """
 
 from allocator.reports.coverage import PageCoverage, coverage_of, rule_of, status_of
-from allocator.reports.drift import Drift, drift
+from allocator.reports.drift import Drift, drift, unpublished
 from allocator.reports.nodes import DeviceReport, DeviceState, NodeReport, node_report
 from allocator.reports.shares import devices_by_resource, reserved_on, shares
 
@@ -23,4 +23,5 @@ __all__ = [
     "rule_of",
     "shares",
     "status_of",
+    "unpublished",
 ]

@@ -13,7 +13,7 @@ from allocator.reservations import overlaps
 from dra.objects import node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from dra.stock import Stock
 
@@ -41,12 +41,18 @@ def drift(stock: Stock, living: Collection[str]) -> Drift:
         for one in claim.status.reserved_for
         if one.is_pod and one.uid not in living
     ]
+    sentences += [
+        f"claim {key} holds device {device}, which its driver no longer publishes" for key, device in unpublished(stock)
+    ]
+    return Drift(tuple(sorted(overlapping)), tuple(sorted(sentences)))
+
+
+def unpublished(stock: Stock) -> Iterator[tuple[str, str]]:
+    """Yield each device that a claim holds and its driver no longer publishes: the claim, as namespace/name, and the device."""
     for pool, holders in stock.results.items():
         published = stock.devices(pool)
         for key, results in holders.items():
             node = node_of(stock.claims[key].status.allocation)
             for result in results:
                 if published.find(result.device, node) is None:
-                    where = "/".join((*pool, result.device))
-                    sentences.append(f"claim {key} holds device {where}, which its driver no longer publishes")
-    return Drift(tuple(sorted(overlapping)), tuple(sorted(sentences)))
+                    yield key, "/".join((*pool, result.device))

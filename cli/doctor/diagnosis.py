@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from allocator.reports import unpublished
 from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
 from cli.configuration import ConfigurationInForce
 from cli.doctor import surroundings
@@ -340,6 +341,18 @@ def left_behind(observed: Seen) -> Iterator[Repairable]:
 
 def _owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
     return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
+
+
+def on_devices_that_are_gone(observed: Seen) -> Iterator[Finding]:
+    """Claims on devices that no driver publishes any more. A dump without any slice says nothing of that."""
+    if observed.dumped and not observed.stock.slices:
+        return
+    devices: defaultdict[str, list[str]] = defaultdict(list)
+    for key, device in unpublished(observed.stock):
+        devices[key].append(device)
+    for key, gone in devices.items():
+        message = f"it holds {list_first(gone, 3)}, which the driver no longer publishes"
+        yield make_finding("O218", f"ResourceClaim {key}", message)
 
 
 def not_prepared_again(observed: Seen) -> Iterator[Finding]:
@@ -675,6 +688,7 @@ CHECKS: tuple[tuple[Callable[[Seen], Iterator[Finding] | Iterator[Repairable]], 
     (overlapping, ("ResourceClaim", "Pod")),
     (on_nodes, ("Node", "ResourceSlice")),
     (left_behind, ("ResourceClaim", "Pod")),
+    (on_devices_that_are_gone, ("ResourceClaim", "ResourceSlice")),
     (not_prepared_again, ("Pod",)),
     (surroundings.incomplete_pools, ("ResourceSlice",)),
     (

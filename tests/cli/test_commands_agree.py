@@ -55,7 +55,6 @@ KNOWN: dict[str, str] = {
     "refused: check True, translate False": "visible: variables that are no list",
     "refused: simulate True, translate False": "visible: variables that are no list",
     "refused: survey True, translate False": "draw 40",
-    "wrong: explain True, doctor False": "claims and pods",
 }
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}

@@ -88,7 +88,10 @@ def once_only(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
         "conditions": [{"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": since}]
     }
     one["status"]["allocation"]["devices"]["results"][0]["driver"] = driver
-    return [one, waiting]
+    published = gpus("n0", 2)
+    published["metadata"]["name"] = "of-the-driver"
+    published["spec"]["driver"] = driver
+    return [published, one, waiting]
 
 
 def told(reason, message, age=60, kind="Node"):
@@ -148,6 +151,7 @@ ILLS = {
     "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass hollow", ""),
     "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice gone-gpus", ""),
     "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
+    "O218": ([held("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim default/a", ""),
     "O221": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
     "O213": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
     "O214": ([wearing(3600, "n9"), pod("p")], "Node n9", "remove it from the node"),
