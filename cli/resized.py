@@ -87,6 +87,7 @@ def resize(
         new_templates = [defaults.template(convert(one, ResourceClaimTemplate)) for one in made]
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
+    scene = replace(scene, templates=scene.templates | {one.metadata.key: one for one in new_templates})
     without_old_pods = replace(scene, stock=stock, pods=staying)
     pods = list(arrived.pods.values())
     for pod in pods:
@@ -95,7 +96,7 @@ def resize(
 
     def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
         arriving = arrived._replace(pods={pod.metadata.key: pod for pod in coming})
-        return outlook(beside(one, arriving, templates=new_templates)).pods
+        return outlook(beside(one, arriving)).pods
 
     surge = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it

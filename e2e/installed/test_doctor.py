@@ -247,7 +247,7 @@ def ailments(cluster, kubeconfig=None):
     async def look():
         api = Kubernetes.connect(kubeconfig=str(kubeconfig or cluster.kubeconfig))
         try:
-            return diagnose(await survey(api, datetime.now(UTC), None, api))
+            return list(diagnose(await survey(api, datetime.now(UTC), None, api)))
         finally:
             await api.close()
 

@@ -87,14 +87,14 @@ def named_first(cluster, about, what, words, seconds=20):
 
     def is_found():
         one = next(iter(ailments(cluster)), None)
-        return one is not None and one.object.startswith(about) and (one.kind, words in one.message) == (what, True)
+        return one is not None and one.object.startswith(about) and (one.code, words in one.message) == (what, True)
 
     try:
         cluster.until("it is found first", is_found, seconds)
     except AssertionError as error:
         raise AssertionError(f"{about}: {what}: {words}: {error}, but:\n{said(cluster, 'doctor')}") from None
-    first, remedy, *_ = said(cluster, "doctor", ends=1).splitlines()
-    assert (first.startswith(about), f": {what}: " in first, words in first) == (True, True, True), first
+    first, message, remedy, *_ = said(cluster, "doctor", ends=1).splitlines()
+    assert (first.startswith(about), f" {what}: " in message, words in message) == (True, True, True), (first, message)
     assert remedy.startswith("  ")
 
 

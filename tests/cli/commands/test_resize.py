@@ -189,6 +189,7 @@ def test_a_template_is_written_once_so_the_workload_names_another_one(tmp_path):
     code, said = run_json("resize", "deployment/serve", "memory=8Gi", "-f", dump(tmp_path, CLAIMING))
     template, workload = said["objects"]
     assert (code, [pod["node"] for pod in said["pods"]]) == (0, ["n0", "n0"])
+    assert [line["asked"] for line in said["quotas"]] == ["16Gi"], "a quota counts by the new template"
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {
         "requests": {"cores": "0", "memory": "8Gi"}
     }
