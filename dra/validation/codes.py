@@ -203,7 +203,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "O215": FindingCode("a claim, pod or namespace in deletion that a finalizer keeps", _WARNING, "check that the controller that removes the finalizer runs"),
     "O216": FindingCode("a template of drawbridge that no pod uses", _INFO, "delete it, and check that the controller runs"),
     "O217": FindingCode("claims without an owner, a device, or a pod that names them", _INFO, "delete them unless pods will still name them; HAMi-DRA leaves such claims behind when a pod is refused after its webhook"),
-    "O218": FindingCode("a claim on a device that its driver no longer publishes", _WARNING, "look at the log of the driver's pod there; if the device is gone for good, delete the claim's pods, and their controller creates them again"),
+    "O218": FindingCode("a claim on a device that its driver no longer publishes", _WARNING, "look at the log of the driver's pod there; if the device is gone for good, delete the claim's pods"),
     "O221": FindingCode("a device that is given twice", _ERROR, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
     "O222": FindingCode("a device that is prepared and not allocated", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
     "O223": FindingCode("a device that is allocated and not prepared", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
