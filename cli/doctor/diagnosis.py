@@ -350,8 +350,8 @@ def on_devices_that_are_gone(observed: Seen) -> Iterator[Finding]:
     devices: defaultdict[str, list[str]] = defaultdict(list)
     for key, device in unpublished(observed.stock):
         devices[key].append(device)
-    for key, held in devices.items():
-        message = f"it holds {list_first(held, 3)}, which the driver no longer publishes"
+    for key, missing in devices.items():
+        message = f"it holds {list_first(missing, 3)}, which the driver no longer publishes"
         yield make_finding("O218", f"ResourceClaim {key}", message)
 
 
