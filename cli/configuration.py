@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KIND: Final = "DrawbridgeConfiguration"
 CONFIG_KEY: Final = "drawbridge.yaml"  # in the data of the installed ConfigMap
 # The kinds that decide which configuration is installed.
-DECIDING: Final = frozenset(("ConfigMap", "Deployment", "MutatingWebhookConfiguration"))
+_DECIDING: Final = frozenset(("ConfigMap", "Deployment", "MutatingWebhookConfiguration"))
 _DEFAULTS: Final = "defaults"
 
 
@@ -162,7 +162,7 @@ def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
     registered: set[str] | None = None
     for one in objects:
         kind = text(one.get("kind"))
-        if kind not in DECIDING:
+        if kind not in _DECIDING:
             continue
         metadata = inside(one, "metadata")
         name, namespace = metadata.get("name"), text(metadata.get("namespace")) or "default"

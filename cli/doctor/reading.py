@@ -11,7 +11,6 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from cli import contract as inputs
@@ -23,10 +22,9 @@ from cli.doctor.installed import parts_of, read_parts, with_configuration
 from cli.doctor.shape import SHAPES, Shape
 from cli.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
 from cli.installation import KINDS, LABELLED, LEASES, is_labelled
-from cli.loading import Portion
+from cli.loading import Portion, as_documents
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
-from cluster.manifests import parse
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
 from cluster.protocol import pages
 from cluster.resources import Raw, Resource, is_plain
@@ -140,8 +138,7 @@ async def survey(
         unread[kind] = "forbidden"
     owners = await _owners(cluster, failed)
     deciding = deciding_objects(parts.objects) if parts is not None else []
-    documents = [document for one in deciding for document in parse(msgspec.json.encode(one), "the cluster")]
-    in_force = configuration_in_force(given, documents, judged=True)
+    in_force = configuration_in_force(given, as_documents(deciding), judged=True)
     observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))

@@ -28,6 +28,7 @@ from cli.loading.scene import (
 from cli.loading.visit import (
     NECESSARY_KINDS,
     Visit,
+    as_documents,
     configuration_of_cluster,
     evidence_in,
     gather,
@@ -52,6 +53,7 @@ __all__ = [
     "Trimmer",
     "Unread",
     "Visit",
+    "as_documents",
     "configuration_of_cluster",
     "evidence_in",
     "for_server",

@@ -103,7 +103,12 @@ async def read_installed(cluster: Cluster) -> tuple[list[Document], str]:
         return [], f"{wanted} does not exist"
     except ApiError as error:
         return [], f"the installed configuration is not known: {wanted} may not be read: {error.message}"
-    return [document for one in objects for document in parse(msgspec.json.encode(one), "the cluster")], ""
+    return as_documents(objects), ""
+
+
+def as_documents(objects: Iterable[Object]) -> list[Document]:
+    """Make documents of objects that an API server returned."""
+    return [document for one in objects for document in parse(msgspec.json.encode(one), "the cluster")]
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:

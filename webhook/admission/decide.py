@@ -9,7 +9,7 @@ the rules of the API server. The mode is applied last:
 | decided | enforce | warn | observe | off |
 |---|---|---|---|---|
 | translated, refused | done | left: `warn: would be …` | left: `observe: would be …` | left |
-| left, not understood | told | told | told | left |
+| left, served, unknown | told | told | told | left |
 
 Only `enforce` changes or refuses an object; the API server refuses in every mode. A canary is chosen by the controller's name. Pods of a
 CronJob, or of an unknown kind, get that name only when they are created, so the canary is taken to cover them.
@@ -100,7 +100,7 @@ _UNFILLED: Final = "D011"
 _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
 # Kinds that the webhook judges although they are no pods and make none.
 _CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
-# Actions that every mode leaves as they are.
+# Outcomes that every mode leaves as they are.
 _STAYING = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
 # Phases of a pod that no kubelet has begun.
 _NOT_YET = (None, "", "Pending")
@@ -336,7 +336,9 @@ def decide_object(
             verdict = _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
         verdict = verdict.refuse(refused)
     if verdict.refusals:
-        verdict = _leave_refused_keys(verdict)
+        # All keys of a refused object stay.
+        stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", REPLACED)
+        verdict = replace(verdict, decisions=stays)
     operations = filled.undo(verdict.operations)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
     if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in operations):
@@ -557,12 +559,6 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
         return verdict
     decisions = [replace(one, stays=stays) if one.outcome in REPLACED else one for one in verdict.decisions]
     return replace(verdict, decisions=tuple(decisions))
-
-
-def _leave_refused_keys(verdict: Verdict) -> Verdict:
-    """Say of the keys of a refused object, which all stay as they are, what each would be."""
-    stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", REPLACED)
-    return replace(verdict, decisions=stays)
 
 
 def _as_left(decisions: Iterable[Decision], would: str, outcomes: Container[Outcome]) -> tuple[Decision, ...]:
