@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := $(wildcard allocator certs cli cluster dra node runtime webhook)
+PACKAGES := $(wildcard allocator analysis certs cli cluster dashboard dra node rendering runtime webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
 .PHONY: help setup run test test-all record fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock site release bump clean

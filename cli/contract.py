@@ -7,17 +7,41 @@ input, environment) is handled here: a message on stderr and, under `-o json`, o
 from __future__ import annotations
 
 import errno
-import gc
 import math
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from difflib import get_close_matches
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.output import (
+from analysis.reading import (
+    CHARTS,
+    EXCLUDED,
+    KUSTOMIZATIONS,
+    VALUES,
+    read,
+    refuse,
+    refuse_files_and_cluster,
+    refuse_two_standard_inputs,
+    values_of_charts,
+    without_collection,
+)
+from dra.texts import count_of
+from rendering.answers import (
+    OUTCOME,
+    as_dict,
+    conclude,
+    errors_of,
+    print_errors,
+    print_for_hosts,
+    report_unread,
+    unread,
+    write_json,
+    write_report,
+)
+from rendering.exits import Broken, CommandEnded, CommandFailed, Exit, MissingObject
+from rendering.output import (
     COLOUR,
     QUIET,
     CommandContext,
@@ -31,14 +55,10 @@ from cli.output import (
     warn,
     width,
 )
-from cli.terminal import escaped_in_json
-from dra.texts import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from cli.report import Report
-    from cluster.manifests import Document, InputProblem, Keep
     from runtime.http import Address
 
     _Body = Callable[..., Any]
@@ -47,19 +67,8 @@ if TYPE_CHECKING:
 
 
 # Options that `remember` keeps in `click.Context.meta`: no command takes them as parameters.
-_POSITIONAL, _KUSTOMIZATIONS, _CHARTS, _VALUES, _EXCLUDED, _REQUIRED, _ALL_NAMESPACES, _UNREAD, _OUTCOME = (
-    f"{__name__}.{name}"
-    for name in (
-        "positional",
-        "kustomizations",
-        "charts",
-        "values",
-        "excluded",
-        "required",
-        "all-namespaces",
-        "unread",
-        "outcome",
-    )
+_POSITIONAL, _REQUIRED, _ALL_NAMESPACES = (
+    f"{__name__}.{name}" for name in ("positional", "required", "all-namespaces")
 )
 
 # Remedies for errors of the operating system.
@@ -71,26 +80,6 @@ _REMEDIES = {
 }
 
 
-class Exit(IntEnum):
-    """The exit codes of all commands."""
-
-    FINE = 0
-    REFUSED = 1
-    BROKEN = 2
-    UNDECIDED = 3
-
-    @property
-    def meaning(self) -> str:
-        """A line for the manual page."""
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    Exit.FINE: "success",
-    Exit.REFUSED: "refused, infeasible, or findings at or above --fail-on",
-    Exit.BROKEN: "invalid input or usage",
-    Exit.UNDECIDED: "no decision was reached, or the environment failed",
-}
 # What a number is called in a usage error, in place of click's words.
 _PLAIN_TYPES = {
     "float range": "a number",
@@ -105,33 +94,6 @@ ENVIRONMENT = {
     "COLUMNS": "the width of the terminal",
     "KUBECONFIG": "the kubeconfig, unless --kubeconfig is given",
 }
-
-
-class CommandEnded(Exception):  # noqa: N818  not always an error of ours
-    """Ends a command early with an exit code, a message and a remedy."""
-
-    exit = Exit.UNDECIDED
-
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
-
-
-class Broken(CommandEnded):
-    """Invalid input: exit 2. For several problems raise a ManifestError."""
-
-    exit = Exit.BROKEN
-
-
-class MissingObject(CommandEnded):
-    """No object has this name: exit 1."""
-
-    exit = Exit.REFUSED
-
-
-class CommandFailed(CommandEnded):
-    """The environment failed, or no decision was reached: exit 3."""
 
 
 class Command(click.Command):
@@ -166,11 +128,11 @@ class Command(click.Command):
             raise click.UsageError("-n and -A exclude each other", ctx)
         _refuse_misspelt_namespace(ctx)
         if "files" in ctx.params:
-            from cli.outside import CHART, KUSTOMIZE
+            from analysis.outside import CHART, KUSTOMIZE
 
-            built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(_KUSTOMIZATIONS, ())]
-            built += [f"{CHART}{folder}" for folder in ctx.meta.get(_CHARTS, ())]
-            if ctx.meta.get(_VALUES) and not ctx.meta.get(_CHARTS):
+            built = [f"{KUSTOMIZE}{folder}" for folder in ctx.meta.get(KUSTOMIZATIONS, ())]
+            built += [f"{CHART}{folder}" for folder in ctx.meta.get(CHARTS, ())]
+            if ctx.meta.get(VALUES) and not ctx.meta.get(CHARTS):
                 raise click.UsageError("--values needs --chart DIR", ctx)
             ctx.params["files"] += (*ctx.meta.get(_POSITIONAL, ()), *built)
             if "" in ctx.params["files"] and not ctx.resilient_parsing:
@@ -186,9 +148,9 @@ class Command(click.Command):
         json_wanted = ctx.params.get("output") == "json"
         try:
             code = super().invoke(ctx)
-            if unread := _errors_of(ctx):
+            if unread := errors_of(ctx):
                 code = Exit.BROKEN
-                outcome = ctx.meta.get(_OUTCOME, "the answer is incomplete")
+                outcome = ctx.meta.get(OUTCOME, "the answer is incomplete")
                 complain(f"error: {count_of(len(unread), 'problem')} in the input (see above): {outcome}")
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
@@ -201,9 +163,9 @@ class Command(click.Command):
                 exit_, described = _explain(error)
                 code = max(code, exit_)
                 errors += [one for one in described if one not in errors]
-            _print_errors(errors)
+            print_errors(errors)
             with suppress(OSError):  # stdout may be what failed, and that error is already printed
-                self._answer_errors(json_wanted, [*_errors_of(ctx), *errors], ctx.params)
+                self._answer_errors(json_wanted, [*errors_of(ctx), *errors], ctx.params)
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(
@@ -253,7 +215,7 @@ def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
         message = message.replace(f"is not a valid {jargon}", f"is not {plain}")
     message = message[:1].lower() + message[1:].rstrip(".")
     problem = {"message": message, "remedy": f"see `drawbridge {of}--help`"}
-    _print_errors([problem])
+    print_errors([problem])
     return problem
 
 
@@ -320,28 +282,28 @@ def files(*, required: bool = True, positional: bool = True, help: str = "") -> 
             called="--kustomize",
             metavar="DIR",
             multiple=True,
-            remembered_as=_KUSTOMIZATIONS,
+            remembered_as=KUSTOMIZATIONS,
         ),
         option(
             "--chart",
             "A directory with a Helm chart, to render with helm. May be repeated.",
             metavar="DIR",
             multiple=True,
-            remembered_as=_CHARTS,
+            remembered_as=CHARTS,
         ),
         option(
             "--values",
             "Values for the chart; later files take precedence. May be repeated.",
             metavar="FILE",
             multiple=True,
-            remembered_as=_VALUES,
+            remembered_as=VALUES,
         ),
         option(
             "--exclude",
             "Files below directories to skip, in the form of a .gitignore. May be repeated.",
             metavar="PATTERN",
             multiple=True,
-            remembered_as=_EXCLUDED,
+            remembered_as=EXCLUDED,
         ),
     )
     return all_of(options)
@@ -436,6 +398,15 @@ def config(
     return option("--config", help, metavar="FILE")
 
 
+def mode_option() -> Decorator:
+    """Add `--mode`."""
+    return option(
+        "--mode",
+        "Decide in this mode, instead of those of the namespaces and the configuration.",
+        type=click.Choice(("enforce", "warn", "observe", "off")),
+    )
+
+
 def listen(name: str, default: str | None, help: str) -> Decorator:  # noqa: A002  click's own word
     """Add an option for an address to listen on."""
     return click.option(name, type=AddressType(), default=default, show_default=default is not None, help=help)
@@ -462,171 +433,6 @@ def output(*choices: str, default: str) -> Decorator:
     return option("-o", "The output format.", type=click.Choice(choices), default=default, called="--output")
 
 
-def read(paths: Sequence[str], *more: Sequence[str]) -> list[Document]:
-    """Read manifests but for templates, or raise a ManifestError. `more` are other inputs, so that `-` is refused twice."""
-    from cli.manifest_files import SkippedFile, warn_of_skipped
-    from cluster import manifests
-
-    documents, problems_ = _read(paths, *more)
-    templates = [one for one in problems_ if one.instead == "template"]
-    if broken := [one for one in problems_ if one not in templates]:
-        raise manifests.ManifestError(broken)
-    warn_of_skipped([SkippedFile(one.file, one.line, "template") for one in templates])
-    return documents
-
-
-def read_tree(
-    paths: Sequence[str], *more: Sequence[str], keep: Keep | None = None
-) -> tuple[list[Document], list[InputProblem]]:
-    """Read manifests and report those that cannot be read; return separately those that do not look like manifests.
-
-    `keep` chooses what of an object is kept. Commands call `cli.manifest_files.read_manifests`, which uses this.
-    """
-    documents, problems_ = _read(paths, *more, keep=keep)
-    report_unread(problem for problem in problems_ if not problem.instead)
-    return documents, [problem for problem in problems_ if problem.instead]
-
-
-def values_of_charts() -> tuple[str, ...]:
-    """Return the files of values that charts are rendered with."""
-    ctx = click.get_current_context(silent=True)
-    return tuple(ctx.meta.get(_VALUES, ())) if ctx else ()
-
-
-def report_unread(problems_: Iterable[InputProblem]) -> None:
-    """Print problems and continue: they are added to the JSON answer, and the exit code becomes 2."""
-    errors = [_as_dict(problem) for problem in problems_]
-    _print_errors(errors)
-    _errors_of(click.get_current_context()).extend(errors)
-
-
-def conclude(outcome: str) -> None:
-    """Set the end of the command's last line, which counts the reported problems: what was done in spite of them."""
-    click.get_current_context().meta[_OUTCOME] = outcome
-
-
-def unread() -> list[dict[str, Any]]:
-    """Return the problems reported so far by the running command."""
-    ctx = click.get_current_context(silent=True)
-    return _errors_of(ctx) if ctx else []
-
-
-def _errors_of(ctx: click.Context) -> list[dict[str, Any]]:
-    errors: list[dict[str, Any]] = ctx.meta.setdefault(_UNREAD, [])
-    return errors
-
-
-def _print_errors(errors: Iterable[Mapping[str, Any]]) -> None:
-    from cluster.manifests import InputProblem
-
-    for problem in errors:
-        remedy = problem.get("remedy")
-        text = f"{problem['message']} ({remedy})" if remedy else problem["message"]
-        complain(f"error: {InputProblem(**problem) if 'file' in problem else text}")
-
-
-def _read(
-    paths: Sequence[str], *more: Sequence[str], keep: Keep | None = None
-) -> tuple[list[Document], list[InputProblem]]:
-    from cluster import manifests
-
-    refuse_two_standard_inputs(paths, *more)
-    exclude = click.get_current_context().meta.get(_EXCLUDED, ())
-    with without_collection():
-        documents, problems_ = manifests.read_leniently(
-            paths,
-            exclude=exclude,
-            outside=_from_outside,
-            keep=keep,
-            report=warn,
-        )
-    for document in documents:
-        if line := document.run_together:
-            file = document.file
-            warn(f"{file}:{line}: duplicate key kind: only one of two objects is read; is a line --- missing?")
-    return documents, problems_
-
-
-def _from_outside(name: str) -> tuple[bytes, str] | None:
-    """Return the text of a URL or a built folder, and the file that it was built from; None for a file."""
-    from cli.outside import CHART, KUSTOMIZE, is_outside, text_of
-
-    ctx = click.get_current_context()
-    meta = ctx.meta
-    for prefix, built in ((KUSTOMIZE, _KUSTOMIZATIONS), (CHART, _CHARTS)):
-        if name.startswith(prefix) and name.removeprefix(prefix) not in meta.get(built, ()):
-            return None  # a file with this name: only `-k` and `--chart` build folders
-    if not is_outside(name):
-        return None
-    return text_of(name, meta.get(_VALUES, ()), ctx.params.get("kubernetes", ""), ctx.params.get("namespace", ""))
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Suspend the cycle collector while objects are made that live until the command ends."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def refuse_two_standard_inputs(*groups: Sequence[str]) -> None:
-    """Refuse `-` in more than one place: standard input can be read once."""
-    if sum(list(group).count("-") for group in groups) > 1:
-        raise Broken("standard input (-) is given more than once", "give each further input as a file")
-
-
-def refuse_files_and_cluster(files: Sequence[str], kubeconfig: str, context: str) -> None:
-    """Refuse to read files and a cluster at once."""
-    if files and (kubeconfig or context):
-        raise Broken("-f excludes --kubeconfig and --context", "leave one of them out")
-
-
-def write_json(value: Any) -> None:
-    """Print the JSON document of an answer; under `-o json` with the problems reported so far."""
-    import msgspec
-
-    ctx = click.get_current_context(silent=True)
-    if (
-        ctx is not None
-        and isinstance(value, dict)
-        and ctx.params.get("output") == "json"
-        and (errors := _errors_of(ctx))
-    ):
-        value = {**value, "errors": [*errors, *value.get("errors", ())]}
-    # enc_hook: quantities are the only type that msgspec cannot encode.
-    click.echo(escaped_in_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()))
-
-
-def write_report(report: Report) -> None:
-    """Print a report as `-o html` or `-o markdown`, with unreadable input listed at its end."""
-    from msgspec.structs import replace
-
-    from cli.report import Rows, as_html, as_markdown
-    from webhook.names import VERSION
-
-    ctx = click.get_current_context()
-    places = [
-        (":".join(str(one[key]) for key in ("file", "line", "column") if one.get(key)), one["message"])
-        for one in unread()
-    ]
-    unreadable = Rows(("Where", "Problem"), places, "Not read, so this report may be incomplete")
-    whole = replace(report, parts=(*report.parts, unreadable))
-    if ctx.params["output"] == "html":
-        text = as_html(whole, f"Written by drawbridge {ctx.info_name}, version {VERSION}.")
-    else:
-        text = as_markdown(whole)
-    click.echo(text, nl=False)
-
-
-def print_for_hosts(text: str) -> None:
-    """Print a format for code hosts; no line at all if it is empty."""
-    if text:
-        click.echo(text)
-
-
 def wants_json(args: Sequence[str]) -> bool:
     """Return whether unparsed arguments ask for JSON."""
     joined = " ".join(args).replace("--output", "-o").replace("=", " ").replace("-o json", "-ojson")
@@ -648,7 +454,7 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     from cluster.manifests import ManifestError
 
     if isinstance(error, ManifestError):
-        return Exit.BROKEN, [_as_dict(problem) for problem in error.problems]
+        return Exit.BROKEN, [as_dict(problem) for problem in error.problems]
     if isinstance(error, click.UsageError):
         return Exit.BROKEN, [{"message": error.format_message()}]
     if isinstance(error, CommandEnded):
@@ -666,47 +472,35 @@ def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:
     return Exit.UNDECIDED, [bug]
 
 
-def _as_dict(problem: InputProblem) -> dict[str, Any]:
-    return {
-        "file": problem.file,
-        "line": problem.line,
-        "column": problem.column,
-        "pointer": problem.pointer,
-        "message": problem.message,
-        "remedy": problem.remedy,
-    }
-
-
-def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:
-    """Make problems of (document, pointer, message)."""
-    from cluster.manifests import InputProblem
-
-    return [
-        InputProblem(document.file, message, "", *document.position_of(pointer), pointer)
-        for document, pointer, message in documents
-    ]
-
-
-def refuse(wrong: Sequence[tuple[Document, str, str]]) -> None:
-    """Raise a ManifestError if there is any (document, pointer, message)."""
-    from cluster.manifests import ManifestError
-
-    if wrong:
-        raise ManifestError(problems(wrong))
-
-
-# Re-exported from cli.output, so that commands need one import.
+# Re-exported, so that commands need one import.
 __all__ = [
+    "Broken",
+    "CommandEnded",
+    "CommandFailed",
+    "Exit",
+    "MissingObject",
     "called",
     "colours",
     "complain",
+    "conclude",
     "count_of",
     "print_diff",
+    "print_for_hosts",
     "print_lines",
     "progress",
     "quiet",
+    "read",
+    "refuse",
+    "refuse_files_and_cluster",
+    "refuse_two_standard_inputs",
+    "report_unread",
+    "unread",
+    "values_of_charts",
     "warn",
     "width",
+    "without_collection",
+    "write_json",
+    "write_report",
 ]
 
 

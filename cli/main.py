@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from cli.output import CommandContext
+from rendering.output import CommandContext
 from webhook.names import VERSION
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.installation import KINDS, LABELLED, LEASES, is_labelled, namespaces_of
+from analysis.installation import KINDS, LABELLED, LEASES, is_labelled, namespaces_of
 from cluster import resources
 from cluster.errors import NotFound
 from cluster.patch import Merge, Operations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.schemas.schema import ANSWERS, NAMES, schema_of, text_of
+from analysis.schemas.schema import ANSWERS, NAMES, schema_of, text_of
 from docs import kinds, messages, metrics, sessions, settings
 from docs import map as picture
 from docs.layout import laid_out

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "architecture.svg"
 # From the top of the house to its ground, as .importlinter has them.
-ROOMS = ("cli", "webhook", "allocator", "node", "certs", "runtime", "cluster", "dra")
+ROOMS = (
+    "cli",
+    "dashboard",
+    "analysis",
+    "rendering",
+    "webhook",
+    "allocator",
+    "node",
+    "certs",
+    "runtime",
+    "cluster",
+    "dra",
+)
 # A module that imports one of these has effects.
 WORLD = frozenset(
     {"aiohttp", "asyncio", "kubernetes", "logging", "os", "random", "socket", "ssl", "time", "subprocess"}

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("webhook", "allocator", "node", "certs", "runtime", "cluster", "dra", "cli")
+ROOMS = (
+    "webhook",
+    "allocator",
+    "node",
+    "certs",
+    "runtime",
+    "cluster",
+    "dra",
+    "rendering",
+    "analysis",
+    "dashboard",
+    "cli",
+)
 MARKUP = ("<", "|", ":root{", ".free{", "*{")
 ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "Flag", "argument", "Endpoint", "compile", "re", "Path"}
 HEAD = """# Messages

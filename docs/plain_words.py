@@ -36,7 +36,21 @@ CONSTRUCTIONS = re.compile(
     re.IGNORECASE,
 )
 TESTS = ("tests", "e2e", "bench")  # here the names of functions and the texts of checks and cases, too
-AREAS = (*TESTS, "docs", "allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
+AREAS = (
+    *TESTS,
+    "docs",
+    "allocator",
+    "analysis",
+    "certs",
+    "cli",
+    "cluster",
+    "dashboard",
+    "dra",
+    "node",
+    "rendering",
+    "runtime",
+    "webhook",
+)
 SELF = (Path(__file__), ROOT / "tests" / "test_house.py")
 OTHERS = (".go", ".yaml", ".yml")
 GENERATED = ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "metrics.md")

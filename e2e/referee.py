@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from cli.manifest_files import separate_manifests
+from analysis.manifest_files import separate_manifests
 from cluster.manifests import Document, read_leniently
 from e2e.actors.client import ApiError, Object
 from e2e.build import CURRENT

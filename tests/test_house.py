@@ -9,13 +9,25 @@ from typing import NamedTuple
 
 import pytest
 
-from cli.schemas.schema import NAMES
+from analysis.schemas.schema import NAMES
 from docs import layout, messages, plain_words
 from docs import map as picture
 from docs.generate import generated
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("allocator", "certs", "cli", "cluster", "dra", "node", "runtime", "webhook")
+ROOMS = (
+    "allocator",
+    "analysis",
+    "certs",
+    "cli",
+    "cluster",
+    "dashboard",
+    "dra",
+    "node",
+    "rendering",
+    "runtime",
+    "webhook",
+)
 
 
 @cache
@@ -298,7 +310,7 @@ RIDDLES = frozenset({
     "makings", "asker", "alone", "gone", "tell", "asked", "kept", "seen", "held", "Left", "Known", "Made", "Given",
 })  # fmt: skip
 # Fields of answers in JSON.
-WIRE = {("cli/schemas/answers.py", "what")}
+WIRE = {("analysis/schemas/answers.py", "what")}
 
 
 def test_a_name_says_what_the_value_is():

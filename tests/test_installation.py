@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from msgspec import inspect
 
 from allocator.service.node_reservations import AUDIENCE
+from analysis.installation import BASE, CLUSTER_WIDE, base
 from certs import authority
 from certs.store import allocators_name, authority_name, seals_name
 from cli.commands.manifests import command
 from cli.commands.webhook import names_of
-from cli.installation import BASE, CLUSTER_WIDE, base
 from cli.main import COMMANDS, command_of
 from cluster import manifests
 from cluster.embedded import Embedded

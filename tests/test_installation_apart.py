@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.installation import bridge
+from analysis.installation import bridge
 from cluster import manifests
 from tests.cli.running import run
 

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from allocator.service import commits, settings
+from analysis.installation import BASE, BRIDGE, bridge
 from cli.commands.allocator import command
-from cli.installation import BASE, BRIDGE, bridge
 from cluster import manifests
 from tests.cli.running import run
 

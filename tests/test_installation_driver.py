@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from cli.installation import BASE
+from analysis.installation import BASE
 from cluster import manifests
 from tests.cli.running import run
 

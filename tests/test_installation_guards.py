@@ -1,6 +1,6 @@
 """The manifests of the guards: off unless they are named, in the namespace and for the drivers of the installation."""
 
-from cli.installation import BASE, MANAGED
+from analysis.installation import BASE, MANAGED
 from cluster import manifests
 from tests.cli.running import run
 

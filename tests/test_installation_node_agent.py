@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from cli.installation import BASE
+from analysis.installation import BASE
 from cluster import manifests
 from node.audit import COMPONENT, CONDITION
 from node.audit.marks import HELD_BY_PLUGIN

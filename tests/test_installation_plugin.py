@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.installation import BRIDGE
 from cli.commands.allocator import command
-from cli.installation import BRIDGE
 from cluster import manifests
 from e2e.build import CURRENT, KUBERNETES_VERSIONS, kubernetes_flags
 

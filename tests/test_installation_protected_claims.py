@@ -1,7 +1,7 @@
 """The policy by which claims of pods have their finalizer from the beginning: off unless it is named, and harmless where it fails."""
 
 from allocator.reservations import FINALIZER
-from cli.installation import BASE
+from analysis.installation import BASE
 from tests.test_installation_guards import printed
 
 FOLDER = BASE.parent / "protected-claims"

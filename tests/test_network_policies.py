@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cli.installation import base
+from analysis.installation import base
 
 SYSTEM = "drawbridge-system"
 API_SERVER = "10.0.0.10"

@@ -182,11 +182,14 @@ def test_offline_commands_load_no_network_library(command, tmp_path):
 
 PRODUCT = (
     "allocator/*.py",
+    "analysis/*.py",
     "certs/*.py",
     "cli/*.py",
     "cluster/*.py",
+    "dashboard/*.py",
     "dra/*.py",
     "node/*.py",
+    "rendering/*.py",
     "runtime/*.py",
     "webhook/*.py",
 )

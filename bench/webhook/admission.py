@@ -19,11 +19,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis import loop
 from bench.meter import cpu_of
 from bench.row import Row
 from bench.stub import kubeconfig
 from bench.webhook import hami
-from cli import loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cli.loop import run
+from analysis.loop import run
 from webhook.admission import Registration, configurations
 from webhook.state import Configuration
 

@@ -12,8 +12,8 @@ import click
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, print_strategies, refuse_unknown
-from cli.terminal import aligned
 from dra.texts import list_first
+from rendering.terminal import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,8 +82,8 @@ def command(
     Kubernetes that is supported, with all feature gates on.
     """
     import allocator.strategies.choose  # noqa: F401  imported here, so that the search time does not include it
-    from cli.configuration import server_named
-    from cli.devices import choose_claims, read_objects, warn_of_ignored
+    from analysis.configuration import server_named
+    from analysis.devices import choose_claims, read_objects, warn_of_ignored
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.server import EVERYTHING
 

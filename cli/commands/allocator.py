@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.service import LeaderIdentity, Settings
+from analysis import loop
 from cli import contract as inputs
-from cli import loop
 from cli.contract import Broken, Exit, is_loopback
 from cli.settings import options_of
 from dra.raw import Object
@@ -76,7 +76,7 @@ def _is_local(host: str) -> bool:
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Allocate devices for schedulers, and write the allocations into the claims."""
     from allocator.service import ReadOnlyAllocator, Reviewing, Service
-    from cli.configuration import source_of
+    from analysis.configuration import source_of
     from webhook.admission import future_claims_of_pod, review_quota
     from webhook.service import log
 

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from cli import contract as inputs
-from cli.configuration import (
+from analysis.configuration import (
     configuration_in_force,
     features_of,
     given_configuration,
     in_mode,
     is_config_map,
-    mode_option,
     read_config_map,
     server_named,
 )
+from analysis.state import find_controlled, in_namespace, not_replaced, print_assumed, print_inventory, state_of
+from cli import contract as inputs
 from cli.contract import Broken, Exit
-from cli.state import find_controlled, in_namespace, not_replaced, print_assumed, print_inventory, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +37,7 @@ _LEVELS = ("error", "warning", "info")
 @inputs.namespaced("The namespace of objects that name none; objects of other namespaces are not judged.")
 @inputs.inventory()
 @inputs.config()
-@mode_option()
+@inputs.mode_option()
 @inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 @inputs.option(
     "--fail-on",
@@ -67,26 +66,25 @@ def command(
     are not judged themselves. Exit code 1: a finding at or above --fail-on; 2: the input cannot be read.
     """
     if explain is not None:
-        from cli.check import explain_codes
+        from rendering.formats import explain_codes
 
         return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
-    from cli.check import (
-        ObjectFindings,
+    from analysis.check import (
         add_webhook_findings,
         find_unservable,
         findings_of_skipped,
         locate,
         name_placeholders,
         prospective_nodes,
-        reports,
         with_taint_finding,
     )
-    from cli.manifest_files import describe_skipped, read_manifests
+    from analysis.manifest_files import describe_skipped, read_manifests
     from dra.pointer import text_at
     from dra.validation import TYPES, findings, is_ours, name, read_object, review
     from node import inventory as machines
+    from rendering import formats
     from webhook.admission import decide_object, out_of_bounds
     from webhook.state import configuration as configurations
 
@@ -139,17 +137,19 @@ def command(
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
         found = find_unservable(objects, around, found, features.server)
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *inventoried)):
-        from cli.quota import findings_of_quotas, foretell
+        from analysis.quota import findings_of_quotas, foretell
 
         for foretold in foretell(objects, [one.object for one in inventoried], state):
             found[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
 
-    checked: list[ObjectFindings] = []
+    checked: list[formats.ObjectFindings] = []
     for document, of_object in zip(documents, found, strict=True):
-        checked.append(ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object)))
+        checked.append(
+            formats.ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
+        )
     checked = name_placeholders(checked, documents)
     checked += findings_of_skipped(one for one in skipped if one.key)
-    summary = reports.summary_of(checked, len(documents))
+    summary = formats.summary_of(checked, len(documents))
     skipped_lines = describe_skipped([one._replace(key="") for one in skipped])
     if output not in ("json", "text"):
         for skipped_line in skipped_lines:
@@ -157,10 +157,10 @@ def command(
     if output == "json":
         passed_by = [one._asdict() for one in skipped]
         inputs.write_json(
-            {"configuration": in_force.described(mode), "findings": reports.as_json(checked), "passedBy": passed_by}
+            {"configuration": in_force.described(mode), "findings": formats.as_json(checked), "passedBy": passed_by}
         )
     else:
-        reports.print_findings(output, checked, "check", summary)
+        formats.print_findings(output, checked, "check", summary)
         if output == "text":
             inputs.print_lines(skipped_lines)
     print_inventory(documents, known, (one for decisions in decided for one in decisions))

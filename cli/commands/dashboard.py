@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from analysis import loop
+from analysis.configuration import given_configuration
 from cli import contract as inputs
-from cli import loop
-from cli.configuration import given_configuration
 from cli.contract import Broken, CommandFailed, Exit, is_loopback
 
 if TYPE_CHECKING:
-    from cli.survey import Overview
+    from analysis.survey import Overview
     from runtime.http import Address
 
 _LISTEN = "127.0.0.1:8642"
@@ -55,10 +55,10 @@ def command(
     Without -f the live cluster is read when a page is requested, at most every ten seconds; nothing is written. Without
     --login only this machine can open the pages. /api/v1 has the same as JSON. SIGINT ends the server.
     """
-    from cli.dashboard import Dashboard, Login, PictureSource, Prometheus, certificate, read_events, waits_for_node
-    from cli.loading import read_dump, visit
-    from cli.survey import SurveyScope, overview, read_cluster
+    from analysis.loading import read_dump, visit
+    from analysis.survey import SurveyScope, overview, read_cluster
     from cluster.kubernetes import Kubernetes
+    from dashboard import Dashboard, Login, PictureSource, Prometheus, certificate, read_events, waits_for_node
     from runtime.process import stopping
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)

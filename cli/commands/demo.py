@@ -61,14 +61,15 @@ def command(
 async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
 ) -> None:
-    from cli.arrivals import brings_pods
-    from cli.configuration import KIND, ConfigurationInForce, configuration_in_force, source_of
-    from cli.dashboard import Dashboard, PictureSource
-    from cli.devices import GeneratedNames
-    from cli.playground import PodsListener, end_of, playground, pods_of, story
-    from cli.state import find_controlled
+    from analysis.arrivals import brings_pods
+    from analysis.configuration import KIND, ConfigurationInForce, configuration_in_force, source_of
+    from analysis.devices import GeneratedNames
+    from analysis.state import find_controlled
+    from cli.playground import PodsListener, end_of, playground, pods_of
     from cluster.errors import BadRequest
+    from dashboard import Dashboard, PictureSource
     from dra.texts import joined
+    from rendering import story
     from runtime.process import stopping
 
     started = time.monotonic()

@@ -27,7 +27,7 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
 
     With `-o yaml` the output has the form of `dialects:` in a configuration.
     """
-    from cli.configuration import configuration_in_force, given_configuration
+    from analysis.configuration import configuration_in_force, given_configuration
 
     every = configuration_in_force(given_configuration(config)).configuration.dialects
     chosen = _choose(names, every) if names else list(every)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from analysis import loop
+from analysis.configuration import given_configuration
 from cli import contract as inputs
-from cli import loop
-from cli.configuration import given_configuration
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cli.configuration import ConfigurationInForce
+    from analysis.configuration import ConfigurationInForce
     from cluster.protocol import Cluster
     from dra.finding import Finding
 
@@ -59,10 +59,10 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     given = given_configuration(config, files)
-    from cli.check import reports
-    from cli.doctor import describe, diagnose, read_dump, survey, write_repair
+    from analysis.doctor import describe, diagnose, read_dump, survey, write_repair
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
+    from rendering import formats
 
     now = datetime.now(UTC)
     unread: dict[str, str] = {}
@@ -93,16 +93,16 @@ def command(
     else:
         in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
     in_force.report()
-    checked = reports.by_object(outcomes)
+    checked = formats.by_object(outcomes)
     if output == "json":
         repaired = [outcome._asdict() for outcome in outcomes.values()]
-        findings = [finding | outcome for finding, outcome in zip(reports.as_json(checked), repaired, strict=True)]
+        findings = [finding | outcome for finding, outcome in zip(formats.as_json(checked), repaired, strict=True)]
         not_read = [{"kind": kind, "reason": why} for kind, why in unread.items()]
         described = in_force.described()
         inputs.write_json({"configuration": described, "findings": findings, "unread": not_read})
     else:
         notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
-        reports.print_findings(output, checked, "doctor", _summary(outcomes, unread), notes)
+        formats.print_findings(output, checked, "doctor", _summary(outcomes, unread), notes)
     if all(outcome.repaired for outcome in outcomes.values()):
         return Exit.UNDECIDED if unread else Exit.FINE
     return Exit.REFUSED

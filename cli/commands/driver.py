@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from analysis import loop
 from cli import contract as inputs
-from cli import loop
 from cli.contract import Broken, CommandFailed, Exit
 from cli.node import check_node
 from cli.settings import options_of

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from msgspec.structs import replace
 
+from analysis import loop
+from analysis.configuration import given_configuration, server_named
 from cli import contract as inputs
-from cli import loop
-from cli.check import explain_codes
-from cli.configuration import given_configuration, server_named
 from cli.contract import Broken, Exit
+from rendering.formats import explain_codes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cli.explain import PodStory
-    from cli.loading import Scene
+    from analysis.explain import PodStory
+    from analysis.loading import Scene
 
 _KINDS = {
     "pod": ("pod", "pods", "po"),
@@ -77,7 +77,7 @@ def command(
     --feature-gates, else for the cluster's version with every feature gate on. Codes: R (refused by the webhook), D (`drawbridge check`),
     C (the configuration). Exit code 1: no object has this name.
     """
-    from cli import explain
+    from analysis import explain
 
     if not arguments:
         if output != "text":
@@ -106,7 +106,7 @@ def command(
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
     given = given_configuration(config, files)
 
-    from cli.loading import KINDS, for_server, read_dump, server_meant, visit
+    from analysis.loading import KINDS, for_server, read_dump, server_meant, visit
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
     from webhook.claims import taint_rule
@@ -183,7 +183,7 @@ class _Subject(NamedTuple):
 
 def _subject_of(arguments: tuple[str, ...]) -> _Subject | None:
     """Read what is to be explained; None for codes."""
-    from cli import explain
+    from analysis import explain
     from dra.validation import shape
 
     kind_name, slash, rest = arguments[0].partition("/")
@@ -208,8 +208,8 @@ def _subject_of(arguments: tuple[str, ...]) -> _Subject | None:
 
 def _with_causes(stories: Sequence[PodStory], scene: Scene, kubeconfig: str, context: str) -> Sequence[PodStory]:
     """For pods that wait for a component of drawbridge in a live cluster, add what `doctor` finds about the component."""
-    from cli import explain
-    from cli.doctor import survey_parts
+    from analysis import explain
+    from analysis.doctor import survey_parts
 
     if not (scene.is_live and any(map(explain.keeper_of, stories))):
         return stories

@@ -6,7 +6,7 @@ import click
 
 from cli import contract as inputs
 from cli.contract import ENVIRONMENT, Broken, Exit
-from cli.terminal import aligned
+from rendering.terminal import aligned
 
 _TOPICS = {
     "exit-codes": [(str(int(code)), code.meaning) for code in Exit],

@@ -1,6 +1,6 @@
 """`drawbridge manifests`: the objects of an installation for `kubectl apply`, or a Helm chart of them.
 
-The objects come from the folder `manifests/` (`cli.installation`), except for the webhook configurations, whose rules follow
+The objects come from the folder `manifests/` (`analysis.installation`), except for the webhook configurations, whose rules follow
 from the configured dialects (`webhook.admission.registration`).
 """
 
@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
+from analysis import installation
+from analysis.installation import IMAGES, LABEL, NAMESPACE, PARTS
 from cli import contract as inputs
-from cli import installation
 from cli.contract import Broken, Exit
-from cli.installation import IMAGES, LABEL, NAMESPACE, PARTS
 
 # The chart's value for each option; "" if it has none. `PARTS` has those of optional parts.
 _IN_VALUES = {
@@ -188,7 +188,7 @@ def command(
 
     `drawbridge uninstall` removes an installation.
     """
-    from cli.configuration import source_of
+    from analysis.configuration import source_of
     from cluster import manifests
     from webhook.admission import Registration, configurations, registration
     from webhook.claims import taint_rule

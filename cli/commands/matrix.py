@@ -42,9 +42,9 @@ def command(
     Reads ResourceSlice, Node, DeviceCompatibility and ResourceClaim objects from files or a live cluster; nothing is written. Claims change
     no cell: a cell is about two devices, held or free. Equal pools are shown once.
     """
-    from cli.configuration import server_named
-    from cli.loading import HELD, for_server, read_dump, visit
-    from cli.matrix import draw, group_equal, judge, lines, reachable, report
+    from analysis.configuration import server_named
+    from analysis.loading import HELD, for_server, read_dump, visit
+    from analysis.matrix import draw, group_equal, judge, lines, reachable, report
     from dra.wire import builtins
 
     if files or kubernetes:

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from analysis import loop
 from cli import contract as inputs
-from cli import loop
 from cli.contract import Broken, Exit, is_loopback
 from cli.node import check_node
 from cli.settings import options_of

@@ -8,12 +8,12 @@ import click
 
 from cli import contract as inputs
 from cli.contract import Exit
-from cli.terminal import aligned
+from rendering.terminal import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cli.explain import NodeStory
+    from analysis.explain import NodeStory
 
 _COLUMNS = ("NODE", "DEVICE", "STATE", "HOLDER", "SINCE")
 _DRAWN = 200  # nodes in a picture
@@ -39,11 +39,11 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the live cluster is read; nothing is
     written. `-o wide` adds claim, share and model.
     """
-    from cli import explain
-    from cli.html import fleet
-    from cli.loading import HELD, read_dump, visit
+    from analysis import explain
+    from analysis.loading import HELD, read_dump, visit
     from cluster.resources import PODS
     from dra.wire import builtins
+    from rendering.html import fleet
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     scene = read_dump(files) if files else visit(kubeconfig, context, kinds=(*HELD, PODS))
@@ -86,7 +86,7 @@ def _lines(stories: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
                 rows.append((*row, (holder.claim if holder else "") or _NONE, share or _NONE, device.model or _NONE))
     if stories:
         yield from aligned(rows if wide else [row[: len(_COLUMNS)] for row in rows])
-    from cli.capacity import count_devices, in_use
+    from analysis.capacity import count_devices, in_use
 
     counts = count_devices(stories)
     unknown = counts.get("unknown", 0)  # not all claims were read

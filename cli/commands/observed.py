@@ -12,7 +12,7 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-from cli.terminal import aligned
+from rendering.terminal import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
 
     Reads the logs of webhooks at level info, from files or standard input. Pods without an accelerator are not in them.
     """
-    from cli.observations import summarise
+    from analysis.observations import summarise
     from webhook.dialects import Outcome
 
     if not logs and sys.stdin.isatty():

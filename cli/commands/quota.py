@@ -6,7 +6,7 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import CommandFailed, Exit
-from cli.terminal import aligned
+from rendering.terminal import aligned
 
 _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 
@@ -27,8 +27,8 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
 
     Without -f the live cluster is read; nothing is written. `-o wide` lists the holders. With -n, rights in that namespace suffice.
     """
-    from cli.loading import read_dump, visit
-    from cli.quota import report
+    from analysis.loading import read_dump, visit
+    from analysis.quota import report
     from cluster import resources
     from dra.wire import builtins
 

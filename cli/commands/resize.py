@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analysis.configuration import given_configuration
 from cli import contract as inputs
-from cli.configuration import given_configuration
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.resized import Resized
+    from analysis.resized import Resized
 
 _POD = ("pod", "pods", "po")
 
@@ -60,9 +60,9 @@ def command(
     whether one fits beside them, the quota lines that count them, and a diff to apply. Nothing is written. Exit code 1: a pod does not fit,
     or a quota refuses it.
     """
-    from cli import explain
-    from cli.loading import KINDS, read_dump, visit
-    from cli.resized import resize
+    from analysis import explain
+    from analysis.loading import KINDS, read_dump, visit
+    from analysis.resized import resize
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)

@@ -14,15 +14,14 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from cli import contract as inputs
-from cli.configuration import (
+from analysis.configuration import (
     configuration_in_force,
     features_of,
     given_configuration,
     in_mode,
-    mode_option,
     server_named,
 )
+from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, print_strategies, refuse_unknown
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from allocator.simulation import Simulation, Snapshot, Workload
-    from cli.configuration import ConfigurationInForce
+    from analysis.configuration import ConfigurationInForce
     from cluster.manifests import Document
     from dra.server import Server
     from webhook.state import NodeTemplate
@@ -63,7 +62,7 @@ EMPTY: dict[str, Any] = {
 )
 @inputs.files(required=False)
 @inputs.config()
-@mode_option()
+@inputs.mode_option()
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How to choose nodes and devices [default: first-fit]; `help` lists the strategies. A workload takes several, or `all`.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Search each node for about N ms (counted in steps), then answer undecided.")  # fmt: skip
 @click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Remove a node, and place its pods again. May be repeated.")  # fmt: skip
@@ -103,7 +102,7 @@ def command(
     """
     from allocator.simulation import KINDS, PodOutcome, simulate
     from allocator.strategies import DEFAULT, STRATEGIES
-    from cli import outlook, simulated
+    from analysis import outlook, simulated
     from dra.wire import builtins
 
     if HELP in strategies:
@@ -172,10 +171,10 @@ def command(
 def _read(files: Sequence[str], given: ConfigurationInForce | None, mode: str | None, server: Server | None) -> _Input:
     """Read a workload; or a snapshot, the pods that the webhook refuses, and the configuration in force."""
     from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
-    from cli.arrivals import arrivals, brings_pods
-    from cli.devices import read_objects, warn_of_ignored
-    from cli.manifest_files import read_manifests, warn_of_skipped
-    from cli.state import state_of
+    from analysis.arrivals import arrivals, brings_pods
+    from analysis.devices import read_objects, warn_of_ignored
+    from analysis.manifest_files import read_manifests, warn_of_skipped
+    from analysis.state import state_of
     from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents, skipped = read_manifests(files, given=given)
@@ -232,7 +231,7 @@ def _with_prospects(
 ) -> Simulation:
     """Add to unplaced pods the nodes of an autoscaler that could serve them."""
     from allocator.simulation import Snapshot, simulate
-    from cli import outlook
+    from analysis import outlook
     from webhook.state import prospects
 
     coming = prospects(templates, snapshot.stock) if templates else None
@@ -282,7 +281,7 @@ def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
     from allocator.simulation import replay
-    from cli import outlook, simulated
+    from analysis import outlook, simulated
     from dra.wire import builtins
 
     found = [

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from analysis.configuration import CONFIG_KEY, configuration_in_force, given_configuration
+from analysis.installation import merge
 from cli import contract as inputs
-from cli.configuration import CONFIG_KEY, configuration_in_force, given_configuration
 from cli.contract import Broken, CommandFailed, Exit
-from cli.installation import merge
 from dra.raw import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cli.configuration import ConfigurationInForce
-    from cli.loading import ObjectIdentity, Visit
-    from cli.redaction import Redaction
+    from analysis.configuration import ConfigurationInForce
+    from analysis.loading import ObjectIdentity, Visit
+    from analysis.redaction import Redaction
     from cluster.protocol import Cluster
     from dra.raw import Object
 
@@ -62,9 +62,9 @@ def command(
     dialect reads, of opaque parameters those that a driver is known to read, of labels and annotations those that a dialect or selector
     uses, of volumes the kubelet's folders. No commands, probes or messages; arguments only of device plugins and autoscalers.
     """
-    from cli import loop
-    from cli.loading import Visit, evidence_in, identity_of, look_around, read_installed
-    from cli.redaction import redaction_of
+    from analysis import loop
+    from analysis.loading import Visit, evidence_in, identity_of, look_around, read_installed
+    from analysis.redaction import redaction_of
     from cluster import resources
 
     # Fail now, not after minutes of reading.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis import loop
 from cli import contract as inputs
-from cli import loop
 from cli.commands.demo import EXAMPLES
 from cli.contract import Exit
 
@@ -40,10 +40,10 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
-    from cli.configuration import ConfigurationInForce, source_of
-    from cli.dashboard import Dashboard, PictureSource
+    from analysis.configuration import ConfigurationInForce, source_of
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
+    from dashboard import Dashboard, PictureSource
     from runtime.process import stopping
     from webhook.service import Settings, log
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import click
 
+from analysis.configuration import configuration_in_force, features_of, given_configuration, server_named
+from analysis.state import print_assumed
 from cli import contract as inputs
-from cli.configuration import configuration_in_force, features_of, given_configuration, server_named
 from cli.contract import Broken, Exit
-from cli.state import print_assumed
 from dra.texts import list_first
 
 FORMS = ("text", "wide", "json", "csv", "markdown", "html", "sarif", "github", "junit")
@@ -79,10 +79,10 @@ def command(
         raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")
     given = given_configuration(config, files)
 
-    from cli.devices import warn_of_misspelt
-    from cli.loading import NECESSARY_KINDS, Gathered, Trimmer
-    from cli.manifest_files import SkippedFile, read_manifests, warn_of_skipped
-    from cli.survey import SurveyScope, overview, read_cluster
+    from analysis.devices import warn_of_misspelt
+    from analysis.loading import NECESSARY_KINDS, Gathered, Trimmer
+    from analysis.manifest_files import SkippedFile, read_manifests, warn_of_skipped
+    from analysis.survey import SurveyScope, overview, read_cluster
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
     from webhook.translate import namespace_of
@@ -114,8 +114,8 @@ def command(
         result = overview(gathered, in_force.configuration, features, scope)
     import msgspec
 
-    from cli.check import reports
-    from cli.survey import findings, report, screen, table
+    from analysis.survey import findings, report, screen, table
+    from rendering import formats
 
     match output:
         case "json":
@@ -126,7 +126,7 @@ def command(
         case "csv":
             click.echo(table(result), nl=False)
         case "sarif" | "github" | "junit":
-            inputs.print_for_hosts(reports.for_hosts(output, findings(result), "survey"))
+            inputs.print_for_hosts(formats.for_hosts(output, findings(result), "survey"))
         case "markdown" | "html":
             inputs.write_report(report(result))
         case _:

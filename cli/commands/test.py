@@ -15,7 +15,7 @@ from cli.contract import Broken, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cli.cases import CaseResult
+    from analysis.cases import CaseResult
 
 
 @inputs.command(
@@ -32,10 +32,10 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/rules.md). Exit code 1: a case
     failed. With -q only failed cases are listed.
     """
-    from cli.cases import FILE
-    from cli.check import ObjectFindings, reports
+    from analysis.cases import FILE
     from cluster import manifests
     from dra.finding import Finding, Place, Severity
+    from rendering import formats
 
     files: dict[Path, None] = {}
     for path in map(Path, paths or (".",)):
@@ -58,25 +58,25 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
             [f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"]
         )
     else:
-        checked: list[ObjectFindings] = []
+        checked: list[formats.ObjectFindings] = []
         for one in results:
             place = Place(file=one.file, line=one.line, column=1)
             found = [
                 Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, place=place)
                 for problem in one.problems
             ]
-            checked.append(ObjectFindings(one.name, one.file, found))
-        inputs.print_for_hosts(reports.for_hosts(output, checked, "test"))
+            checked.append(formats.ObjectFindings(one.name, one.file, found))
+        inputs.print_for_hosts(formats.for_hosts(output, checked, "test"))
     return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
 
 
 def _run(file: Path) -> Iterator[CaseResult]:
     """Run the cases of a file, or raise a ManifestError for an invalid one."""
-    from cli.arrivals import brings_pods
-    from cli.cases import CaseResult, Cases, Expected, problems_of
-    from cli.configuration import configuration_in_force, features_of, given_configuration
-    from cli.devices import read_each
-    from cli.state import state_of
+    from analysis.arrivals import brings_pods
+    from analysis.cases import CaseResult, Cases, Expected, problems_of
+    from analysis.configuration import configuration_in_force, features_of, given_configuration
+    from analysis.devices import read_each
+    from analysis.state import state_of
     from cluster import manifests
     from dra.wire import convert
 

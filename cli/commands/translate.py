@@ -14,26 +14,25 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cli import contract as inputs
-from cli.configuration import (
+from analysis.configuration import (
     configuration_in_force,
     features_of,
     given_configuration,
     in_mode,
-    mode_option,
     server_named,
 )
+from analysis.edited import Result
+from analysis.state import find_controlled, in_namespace, print_assumed, print_inventory, state_of
+from cli import contract as inputs
 from cli.contract import Broken, Exit
-from cli.edited import Result
-from cli.state import find_controlled, in_namespace, print_assumed, print_inventory, state_of
 from webhook.names import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
 
-    from cli.configuration import ConfigurationSource
-    from cli.edited import Edited
-    from cli.quota import Foretold
+    from analysis.configuration import ConfigurationSource
+    from analysis.edited import Edited
+    from analysis.quota import Foretold
     from cluster.manifests import Document, InputProblem
     from webhook.state import State
 
@@ -64,7 +63,7 @@ _PASSING_THROUGH = ("yaml", "json", "patch")  # forms that print every object of
 @inputs.namespaced("The namespace of objects that name none; objects of other namespaces are not translated.")
 @inputs.inventory()
 @inputs.config()
-@mode_option()
+@inputs.mode_option()
 @inputs.option("--all-kinds", "Look for pod templates in unknown kinds, too.")
 @inputs.server()
 @inputs.option("--in-place", "Edit the files: only the lines that change; comments and order stay.")
@@ -112,13 +111,14 @@ def command(
     if not files:
         raise Broken("nothing to translate", "give manifests with -f FILE, -f DIR or -f -, or use --cluster")
     if undo:
-        from cli.undo import edit_lock
+        from analysis.undo import edit_lock
 
         with edit_lock():
             return _undo(files, dry_run=dry_run or check)
-    from cli.devices import warn_of_misspelt
-    from cli.loading import serves_node
-    from cli.manifest_files import separate_manifests, warn_of_skipped
+    from analysis.devices import warn_of_misspelt
+    from analysis.loading import serves_node
+    from analysis.manifest_files import separate_manifests, warn_of_skipped
+    from analysis.reading import read_tree
     from webhook.translate import is_unknown_kind, paths
 
     server = server_named(kubernetes, feature_gates)
@@ -128,7 +128,7 @@ def command(
     writes = in_place or dry_run
     if changed and not writes:
         raise Broken("--changed has no effect on output", "add --in-place, --dry-run or --check")
-    everything, others = inputs.read_tree(files)
+    everything, others = read_tree(files)
     documents, skipped = separate_manifests(everything, others, given=given)
     if not everything and not others and not inputs.unread():
         inputs.warn("the input holds no objects")
@@ -149,7 +149,7 @@ def command(
     state = in_mode(state, mode)
     foretold: list[Foretold] = []
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):
-        from cli.quota import foretell
+        from analysis.quota import foretell
 
         foretold = foretell([one.object for one in placed], [one.object for one in around], state)
     results = list(_translate_all(documents, placed, elsewhere, state, foretold, unknown=all_kinds))
@@ -294,8 +294,8 @@ def _edits(
     Return the edits, why an edit of a kustomization is not right (such an edit is returned only for people, not to be written), and
     the files of such a kustomization that have no edit.
     """
-    from cli.edited import edit_files, without_record
-    from cli.trees import Trees, with_own_templates
+    from analysis.edited import edit_files, without_record
+    from analysis.trees import Trees, with_own_templates
     from cluster.manifests import chart_of
     from webhook.translate import keys_of
 
@@ -380,17 +380,18 @@ def _print(
             _print_report(results)
         case "sarif" | "github" | "junit":
             # Findings, with those of quotas.
-            from cli.check import ObjectFindings, findings_of_decisions, locate, reports
-            from cli.quota import findings_of_quotas
+            from analysis.check import findings_of_decisions, locate
+            from analysis.quota import findings_of_quotas
             from dra.validation import name
+            from rendering import formats
 
-            checked: list[ObjectFindings] = []
+            checked: list[formats.ObjectFindings] = []
             for result in results:
                 document, obj = result.document, result.document.object
                 found = findings_of_decisions(obj, result.translation.decisions)
                 found += [finding for one in result.foretold for finding in findings_of_quotas(one, obj)]
-                checked.append(ObjectFindings(name(obj), document.place_of("")[0], locate(document, found)))
-            inputs.print_for_hosts(reports.for_hosts(output, checked, "translate"))
+                checked.append(formats.ObjectFindings(name(obj), document.place_of("")[0], locate(document, found)))
+            inputs.print_for_hosts(formats.for_hosts(output, checked, "translate"))
 
 
 def _print_diff(results: list[Result], edits: list[Edited], by_object: Container[str]) -> None:
@@ -400,7 +401,7 @@ def _print_diff(results: list[Result], edits: list[Edited], by_object: Container
     """
     import difflib
 
-    from cli.edited import diff
+    from analysis.edited import diff
     from cluster.manifests import dump
 
     unedited = {one.path for one in edits if one.problem}
@@ -485,8 +486,8 @@ def _print_report(results: list[Result]) -> None:
 
 def _write_into(edited: list[Edited], problems: list[InputProblem], *, dry_run: bool, err: bool, lenient: bool) -> None:
     """Write the edited files, and list them, on stderr if stdout has another answer; then what is not written."""
-    from cli.edited import write
-    from cli.undo import edit_lock, save
+    from analysis.edited import write
+    from analysis.undo import edit_lock, save
     from cluster.manifests import InputProblem
 
     remedy = "use the output of -o yaml"
@@ -521,8 +522,8 @@ def _write_into(edited: list[Edited], problems: list[InputProblem], *, dry_run: 
 
 def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
     """Restore files; all of them, or none if one has conflicting later edits."""
-    from cli.edited import write
-    from cli.undo import forget, saved, undo
+    from analysis.edited import write
+    from analysis.undo import forget, saved, undo
 
     found = saved(files)
     edits = [undo(one) for one in found]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis import loop
 from cli import contract as inputs
-from cli import loop
 from cli.contract import Exit
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from analysis import loop
 from cli import contract as inputs
-from cli import loop
 from cli.contract import Broken, Exit
 from cli.settings import options_of
 from runtime.process import own_name
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @inputs.log_level()
 def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str) -> Exit:
     """Run the admission webhook, its controllers and its certificate authority, or some of these."""
-    from cli.configuration import source_of
+    from analysis.configuration import source_of
     from webhook.service import Service, log
 
     if bool(settings.tls_cert) != bool(settings.tls_key):

@@ -1,8 +1,7 @@
 """Everything of drawbridge in one process, and the progress of each pod in it."""
 
-from cli.playground import story
 from cli.playground.playground import Playground, playground
 from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
 
-__all__ = ["Playground", "PodsListener", "end_of", "playground", "pods_of", "story"]
+__all__ = ["Playground", "PodsListener", "end_of", "playground", "pods_of"]

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from cli.arrivals import created_pods
-from cli.playground.story import End, PodProgress, describe_claim, describe_devices, describe_pod
+from analysis.arrivals import created_pods
 from cluster import resources
 from dra.raw import mapping
+from rendering.story import End, PodProgress, describe_claim, describe_devices, describe_pod
 from webhook import names
 
 if TYPE_CHECKING:
-    from cli.devices import GeneratedNames
+    from analysis.devices import GeneratedNames
     from cli.playground.playground import Playground
     from dra.objects import Pod
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from cli.arrivals import brings_pods
-from cli.loopback import refusal, refuse_other_hosts
-from cli.playground import story
+from analysis.arrivals import brings_pods
 from cli.playground.pod_progress import end_of, pods_of, story_of
 from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
+from dashboard.loopback import refusal, refuse_other_hosts
 from dra.objects import template_site
+from rendering import story
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from cli.playground.playground import Playground
-    from cli.playground.story import PodProgress
     from cluster import Raw
+    from rendering.story import PodProgress
 
 SECONDS = 10.0
 WIDTH = 110

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 import msgspec
 import pytest
 
+from analysis.state import state_of
 from cli.playground import pods_of
-from cli.state import state_of
 from cluster import manifests
 from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError

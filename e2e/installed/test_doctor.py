@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from analysis.doctor import diagnose, survey
 from certs import authority
-from cli.doctor import diagnose, survey
 from cluster.kubernetes import Kubernetes
 from e2e.actors.webhook import SYSTEM, untouched
 from e2e.actors.workloads import claim, container, limits, pod, request

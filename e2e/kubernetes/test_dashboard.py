@@ -8,13 +8,13 @@ from urllib.error import HTTPError
 
 import pytest
 
-from cli.dashboard.whatif import pack
 from cluster import manifests
+from dashboard.whatif import pack
 from e2e.actors import fleet
 from e2e.actors.webhook import COMMAND, ROOT
 from e2e.actors.workloads import claim, pod, request, using
 from e2e.ground import packages
-from tests.cli.dashboard.browser.looking import FLAGS, PATIENCE
+from tests.dashboard.browser.looking import FLAGS, PATIENCE
 
 pytestmark = pytest.mark.real
 DRIVER = "dashboard.example.com"

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from cli.configuration import configuration_in_force, given_configuration
-from cli.state import state_of
+from analysis.configuration import configuration_in_force, given_configuration
+from analysis.state import state_of
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError

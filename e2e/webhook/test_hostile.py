@@ -7,7 +7,7 @@ from itertools import product
 import jsonpatch
 import pytest
 
-from cli.installation import CLUSTER_WIDE
+from analysis.installation import CLUSTER_WIDE
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from cli.arrivals import MOST, created_pods
+from analysis.arrivals import MOST, created_pods
 from cli.main import main
 from cluster import manifests
 from tests.webhook.admission.test_verdict import PODS, THREE

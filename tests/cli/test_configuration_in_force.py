@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from cli.configuration import configuration_in_force
+from analysis.configuration import configuration_in_force
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden

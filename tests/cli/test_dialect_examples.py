@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.arrivals import created_pods
-from cli.configuration import source_of
-from cli.devices import GeneratedNames
+from analysis.arrivals import created_pods
+from analysis.configuration import source_of
+from analysis.devices import GeneratedNames
 from cli.main import main
 from cli.playground import playground
 from dra import validation

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.doctor import components, installed
+from analysis.doctor import components, installed
 from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.running import manifest, run

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from analysis import loop
+from analysis.doctor import diagnose, survey
 from certs import authority
-from cli import loop
 from cli.contract import CommandFailed
-from cli.doctor import diagnose, survey
 from cluster.errors import ApiError, BadRequest, Invalid, Unauthorized
 from cluster.kubernetes import Kubernetes
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod

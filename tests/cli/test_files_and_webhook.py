@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cli.state import state_of
+from analysis.state import state_of
 from cluster import manifests
 from cluster.objects import LimitRange, Namespace, ResourceQuota
 from cluster.patch import apply_json_patch

@@ -24,7 +24,19 @@ ACTION = load((ROOT / "action.yml").read_bytes())[0]
 
 # Modules that something on the way imports: ours, those of our packages, and those of Python itself.
 MODULES = (
-    *("allocator", "certs", "cli", "cluster", "dra", "drawbridge", "manifests", "node", "webhook"),
+    *(
+        "allocator",
+        "analysis",
+        "certs",
+        "cli",
+        "cluster",
+        "dra",
+        "drawbridge",
+        "manifests",
+        "node",
+        "rendering",
+        "webhook",
+    ),
     *("click", "kubernetes", "msgspec", "re2", "yaml"),
     *("conftest", "ensurepip", "json", "pip", "re", "runpy", "secrets", "site", "sitecustomize", "sysconfig", "typing"),
     *("usercustomize", "venv"),

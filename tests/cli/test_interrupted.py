@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import cli.edited
+import analysis.edited
 from cli.main import main
 from tests.cli.killed import files
 from tests.cli.running import run
@@ -79,14 +79,14 @@ def test_a_full_disk_is_named_and_leaves_every_file_as_it_was(original, begin):
 def test_a_file_changed_after_it_was_read_is_not_edited(original, monkeypatch, capsys):
     monkeypatch.chdir(original)
     monkeypatch.setenv("XDG_STATE_HOME", str(original.with_name("state")))
-    read = cli.edited.text_at
+    read = analysis.edited.text_at
 
     def changed(path, root):
         with Path(path).open("a") as file:
             file.write("# as another process does\n---\n")
         return read(path, root)
 
-    monkeypatch.setattr(cli.edited, "text_at", changed)
+    monkeypatch.setattr(analysis.edited, "text_at", changed)
     with pytest.raises(SystemExit) as ended:
         main(["translate", "--in-place", "open.yaml"])
     assert ended.value.code == 3
@@ -100,7 +100,7 @@ def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
     assert run("translate", "--in-place", ".").exit_code == 0
     if step == "--in-place":
         (original / "open.yaml").write_bytes(ODD["open.yaml"])
-    write, alone = cli.edited.write, []
+    write, alone = analysis.edited.write, []
 
     def noted(edits):
         with Path(os.environ["XDG_STATE_HOME"], "drawbridge", "undo", "lock").open() as lock:
@@ -110,7 +110,7 @@ def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
                 alone.append(step)
         write(edits)
 
-    monkeypatch.setattr(cli.edited, "write", noted)
+    monkeypatch.setattr(analysis.edited, "write", noted)
     assert run("translate", step, ".").exit_code == 0
     assert alone == [step]
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from cli.trees import find_kustomizations
+from analysis.trees import find_kustomizations
 from cluster import manifests
 from tests.cli.running import run
 from tests.corpus.kustomizations import TREES, deployment

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli import edited
-from cli.edited import Edited, write
-from cli.terminal import printable
+from analysis import edited
+from analysis.edited import Edited, write
 from cluster.manifests import documents, places
+from rendering.terminal import printable
 from tests.cli.running import run, run_json
 
 SECRET = "s3cr3t-of-another-place"

@@ -5,12 +5,12 @@ import random
 import msgspec
 import pytest
 
-from cli.arrivals import arrivals, brings_pods
-from cli.loading import identity_of
-from cli.report import as_html
-from cli.survey import SurveyScope, overview, report, screen, table
-from cli.terminal import escaped, printable
+from analysis.arrivals import arrivals, brings_pods
+from analysis.loading import identity_of
+from analysis.survey import SurveyScope, overview, report, screen, table
 from dra.raw import mapping
+from rendering.report import as_html
+from rendering.terminal import escaped, printable
 from tests.corpus import move
 from tests.webhook.pods import pod
 from webhook.admission import decide_object

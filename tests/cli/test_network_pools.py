@@ -8,9 +8,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cli.loading import gather
-from cli.survey.overview import SurveyScope, overview
-from cli.survey.pools import pool_tables
+from analysis.loading import gather
+from analysis.survey.overview import SurveyScope, overview
+from analysis.survey.pools import pool_tables
 from cluster.embedded import Embedded
 from dra import cel
 from dra.objects.device import Device

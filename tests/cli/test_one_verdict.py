@@ -5,11 +5,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from cli.configuration import source_of
+from analysis.configuration import source_of
+from analysis.survey.families import families
+from analysis.survey.verdicts import MoveJudge
 from cli.main import main
 from cli.playground import playground
-from cli.survey.families import families
-from cli.survey.verdicts import MoveJudge
 from cluster import manifests
 from tests.corpus import hostile_pods
 from tests.webhook.admission.test_decide import answer, applied, review

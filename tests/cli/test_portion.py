@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from analysis.loading.portion import LARGEST_OBJECT, LEAST_ROOM, Portion
 from bench import hostile_store, stub
-from cli.loading.portion import LARGEST_OBJECT, LEAST_ROOM, Portion
 from cluster import resources
 from cluster.kubernetes import answers
 from cluster.outlines import NOT_KEPT

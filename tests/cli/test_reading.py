@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import outside
+from analysis import outside
 from cluster.manifests import documents, json_reader, yaml_reader
 from tests.cli.running import run, run_json
 

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from cli.html import STYLE
-from cli.html import fleet as draw_fleet
-from cli.report import Report, Rows, Screen, Why, as_html, as_markdown, inline
+from rendering.html import STYLE
+from rendering.html import fleet as draw_fleet
+from rendering.report import Report, Rows, Screen, Why, as_html, as_markdown, inline
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import claim, fleet, full, held, node, pod
 from tests.cli.running import MODES, manifest, run

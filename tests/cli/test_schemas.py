@@ -9,9 +9,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis.schemas.schema import ANSWERS, NAMES, text_of
 from cli.main import COMMANDS as TABLE
 from cli.main import command_of
-from cli.schemas.schema import ANSWERS, NAMES, text_of
 from docs.generate import ROOT
 from tests.cli.running import manifest, run, somewhere  # noqa: F401  a fixture
 from tests.draws import draws
@@ -109,7 +109,7 @@ def answer_of(*args):
 def test_the_output_of_each_command_matches_its_schema(row):
     command, document = row.split()
     answer, found = answer_of(*CALLS[row])
-    assert found == [], "add it in cli/schemas/answers.py"
+    assert found == [], "add it in analysis/schemas/answers.py"
     assert set(answer) == set(SCHEMAS[command]["definitions"][document]["properties"]) - {"errors"}
 
 

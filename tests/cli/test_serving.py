@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cli import loop
+from analysis import loop
 from cli.contract import CommandFailed
 from cluster.embedded import Embedded
 from cluster.errors import Unavailable

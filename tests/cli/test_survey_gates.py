@@ -2,11 +2,11 @@
 
 import pytest
 
-from cli.configuration import ConfigurationInForce
-from cli.loading import Gathered
-from cli.survey import SurveyScope, overview
-from cli.survey.gates import _TITLES
-from cli.survey.remedies import remedy_of
+from analysis.configuration import ConfigurationInForce
+from analysis.loading import Gathered
+from analysis.survey import SurveyScope, overview
+from analysis.survey.gates import _TITLES
+from analysis.survey.remedies import remedy_of
 from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
@@ -157,7 +157,7 @@ def test_a_gate_that_needs_another_one_is_switched_on_with_it():
 
 
 def test_a_live_survey_uses_the_declared_gates(monkeypatch):
-    from cli.survey import reading
+    from analysis.survey import reading
     from webhook.state import read
 
     live = Gathered(objects=(), server=ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={}))

@@ -2,9 +2,9 @@
 
 import pytest
 
+from analysis.loading import look_at
+from analysis.loop import visit
 from cli.contract import CommandFailed
-from cli.loading import look_at
-from cli.loop import visit
 from cluster.errors import ApiError, ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
 from cluster.resources import PODS
 from tests.allocator.service.sidecar import loaded, pod

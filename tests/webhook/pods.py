@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jsonpatch
 
-from cli.devices import read_objects
+from analysis.devices import read_objects
 from cluster import manifests
 from dra import cel, wire
 from dra.objects.claim import DeviceClass

@@ -9,7 +9,7 @@ from allocator.decisions import Decider
 from allocator.service import ReadOnlyAllocator, Settings
 from allocator.service.metrics import ResourceSeries, pod_devices
 from allocator.service.read_only.explanations import AGAIN, GRACE, MOST, REPEAT, Explanations
-from cli.loading import scene_of
+from analysis.loading import scene_of
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from dra.objects import DeviceClass, Node

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from cli.check import findings_of_decisions
+from analysis.check import findings_of_decisions
 from cli.main import main
 from cluster import manifests
 from tests.cli.commands.test_translate import TAINTED

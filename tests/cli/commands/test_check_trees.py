@@ -5,7 +5,7 @@ from bisect import bisect_right
 
 import pytest
 
-from cli.check.decisions import _placeholder
+from analysis.check.decisions import _placeholder
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.trees import TREES, written
 from tests.growth import assert_linear

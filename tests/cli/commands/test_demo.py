@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 
 from cli.commands.demo import EXAMPLES
-from cli.playground import story as stories
 from cli.playground.playground import playground
 from cli.playground.pod_progress import end_of, pods_of
 from cli.playground.pods_port import PodsListener
-from cli.playground.story import End, PodProgress
 from cluster import manifests, resources
+from rendering import story as stories
+from rendering.story import End, PodProgress
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
 from webhook.service.configuration_file import Source

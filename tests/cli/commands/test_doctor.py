@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from cli.configuration import ConfigurationInForce, given_configuration
+from analysis.configuration import ConfigurationInForce, given_configuration
+from analysis.doctor import diagnose, survey, write_repair
 from cli.contract import CommandFailed
-from cli.doctor import diagnose, survey, write_repair
 from cluster import resources
 from cluster.errors import Forbidden, NotFound
 from cluster.kubernetes import Kubernetes

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.doctor import diagnose, survey
-from cli.loading import gather, state_of
+from analysis.doctor import diagnose, survey
+from analysis.loading import gather, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
 from tests.webhook.admission.test_decide import applied, review

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.configuration import configuration_in_force
-from cli.redaction import Redaction, redaction_of
+from analysis.configuration import configuration_in_force
+from analysis.redaction import Redaction, redaction_of
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes

@@ -9,16 +9,16 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cli.check import reports
-from cli.loading import Gathered, Trimmer, gather
+from analysis.loading import Gathered, Trimmer, gather
+from analysis.survey import SurveyScope, overview, screen
+from analysis.survey.rows import CODES, findings
 from cli.main import main
-from cli.survey import SurveyScope, overview, screen
-from cli.survey.rows import CODES, findings
-from cli.terminal import columns_of, fit, printable
 from cluster import manifests, resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dra.finding import Severity
+from rendering import formats
+from rendering.terminal import columns_of, fit, printable
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
@@ -696,13 +696,13 @@ def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
 
 def test_findings_of_a_live_cluster_have_no_file_location():
     seen = look(pod("stays", container(**{"nvidia_gpu.shared": 2})))
-    [result] = json.loads(reports.for_hosts("sarif", findings(seen), "survey"))["runs"][0]["results"]
+    [result] = json.loads(formats.for_hosts("sarif", findings(seen), "survey"))["runs"][0]["results"]
     assert "physicalLocation" not in result["locations"][0]
-    assert "file=" not in reports.for_hosts("github", findings(seen), "survey")
+    assert "file=" not in formats.for_hosts("github", findings(seen), "survey")
 
 
 def test_an_outcome_bears_the_severity_of_its_code():
-    assert {outcome: reports.KNOWN[code].severity for outcome, code in CODES.items()} == {
+    assert {outcome: formats.KNOWN[code].severity for outcome, code in CODES.items()} == {
         Outcome.APPROXIMATED: Severity.WARNING,
         Outcome.LEFT: Severity.WARNING,
         Outcome.UNKNOWN: Severity.WARNING,
@@ -825,7 +825,7 @@ def test_an_odd_item_of_a_list_stops_no_other(item, tmp_path):
 
 
 def test_equal_shapes_are_judged_once(monkeypatch):
-    from cli.survey import verdicts
+    from analysis.survey import verdicts
 
     asked = []
 
@@ -922,7 +922,7 @@ async def test_one_namespace_is_read_alone():
 
 
 def test_the_kinds_that_tell_of_workloads_are_those_that_make_the_exit():
-    from cli.loading import NECESSARY_KINDS
+    from analysis.loading import NECESSARY_KINDS
 
     assert {resource.id for resource in resources.ALL if resource.kind in KINDS} == NECESSARY_KINDS
 

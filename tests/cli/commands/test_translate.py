@@ -10,8 +10,8 @@ import jsonpatch
 import pytest
 from click.testing import CliRunner
 
+from analysis.state import state_of
 from cli.main import main
-from cli.state import state_of
 from cluster import manifests
 from dra.objects import ResourceClaimTemplate
 from dra.wire import convert

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from cli.explain import keeper_of, pod_story, with_cause
-from cli.loading import scene_of
+from analysis.explain import keeper_of, pod_story, with_cause
+from analysis.loading import scene_of
 from dra.validation import make_finding
 from tests.cli.explain.scenes import claim, fleet, held, pod
 from webhook.state import Configuration, Features

@@ -4,15 +4,15 @@ import copy
 
 import pytest
 
-from cli.explain import screen
-from cli.explain.devices import device_story
-from cli.explain.lone_claims import lone_claim_story
-from cli.explain.naming import device_names
-from cli.explain.pods import pod_story
-from cli.loading import scene_of
-from cli.loading.scene import trim
-from cli.output import printable
+from analysis.explain import screen
+from analysis.explain.devices import device_story
+from analysis.explain.lone_claims import lone_claim_story
+from analysis.explain.naming import device_names
+from analysis.explain.pods import pod_story
+from analysis.loading import scene_of
+from analysis.loading.scene import trim
 from dra.wire import builtins
+from rendering.output import printable
 from tests.cli.explain.scenes import claim, dump, fleet, full, held, phased, pod
 from tests.cli.running import run
 from tests.cluster.hostile import ODD, odd_objects

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cli.explain.lone_claims import lone_claim_story
-from cli.loading import Unread, scene_of
+from analysis.explain.lone_claims import lone_claim_story
+from analysis.loading import Unread, scene_of
 from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
 from tests.dra.policy.quota_samples import quota, scope
 from webhook.state import Configuration, Features

@@ -5,8 +5,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from cli.explain import pod_story
-from cli.loading import Unread, scene_of
+from analysis.explain import pod_story
+from analysis.loading import Unread, scene_of
 from tests.cli.explain.scenes import (
     DRIVER,
     claim,

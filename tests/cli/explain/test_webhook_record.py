@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.explain import as_written
+from analysis.explain import as_written
 from tests.cli.explain.scenes import explain, explain_json
 from tests.webhook.admission.test_decide import KEY, mutated
 from tests.webhook.admission.test_decide import pod as legacy

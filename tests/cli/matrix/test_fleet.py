@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree as ET
 
-from cli.matrix import fleet as matrices
+from analysis.matrix import fleet as matrices
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from tests.cli.explain.scenes import DRIVER, SINCE, dump, fleet, held, pod

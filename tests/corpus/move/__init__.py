@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cli.loading import Gathered, state_of
+from analysis.loading import Gathered, state_of
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
 from webhook.state import Configuration, Features, State

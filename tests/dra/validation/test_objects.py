@@ -15,7 +15,7 @@ from dra.validation.objects.judge import judge
 from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ("allocator", "cli", "cluster", "dra", "webhook")
+ROOMS = ("allocator", "analysis", "cli", "cluster", "dashboard", "dra", "rendering", "webhook")
 
 
 def test_every_code_is_used_and_every_used_code_is_known():

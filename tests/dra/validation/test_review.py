@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cli.check.feasible import find_unservable
+from analysis.check.feasible import find_unservable
 from dra.server import EVERYTHING, server_of
 from dra.validation.review import name, review
 from tests.dra.validation import corpus

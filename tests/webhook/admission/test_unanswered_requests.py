@@ -52,7 +52,7 @@ def test_a_container_that_misspells_a_key_stays_as_it_is():
 
 
 def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
-    from cli.state import state_of
+    from analysis.state import state_of
     from cluster import manifests
     from tests.webhook.pods import CLAIMED, configured
 
@@ -135,7 +135,7 @@ BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}
     ],
 )
 def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, keys):
-    from cli.state import state_of
+    from analysis.state import state_of
     from cluster import manifests
     from tests.webhook.pods import configured
 

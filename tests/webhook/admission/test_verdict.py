@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from cli.state import state_of
+from analysis.state import state_of
 from cluster import manifests
 from dra import wire
 from tests.draws import draws

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from cli.state import state_of
+from analysis.state import state_of
 from cluster import manifests
 from dra.budget import Budget
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review

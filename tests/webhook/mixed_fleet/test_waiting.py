@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 
-from cli.state import state_of
+from analysis.state import state_of
 from cluster import manifests
 from tests.webhook.mixed_fleet.test_choice import CLASS, DRIVER, GPU, published
 from tests.webhook.pods import configured

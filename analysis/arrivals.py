@@ -1,0 +1,173 @@
+"""The pods that manifests would create: one per replica of each workload, as the webhook would admit them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.devices import GeneratedNames
+    from dra.objects import Pod, ResourceClaimTemplate
+    from dra.raw import Object
+    from webhook.state import State
+
+
+MOST = 1_000  # pods made for one workload
+_LARGEST = 2**31 - 1  # replicas (int32 in the API)
+# Fields that multiply the pod template beside them: of Deployments and most others, of Jobs, of a Ray worker group.
+_MULTIPLIERS = ("replicas", "parallelism", "numOfHosts")
+
+
+class Arrivals(NamedTuple):
+    """Admitted pods by namespace/name, and the claim templates they name; `refused` has the reason for each pod the webhook refuses."""
+
+    pods: dict[str, Pod]
+    templates: list[ResourceClaimTemplate]
+    refused: dict[str, str]  # by namespace/name
+
+
+class CreatedPod(NamedTuple):
+    """One pod template of an object, as a pod that the object's controller would create, and how many of it."""
+
+    name: str  # prefix of the pods' names
+    pod: Object
+    replicas: int
+    path: str = ""  # of the template in the object
+
+
+def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
+    """Run every new pod, and the pods of every workload, through the webhook.
+
+    A pod that an API server has stored, or that has a node, is kept unchanged: no webhook sees it again. Of two pods with the same name
+    the later one counts.
+    """
+    from analysis.devices import GeneratedNames
+    from cluster.patch import apply_json_patch
+    from dra.objects import Pod, ResourceClaimTemplate, defaults
+    from dra.raw import mapping
+    from dra.wire import WireError, convert
+    from webhook.admission import decide_object, given_by_runtime
+    from webhook.claims import template
+    from webhook.translate import namespace_of
+
+    found = Arrivals({}, [], {})
+    generated = GeneratedNames()
+    made: set[tuple[str, str]] = set()
+
+    def arrive(*pods: Object) -> None:
+        for pod in pods:
+            try:
+                read = convert(pod, Pod)
+            except WireError as error:
+                found.refused[_key_of(pod)] = f"cannot be read: {error}"
+            else:
+                found.pods[read.metadata.key] = read
+
+    for obj in objects:
+        metadata, spec = mapping(obj.get("metadata")), mapping(obj.get("spec"))
+        if obj.get("kind") != "Pod" and metadata.get("uid"):
+            continue  # a workload read from a cluster: its pods are in the input, too
+        if obj.get("kind") == "Pod" and (spec.get("nodeName") or metadata.get("uid")):
+            arrive(generated.name(obj))
+            continue
+        namespace = namespace_of(obj)
+        for one in created_pods(obj, generated):
+            done = decide_object(one.pod, state)
+            given, _ = given_by_runtime(one.pod, state)
+            decided = apply_json_patch(one.pod, (*given, *done.operations))
+            pods = [generated.name(decided)]
+            if one.name:  # from a template: all replicas get the same decision and differ by number
+                pods = [
+                    decided | {"metadata": decided["metadata"] | {"name": f"{one.name}-{number}"}}
+                    for number in range(min(one.replicas, MOST))
+                ]
+            if done.refusals:
+                reason = "; ".join(map(str, done.refusals))
+                found.refused.update({_key_of(pod): f"refused by the webhook: {reason}" for pod in pods})
+                continue
+            arrive(*pods)
+            for name, template_spec in done.templates.items():
+                if (namespace, name) not in made:
+                    made.add((namespace, name))
+                    stored = convert(template.object_of(name, template_spec, namespace), ResourceClaimTemplate)
+                    found.templates.append(defaults.template(stored))
+    return found
+
+
+def _key_of(pod: Object) -> str:
+    from dra.raw import mapping
+    from webhook.translate import namespace_of
+
+    return f"{namespace_of(pod)}/{mapping(pod.get('metadata')).get('name', '')}"
+
+
+def brings_pods(obj: Object) -> bool:
+    """Return whether the object is a pod or a workload whose controller creates pods."""
+    return bool(_templates(obj))
+
+
+def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterator[CreatedPod]:
+    """List the pods that an object's controller would create, one per template; a pod yields itself.
+
+    A workload that has only a generateName gets a name, by which its pods are called; of several objects `generated` tells them apart.
+    """
+    from analysis.devices import GeneratedNames
+    from dra.raw import mapping
+    from webhook.translate import at, controller_kind, kind_of, marks_of, name_of, namespace_of, scheduler_of
+
+    found = _templates(obj)
+    if any(found):
+        obj = (generated or GeneratedNames()).name(obj)
+    controller = controller_kind(str(obj.get("kind")))
+    version = "apps/v1" if controller == "ReplicaSet" else str(obj.get("apiVersion"))
+    scheduler, kind = scheduler_of(obj), kind_of(obj)
+    for number, path in enumerate(found):
+        if not path:
+            yield CreatedPod("", obj, 1)
+            continue
+        owner = name_of(obj).rpartition("/")[2]
+        name = f"{owner}-{number}" if len(found) > 1 else owner
+        template = mapping(at(obj, path))
+        metadata = {
+            **mapping(template.get("metadata")),
+            "name": f"{name}-0",
+            "namespace": namespace_of(obj),
+            # The direct controller of the pods, which may be an intermediate one (a ReplicaSet).
+            "ownerReferences": [
+                {"apiVersion": version, "kind": controller, "name": owner, "uid": f"of-{owner}", "controller": True}
+            ],
+        }
+        if marks := marks_of(obj):
+            metadata["labels"] = {**mapping(metadata.get("labels")), **dict.fromkeys(marks, owner)}
+        if kind and kind.group:
+            metadata["annotations"] = {**mapping(metadata.get("annotations")), kind.group: owner}
+        spec = mapping(template.get("spec"))
+        if scheduler:
+            spec = {"schedulerName": scheduler} | spec
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        # Every object that encloses the template may multiply it.
+        count = 1
+        enclosing = path
+        while enclosing:
+            enclosing = enclosing.rpartition("/")[0]
+            parent = mapping(at(obj, enclosing))
+            for field in _MULTIPLIERS:
+                count *= _number(parent.get(field, 1))
+            if "workerTemplate" in parent and path.endswith("/workerTemplate"):
+                has_leader = "leaderTemplate" in parent  # `size` of a LeaderWorkerSet includes the leader
+                count *= _number(parent.get("size", 1)) - has_leader
+        yield CreatedPod(name, pod, min(count, _LARGEST), path)
+
+
+def _templates(obj: Object) -> list[str]:
+    """List the paths of pod templates that a controller creates pods from; a PodTemplate alone creates none."""
+    from webhook.translate import paths
+
+    return [] if obj.get("kind") == "PodTemplate" else paths(obj)
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 1
+    return max(0, value)

@@ -1,0 +1,147 @@
+"""Test cases for rules and policies (`drawbridge test`). Pure.
+
+A file has cases; each names a pod or workload and the expected result under a configuration and an inventory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from analysis.arrivals import arrivals, created_pods
+from webhook.dialects import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cluster.manifests import Document
+    from dra.raw import Object
+    from webhook.state import State
+    from webhook.translate import Verdict
+
+
+FILE = "drawbridge-test.yaml"
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Expected results; a field that is not set is not checked."""
+
+    outcome: Outcome | None = None
+    code: str = ""  # of a refusal
+    devices: dict[str, int] | None = None  # by DeviceClass, for one pod of each template
+    left: list[str] | None = None  # keys that stay unchanged
+    says: str = ""  # a substring of any refusal, warning or decision
+    fits: bool | None = None  # whether the allocator places every pod on the inventory
+
+
+class ExpectedCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One case. Paths are relative to the file of the case."""
+
+    name: str
+    pod: str | dict[str, Any]  # a file of pods or workloads, or the object itself
+    expect: Expected
+    inventory: list[str] = []
+
+
+class Cases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of cases, with the configuration and inventory that they share."""
+
+    cases: list[ExpectedCase]
+    config: str = ""
+    inventory: list[str] = []
+
+
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one case; `problems` is empty if it passed."""
+
+    file: str
+    line: int
+    name: str
+    passed: bool
+    problems: tuple[str, ...] = ()
+
+
+def problems_of(
+    expected: Expected, pods: Sequence[Document], around: Sequence[Document], state: State
+) -> Iterator[str]:
+    """Describe every difference from the expectation."""
+    from webhook.admission import decide_object
+    from webhook.translate import outcome_of
+
+    made = [created_pod.pod for one in pods for created_pod in created_pods(one.object)]
+    done = [decide_object(pod, state) for pod in made]
+    found = outcome_of(decision for one in done for decision in one.decisions) or Outcome.LEFT
+    texts = [
+        text
+        for one in done
+        for text in (*map(str, one.refusals), *map(str, one.warnings), *(d.detail for d in one.decisions))
+    ]
+    if expected.outcome not in (None, found):
+        why = next((text for one in done for text in (*map(str, one.refusals), *map(str, one.warnings))), "")
+        yield f"expected {expected.outcome}, got {found}{f': {why}' if why else ''}"
+    codes = sorted({denial.code for one in done for denial in one.refusals})
+    if expected.code and expected.code not in codes:
+        yield f"expected refusal {expected.code}, got {', '.join(codes) or 'none'}"
+    if expected.devices is not None and expected.devices != (devices := dict(devices_of(made, done))):
+        yield f"expected devices {_listed(expected.devices)}, got {_listed(devices)}"
+    if expected.left is not None:
+        left = sorted(
+            {one.key for each in done for one in each.decisions if one.outcome in (Outcome.LEFT, Outcome.SERVED)}
+        )
+        if sorted(expected.left) != left:
+            yield f"expected keys left: {', '.join(sorted(expected.left)) or 'none'}; got {', '.join(left) or 'none'}"
+    if expected.says and not any(expected.says in text for text in texts):
+        yield f"expected a message with {expected.says!r}, got {'; '.join(filter(None, texts)) or 'none'}"
+    if expected.fits is not None:
+        unplaced = list(_unplaced(pods, around, state))
+        if expected.fits and unplaced:
+            yield f"expected every pod to be placed: {'; '.join(unplaced)}"
+        if not expected.fits and not unplaced:
+            yield "expected some pod not to be placed, but every pod is"
+
+
+def devices_of(pods: Sequence[Object], done: Sequence[Verdict]) -> Counter[str]:
+    """Count the devices that the pods' new claims request, by class; of alternatives the first counts."""
+    from cluster.patch import apply_json_patch
+    from dra.objects import ResourceClaimTemplateSpec
+    from dra.wire import convert
+
+    found: Counter[str] = Counter()
+    for pod, one in zip(pods, done, strict=True):
+        for entry in apply_json_patch(pod, one.operations)["spec"].get("resourceClaims") or ():
+            spec = one.templates.get(entry.get("resourceClaimTemplateName"))
+            if spec is None:
+                continue  # a claim that the pod came with
+            for request in convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
+                first = next(iter(request.alternatives.values()))
+                found[first.device_class_name] += first.count or 1
+    return found
+
+
+def _listed(devices: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(devices.items())) or "none"
+
+
+def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
+    """Describe each pod that the webhook refuses or the allocator cannot place."""
+    from allocator.simulation import Snapshot, simulate
+    from allocator.strategies import choose_devices
+    from analysis.devices import read_objects
+    from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate
+
+    given = read_objects(around)
+    arrived = arrivals((one.object for one in pods), state)
+    yield from (f"{name}: {reason}" for name, reason in arrived.refused.items())
+    snapshot = Snapshot(
+        given.stock(state.features.server),
+        (*given.of(Pod), *arrived.pods.values()),
+        tuple(given.of(ResourceClaim)),
+        (*given.of(ResourceClaimTemplate), *arrived.templates),
+        (),
+        tuple(given.of(DeviceQuota)),
+    )
+    for one in simulate(snapshot, ask=choose_devices).pods:
+        if one.node is None:
+            yield f"{one.pod}: {one.summary or 'no node'}"

@@ -1,0 +1,197 @@
+"""The webhook's decisions as findings, with their place in the input. `translate` prints them for code hosts, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dra.finding import Finding, Place, Severity
+from dra.pointer import member, split
+from dra.raw import Object, inside, mapping, members
+from dra.validation import make_finding, name
+from rendering.formats import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEANING, ObjectFindings
+from webhook.dialects import Outcome
+from webhook.names import MODE_LABEL
+from webhook.refusals import PAGES, Code
+from webhook.state import mistake_of
+from webhook.translate import Decision, at, find_placeholder, group_kind, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from analysis.manifest_files import SkippedFile
+    from cluster.manifests import Document
+
+
+# Where requests may be, relative to a container.
+_REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
+
+
+def add_webhook_findings(
+    objects: Sequence[Object], decided: Sequence[Iterable[Decision]], found: Sequence[Sequence[Finding]]
+) -> list[list[Finding]]:
+    """Add the webhook's findings about each object.
+
+    Where the webhook and the rules of the API server find the same fault, the webhook's finding stays if it names the container's
+    amount (R001), and the other one, which has its exact place, for all other codes.
+    """
+    every: list[list[Finding]] = []
+    for value, decisions, of_object in zip(objects, decided, found, strict=True):
+        codes = {finding.code for finding in of_object}
+        if any(finding.severity is Severity.ERROR for finding in of_object):
+            codes.add("D011")  # a fault at a placeholder becomes a D011 later (`name_placeholders`)
+        added: dict[Finding, None] = {}  # a set that keeps their order
+        if group_kind(value) == ("", "Namespace"):
+            mode = inside(value, "metadata", "labels").get(MODE_LABEL, "")
+            wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
+            if isinstance(mode, str):
+                wrong = mistake_of(mode)
+            if wrong:
+                added[make_finding("D214", name(value), wrong, path=member("/metadata/labels", MODE_LABEL))] = None
+        for decision in decisions:
+            code = decision.code
+            by_server = decision.outcome is Outcome.REFUSED and code not in PAGES
+            if code and not (by_server and code in codes):
+                added[finding_of(value, decision, code)] = None
+        amounts = {_amount(finding.path) for finding in added if finding.code == Code.AMOUNT}
+        others = [one for one in of_object if one.code != Code.AMOUNT or _amount(one.path) not in amounts]
+        every.append([*others, *added])
+    return every
+
+
+def _amount(path: str) -> tuple[str, str]:
+    """Return the container of an amount and its key, for a path of its limit or its request."""
+    container, _, key = path.rpartition("/resources/")
+    return container, key.rpartition("/")[2]
+
+
+def finding_of(value: Object, decision: Decision, code: str) -> Finding:
+    """Make a finding of a decision, at the path of its key."""
+    page = KNOWN[code]
+    container = f"container {decision.container}: " if decision.container else ""
+    is_place = decision.key.startswith("/")  # of a fault that the API server finds outside of requests
+    key = f"{decision.key}: " if decision.key and not is_place else ""
+    severity = page.severity
+    if decision.outcome is not Outcome.REFUSED and severity is Severity.ERROR:
+        severity = Severity.WARNING  # the namespace's mode admits the pod
+    return Finding(
+        code=code,
+        severity=severity,
+        object=name(value),
+        path=decision.key if is_place else next(_places(value, decision), ""),
+        message=f"{container}{key}{decision.detail}",
+        remedy=decision.remedy or page.remedy,
+        basis=decision.basis or (USUAL_MEANING if decision.assumed else ""),
+    )
+
+
+def _places(value: Object, decision: Decision) -> Iterator[str]:
+    """List candidate paths for the key of a decision, best first: in the pod templates, then below the spec."""
+    key = decision.key
+    for path in paths(value):
+        pod = mapping(at(value, path))
+        spec = mapping(pod.get("spec"))
+        for part in ("containers", "initContainers"):
+            for index, raw in enumerate(members(spec.get(part))):
+                container = mapping(raw)
+                if container.get("name", "") != decision.container:
+                    continue
+                resources = mapping(container.get("resources"))
+                container_path = f"{path}/spec/{part}/{index}"
+                for kind in ("limits", "requests"):
+                    if key in mapping(resources.get(kind)):
+                        yield member(f"{container_path}/resources/{kind}", key)
+                yield container_path
+        resources = mapping(spec.get("resources"))  # of the whole pod
+        for kind in ("limits", "requests"):
+            if not decision.container and key in mapping(resources.get(kind)):
+                yield member(f"{path}/spec/resources/{kind}", key)
+        metadata = mapping(pod.get("metadata"))
+        for part in ("annotations", "labels"):
+            if key in mapping(metadata.get(part)):
+                yield member(f"{path}/metadata/{part}", key)
+        if key in mapping(spec.get("nodeSelector")):
+            yield member(f"{path}/spec/nodeSelector", key)
+        if key in mapping(spec.get("affinity")):
+            yield member(f"{path}/spec/affinity", key)
+        if key in spec:
+            yield member(f"{path}/spec", key)
+    inside = decision.container
+    for place in (f"/spec/{inside}", f"/{inside}"):
+        for requests in _REQUESTS:
+            where = f"{place}{requests}"
+            if key in mapping(at(value, where)):
+                yield member(where, key)
+        if inside and at(value, place) is not None:
+            yield place
+    for path in (*paths(value), ""):
+        yield f"{path}/spec"
+
+
+def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[Finding]:
+    """Make one finding of each request of an object that is refused, approximated, left or not understood."""
+    found: dict[Finding, None] = {}  # a set that keeps their order
+    for decision in decisions:
+        code = decision.code
+        if not code and decision.outcome is Outcome.APPROXIMATED:
+            code = APPROXIMATED
+        if not code and decision.stays:
+            code = AT_WEBHOOK
+        # A key of no dialect stays whatever becomes of the request beside it.
+        if not code and decision.outcome is Outcome.LEFT and decision.dialect:
+            code = STAYS
+        if code:
+            found[finding_of(value, decision, code)] = None
+    return list(found)
+
+
+def findings_of_skipped(skipped: Iterable[SkippedFile]) -> list[ObjectFindings]:
+    """Make a finding of each file that is not read as objects and requests devices."""
+    checked: list[ObjectFindings] = []
+    for one in skipped:
+        finding = make_finding("D012", one.kind, f"{one.key} is requested here, and this file is not checked")
+        place = Place(file=one.file, line=one.line, column=1)
+        checked.append(ObjectFindings(one.kind, one.file, [msgspec.structs.replace(finding, place=place)]))
+    return checked
+
+
+def locate(document: Document, found: Iterable[Finding]) -> list[Finding]:
+    """Add the file, line and column to the findings about an object, and put them in that order."""
+    located: list[Finding] = []
+    for key, line in document.duplicates:  # found by the YAML reader
+        message = f"the key {key!r} is given twice, the later one counts"
+        finding = make_finding("D005", name(document.object), message)
+        located.append(msgspec.structs.replace(finding, place=Place(file=document.file, line=line, column=1)))
+    for finding in found:
+        file, line, column = document.place_of(finding.path)
+        located.append(msgspec.structs.replace(finding, place=Place(file=file, line=line, column=column)))
+    return sorted(located, key=lambda one: (one.place.line, one.place.column))
+
+
+def name_placeholders(checked: Iterable[ObjectFindings], documents: Sequence[Document]) -> list[ObjectFindings]:
+    """Replace findings about unfilled placeholders by one D011 for each file."""
+    every: list[ObjectFindings] = []
+    reported: set[str] = set()
+    for one, document in zip(checked, documents, strict=True):
+        remaining: list[Finding] = []
+        for finding in one.findings:
+            found = _placeholder(document.object, finding.path)
+            if not found:
+                remaining.append(finding)
+            elif finding.place.file not in reported:
+                reported.add(finding.place.file)
+                message = f"{found} is a placeholder that is not filled in"
+                instead = make_finding("D011", name(document.object), message, path=finding.path)
+                remaining.append(msgspec.structs.replace(instead, place=finding.place))
+        every.append(one._replace(findings=remaining))
+    return every
+
+
+def _placeholder(value: Any, path: str) -> str:
+    """Return a placeholder in the value at a path, or in the last member name of the path."""
+    written = at(value, path) if path else None
+    for text in (written, *split(path)[-1:]):
+        if found := find_placeholder(text):
+            return found
+    return ""

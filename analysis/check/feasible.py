@@ -1,0 +1,133 @@
+"""Claims that no node could serve even if no device were in use, found by the allocator.
+
+Only where the input describes a fleet: classes, slices, and nodes or slices that name their nodes. Each distinct claim
+spec is searched once; the finding has the webhook's message, code and remedy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from analysis.devices import TypedObjects
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+    defaults,
+)
+from dra.server import EVERYTHING
+from dra.validation import make_finding, name, read_object
+from dra.wire import WireError, builtins, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dra.finding import Finding
+    from dra.raw import Object
+    from dra.server import Server
+    from dra.stock import Stock
+    from webhook.state import NodeTemplate
+
+
+_MOST_SEARCHED: Final = 500  # distinct claim specs
+_RULE_STEPS: Final = 200_000  # budget for allocations that would break a DeviceCompatibility
+# Findings that already explain why a claim cannot be served.
+_EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
+
+
+def find_unservable(
+    objects: Sequence[Object], known: Sequence[Object], found: Sequence[Sequence[Finding]], server: Server = EVERYTHING
+) -> list[list[Finding]]:
+    """Add a finding about each claim and template that an idle fleet could not serve; `found` are those about each object."""
+    from dra.budget import Budget
+    from webhook.admission import Feasibility, find_broken_rule, judge
+    from webhook.refusals import PAGES, Denial
+
+    values = [_read(value) for value in objects]
+    others = [_read(value) for value in known]
+    stock = _stock([value for value in (*values, *others) if value is not None], server)
+    if stock is None:
+        return [list(of_object) for of_object in found]
+    answers: dict[bytes, tuple[str, str] | None] = {}  # message and remedy
+    added = [list(of_object) for of_object in found]
+    claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
+    busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
+    for number, value in enumerate(values):
+        if isinstance(value, ResourceClaim) and value.status.allocation is None:
+            demand = defaults.claim(value)
+        elif isinstance(value, ResourceClaimTemplate):
+            demand = defaults.claim(ResourceClaim(metadata=value.metadata, spec=value.spec.spec))
+        else:
+            continue
+        if any(one.code in _EXPLAINING or one.code in PAGES or one.severity.value == "error" for one in found[number]):
+            continue
+        key = msgspec.json.encode(demand.spec, enc_hook=str)
+        if key not in answers and len(answers) < _MOST_SEARCHED:
+            judgement = judge(stock, [demand])
+            never = judgement.verdict is Feasibility.NEVER
+            answers[key] = (str(Denial(judgement.code, judgement.text)), judgement.remedy) if never else None
+        reference = name(objects[number])
+        if answer := answers.get(key):
+            added[number].append(make_finding("D315", reference, *answer, path="/spec"))
+        # kube-scheduler may allocate devices that a DeviceCompatibility rules out.
+        risk = find_broken_rule(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
+        if risk:
+            message = f"kube-scheduler knows no DeviceCompatibility: {risk}"
+            added[number].append(make_finding("D507", reference, message, path="/spec"))
+    return added
+
+
+def prospective_nodes(objects: Sequence[Object], templates: Sequence[NodeTemplate]) -> list[Object]:
+    """List one node with its slices for each kind of node an autoscaler can add.
+
+    Only if the input describes a fleet: otherwise the node to come would look like the whole fleet.
+    """
+    stock = _stock([value for value in map(_read, objects) if value is not None])
+    if stock is None:
+        return []
+    from webhook.state import prospects
+
+    coming = prospects(templates, stock)
+    if coming is None:
+        return []
+    nodes = coming.nodes
+    pieces = coming.slices.values()
+    slices = [_plain(piece) for piece in pieces if piece.spec.node_name in nodes]
+    return [*map(_plain, nodes.values()), *slices]
+
+
+def _plain(value: Node | ResourceSlice) -> Object:
+    plain = builtins(value)
+    assert isinstance(plain, dict)
+    return {"apiVersion": value.api_version, "kind": value.kind, **plain}
+
+
+def _read(value: Object) -> Any:
+    if value.get("kind") != "Node" or value.get("apiVersion") != "v1":
+        return read_object(value)
+    try:
+        return convert(value, Node)
+    except WireError:
+        return None
+
+
+def _stock(values: Sequence[Any], server: Server = EVERYTHING) -> Stock | None:
+    """Build the idle fleet; None if the input does not describe one."""
+    slices = [value for value in values if isinstance(value, ResourceSlice)]
+    classes = [value for value in values if isinstance(value, DeviceClass)]
+    nodes = [value for value in values if isinstance(value, Node)]
+    if not nodes:
+        # Slices name their nodes, unless one selects nodes by labels, which are not in the input.
+        named = dict.fromkeys(piece.spec.node_name for piece in slices)
+        nodes = [Node(metadata=ObjectMeta(name=node)) for node in named if node and None not in named]
+    if not slices or not classes or not nodes:
+        return None
+    rules = [value for value in values if isinstance(value, DeviceTaintRule | DeviceCompatibility)]
+    return TypedObjects([*slices, *classes, *nodes, *rules]).stock(server)

@@ -1,0 +1,258 @@
+"""The configuration in force for a command, or an error with every mistake in it.
+
+All commands read the file by the same function of `webhook.service`, so all accept and refuse the same files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from analysis.reading import refuse_two_standard_inputs
+from dra.raw import Object, inside, items, text
+from rendering.exits import Broken
+from rendering.output import complain, quiet, warn
+from webhook import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.manifests import Document, InputProblem
+    from dra.finding import Finding
+    from dra.server import Server
+    from webhook.service import Source
+    from webhook.state import Configuration, Features, State
+
+KIND: Final = "DrawbridgeConfiguration"
+CONFIG_KEY: Final = "drawbridge.yaml"  # in the data of the installed ConfigMap
+# The kinds that decide which configuration is installed.
+_DECIDING: Final = frozenset(("ConfigMap", "Deployment", "MutatingWebhookConfiguration"))
+_DEFAULTS: Final = "defaults"
+
+
+def in_mode(state: State, mode: str | None) -> State:
+    """Return the state with one mode for all namespaces, if a mode is given."""
+    if not mode:
+        return state
+    from webhook.state import Mode, with_mode
+
+    return with_mode(state, Mode(mode))
+
+
+def source_of(path: str) -> Source:
+    """Return a DrawbridgeConfiguration that is reread when its file changes; without a path the defaults."""
+    from webhook.service import Source
+
+    return Source(path)
+
+
+class ConfigurationSource(msgspec.Struct, frozen=True):
+    """Where the configuration in force is from (`defaults`, a file, or a ConfigMap), and its mode, or that of `--mode`."""
+
+    source: str
+    mode: str
+
+
+class ConfigurationInForce(NamedTuple):
+    """The configuration that a command uses, and where it comes from: a file with a line, or a ConfigMap."""
+
+    configuration: Configuration
+    source: str = _DEFAULTS
+    problem: str = ""  # why the installed configuration is not known
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing that was read configures drawbridge."""
+        return self.source == _DEFAULTS
+
+    def described(self, mode: str | None = None) -> ConfigurationSource:
+        """Return the source and the mode for JSON output; `mode` is that of `--mode`."""
+        return ConfigurationSource(self.source, mode or self.configuration.file.mode)
+
+    def report(self, mode: str | None = None) -> None:
+        """Print the source and the mode in one line on stderr, unless the defaults apply."""
+        if self.problem:
+            warn(f"{self.problem}, so the default configuration applies")
+        if (self.is_default and not mode) or quiet():
+            return
+        by_option = " (--mode)" if mode else ""
+        complain(f"configuration: {self.source}, mode {self.described(mode).mode}{by_option}")
+
+
+def given_configuration(path: str | None, *others: Sequence[str]) -> ConfigurationInForce | None:
+    """Read the file of `--config`; None if the option is not given. `others` are the command's other inputs."""
+    if not path:
+        return None
+    from webhook.service import load_configuration
+
+    refuse_two_standard_inputs([path], *others)
+    return ConfigurationInForce(load_configuration(path), path)
+
+
+def configuration_in_force(
+    given: ConfigurationInForce | None,
+    documents: Sequence[Document] = (),
+    inventory: Sequence[Document] = (),
+    *,
+    judged: bool = False,
+) -> ConfigurationInForce:
+    """Return the configuration that applies to what was read. Every command that reads objects decides by this function.
+
+    That is `given` (of `--config`); else the last DrawbridgeConfiguration; else the ConfigMap of an installation; else the defaults. An
+    invalid one is an error. With `judged`, an invalid one among the documents does not count: the command makes findings of its mistakes.
+    """
+    if given is not None:
+        return given
+    from cluster.manifests import ManifestError
+    from webhook.service import configuration_in
+    from webhook.state import Configuration, read
+
+    in_force = defaults = ConfigurationInForce(Configuration())
+    every = [(document, False) for document in inventory] + [(document, judged) for document in documents]
+    for document, lenient in every:
+        if document.object.get("kind") != KIND:
+            continue
+        configuration = read(document.object)[0] if lenient else configuration_in(document)
+        if configuration is not None:
+            file, line, _ = document.place_of("")
+            in_force = ConfigurationInForce(configuration, f"{file}:{line}")
+    if in_force is not defaults:
+        return in_force
+    installed = installed_config_maps(document.object for document, _ in every)
+    if len(installed) > 1:
+        listed = " and ".join(map(_name, installed))
+        return defaults._replace(problem=f"{listed} are both of an installation (name one with --config)")
+    for document, lenient in every:
+        if not any(document.object is one for one in installed):
+            continue
+        configuration, findings = read_config_map(document.object)
+        if configuration is not None:
+            return ConfigurationInForce(configuration, _name(document.object))
+        if not lenient:
+            raise ManifestError([_problem(document, finding) for finding in findings])
+    return defaults
+
+
+def _problem(document: Document, finding: Finding) -> InputProblem:
+    from cluster.manifests import InputProblem
+
+    file, line, column = document.place_of(finding.path)
+    return InputProblem(file, f"{_name(document.object)}: {finding.message}", finding.remedy, line, column)
+
+
+def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
+    """Return the ConfigMaps of installations among these objects: a tenant may have one of the same name.
+
+    The cluster-scoped webhook configuration names the namespace. Only without it, Deployments of the webhook do.
+    """
+    config_maps: dict[str, Object] = {}
+    deployed: set[str] = set()
+    registered: set[str] | None = None
+    for one in objects:
+        kind = text(one.get("kind"))
+        if kind not in _DECIDING:
+            continue
+        metadata = inside(one, "metadata")
+        name, namespace = metadata.get("name"), text(metadata.get("namespace")) or "default"
+        if kind == "ConfigMap" and name == names.NAME:
+            config_maps[namespace] = one
+        elif kind == "Deployment" and name == f"{names.NAME}-webhook":
+            deployed.add(namespace)
+        elif kind == "MutatingWebhookConfiguration" and name == names.NAME:
+            services = [inside(hook, "clientConfig", "service") for hook in items(one, "webhooks")]
+            registered = (registered or set()) | {text(service.get("namespace")) for service in services}
+    namespaces = config_maps.keys() & (deployed if registered is None else registered)
+    return [config_maps[namespace] for namespace in sorted(namespaces)]
+
+
+def deciding_objects(objects: Sequence[Object]) -> list[Object]:
+    """Return the ConfigMaps of installations among these objects, with what shows that they are: tenants may store many others."""
+    config_maps = installed_config_maps(objects)
+    namespaces = {text(inside(one, "metadata").get("namespace")) or "default" for one in config_maps}
+
+    def shows(one: Object) -> bool:
+        kind, metadata = text(one.get("kind")), inside(one, "metadata")
+        if kind == "MutatingWebhookConfiguration":
+            return metadata.get("name") == names.NAME
+        return kind == "Deployment" and (text(metadata.get("namespace")) or "default") in namespaces
+
+    return [*config_maps, *filter(shows, objects)] if config_maps else []
+
+
+def is_config_map(obj: Object) -> bool:
+    """Return whether an object has the name and the key of an installed configuration."""
+    named = obj.get("kind") == "ConfigMap" and inside(obj, "metadata").get("name") == names.NAME
+    return named and CONFIG_KEY in inside(obj, "data")
+
+
+def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
+    """Read the configuration in a ConfigMap; return it, or None, and a finding for each mistake, with the line in the text."""
+    from cluster.manifests import ManifestError, parse
+    from dra.validation import Problem, findings, name
+    from webhook.service import load_configuration
+    from webhook.state import read
+
+    content = inside(obj, "data").get(CONFIG_KEY)
+    pointer = f"/data/{CONFIG_KEY}"
+    if not isinstance(content, str):
+        problem = f"its data has no {CONFIG_KEY}, so no replica can start"
+        remedy = "apply what `drawbridge manifests --config FILE` prints"
+        return None, findings([Problem("C001", "/data", problem, remedy)], name(obj))
+    try:
+        configuration = load_configuration(CONFIG_KEY, content.encode())
+    except ManifestError as error:
+        wrong = [
+            Problem(
+                "C001", pointer, f"{CONFIG_KEY}:{f' line {one.line}:' if one.line else ''} {one.message}", one.remedy
+            )
+            for one in error.problems
+        ]
+        return None, findings(wrong, name(obj))
+    [document] = parse(content, CONFIG_KEY)
+    _, doubts = read(document.object)
+    return configuration, [
+        replace(
+            one,
+            object=name(obj),
+            path=pointer,
+            message=f"{CONFIG_KEY}: line {document.line_of(one.path)}: {one.message}",
+        )
+        for one in doubts
+    ]
+
+
+def _name(config_map: Object) -> str:
+    metadata = inside(config_map, "metadata")
+    return f"ConfigMap {metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+
+
+def server_named(kubernetes: str, feature_gates: str) -> Server | None:
+    """Read `--kubernetes` and `--feature-gates`; None if neither is given."""
+    from dra.errors import ServerError
+    from dra.server import read_server
+
+    if not kubernetes and not feature_gates:
+        return None
+    try:
+        return read_server(kubernetes, feature_gates)
+    except ServerError as error:
+        option = "--feature-gates" if feature_gates else "--kubernetes"
+        raise Broken(f"{option}: {error}", error.remedy) from error
+
+
+def features_of(server: Server | None, configuration: Configuration | None = None) -> Features:
+    """Return the API features of the given server, else of the one the configuration declares, else of the newest."""
+    from webhook.state import Features
+
+    if server is not None:
+        return Features.of(server)
+    newest = Features()
+    if configuration is None:
+        return newest
+    declared = configuration.file.kubernetes.declared()
+    if not (declared.minor or declared.gates):
+        return newest
+    minor = declared.minor or newest.minor
+    return Features.combine(minor, {}, declared)

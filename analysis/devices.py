@@ -1,0 +1,227 @@
+"""Manifests as the typed objects that the allocator needs: stock, unallocated claims, pods, templates.
+
+Objects of other kinds are ignored. Objects of these kinds that cannot be read are reported all together, with file, line
+and pointer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from analysis.reading import refuse
+from cluster import resources
+from dra.objects import (
+    DeviceClass,
+    DeviceCompatibility,
+    DeviceTaintRule,
+    Node,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+    channel_template,
+    defaults,
+    is_compute_domain,
+    versions,
+)
+from dra.server import EVERYTHING
+from dra.stock import Stock
+from dra.texts import count_of, list_first
+from dra.wire import WireError, convert
+from rendering.output import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from cluster.manifests import Document
+    from dra.server import Server
+
+T = TypeVar("T")
+NAMED = 5  # names that a warning lists
+
+_TYPES: dict[tuple[str, str], type[Any]] = {
+    (one.group, one.kind): one.type
+    for one in (
+        resources.NODES,
+        resources.PODS,
+        resources.POD_DISRUPTION_BUDGETS,
+        resources.DEVICE_CLASSES,
+        resources.RESOURCE_SLICES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.DEVICE_TAINT_RULES,
+        resources.DEVICE_COMPATIBILITIES,
+        resources.DEVICE_QUOTAS,
+    )
+}
+
+
+@dataclass(frozen=True)
+class TypedObjects:
+    """Typed objects in input order. Of two with the same name the later one counts, as with `kubectl apply`."""
+
+    objects: list[Any] = field(default_factory=list)
+
+    def of(self, type_: type[T]) -> list[T]:
+        """Return the objects of one kind."""
+        return [obj for obj in self.objects if isinstance(obj, type_)]
+
+    def stock(self, server: Server = EVERYTHING) -> Stock:
+        """Build the stock, as a server of this version reads it; devices of allocated claims are in use."""
+        return Stock.of(
+            slices=self.of(ResourceSlice),
+            classes=self.of(DeviceClass),
+            nodes=self.of(Node),
+            rules=self.of(DeviceTaintRule),
+            compatibilities=self.of(DeviceCompatibility),
+            claims=[claim for claim in self.of(ResourceClaim) if claim.status.allocation is not None],
+            server=server,
+        )
+
+    def open_claims(self) -> list[ResourceClaim]:
+        """Return the claims without an allocation."""
+        return [claim for claim in self.of(ResourceClaim) if claim.status.allocation is None]
+
+
+def read_objects(documents: Iterable[Document]) -> TypedObjects:
+    """Read documents as typed objects; raise a ManifestError for all that cannot be read.
+
+    A ComputeDomain stands for the template that it makes, unless that is among the documents.
+    """
+    by_identity: dict[object, Any] = {}
+    made: list[ResourceClaimTemplate] = []
+    twice: dict[str, None] = {}
+    wrong: list[tuple[Document, str, str]] = []
+    for document in documents:
+        try:
+            obj = read_object(document.object)
+        except WireError as error:
+            version, kind = _version_and_kind(document.object)
+            wrong.append((document, versions.written_pointer(error.pointer, version, kind), error.message))
+            continue
+        if obj is None:
+            if template := channel_template(document.object):
+                made.append(template)
+            continue
+        kind = obj.kind
+        meta = obj.metadata
+        identity = (type(obj), meta.namespace or "default", meta.name) if meta.name else object()
+        if identity in by_identity:
+            twice[f"{kind} {meta.name}"] = None
+        by_identity[identity] = obj
+    for template in made:
+        by_identity.setdefault((ResourceClaimTemplate, template.metadata.namespace, template.metadata.name), template)
+    refuse(wrong)
+    if twice:
+        warn(f"defined more than once, the last definition counts: {list_first(list(twice), NAMED)}")
+    return TypedObjects(list(by_identity.values()))
+
+
+def read_object(obj: dict[str, Any]) -> Any | None:
+    """Read one object; None if its kind is not among those that matter for devices. Raises WireError."""
+    version, kind = _version_and_kind(obj)
+    type_ = _TYPES.get((version.rpartition("/")[0], kind))
+    if type_ is None:
+        return None
+    read = convert(versions.upgrade(obj).value, type_)
+    # The defaults of the API server.
+    if isinstance(read, ResourceClaim):
+        return defaults.claim(read)
+    return defaults.template(read) if isinstance(read, ResourceClaimTemplate) else read
+
+
+def identified(claim: ResourceClaim) -> ResourceClaim:
+    """Give a claim that no API server has seen its name as its uid."""
+    metadata = claim.metadata
+    return claim if metadata.uid else replace(claim, metadata=replace(metadata, uid=metadata.key))
+
+
+def read_kind(documents: Iterable[Document], type_: type[T]) -> list[T]:
+    """Read the objects whose kind is the name of the type."""
+    of_kind = (one for one in documents if one.object.get("kind") == type_.__name__)
+    return read_each(of_kind, lambda obj: convert(obj, type_))
+
+
+def read_each(documents: Iterable[Document], read: Callable[[dict[str, Any]], T]) -> list[T]:
+    """Read documents by a function that raises WireError; raise a ManifestError for all that cannot be read."""
+    found: list[T] = []
+    wrong: list[tuple[Document, str, str]] = []
+    for document in documents:
+        try:
+            found.append(read(document.object))
+        except WireError as error:
+            wrong.append((document, error.pointer, error.message))
+    refuse(wrong)
+    return found
+
+
+def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
+    version = str(obj.get("apiVersion") or "")
+    return version, str(obj.get("kind") or "")
+
+
+def warn_of_ignored(documents: Iterable[Document], *, also: Sequence[tuple[str, str]] = ()) -> None:
+    """Warn of objects whose kind this command does not read. `also` are further kinds it reads, as (apiVersion, kind)."""
+    kinds: Counter[str] = Counter()
+    for document in documents:
+        version = str(document.object.get("apiVersion") or "")
+        kind = str(document.object.get("kind") or "")
+        group = version.rpartition("/")[0]
+        if (group, kind) in _TYPES or (version, kind) in also or is_compute_domain(document.object):
+            continue
+        kinds[kind or "without a kind"] += 1
+    if not kinds:
+        return
+    listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    objects = count_of(kinds.total(), "object")
+    warn(f"{objects} ignored, of kinds that this command does not read: {listed}")
+
+
+def warn_of_misspelt(documents: Iterable[Document]) -> None:
+    """Warn of misspelt workload kinds, each at its first occurrence: such objects are not read as workloads."""
+    from dra.validation import misnamed_kind
+
+    warned: set[str] = set()
+    for document in documents:
+        problem = misnamed_kind(document.object)
+        if problem and problem.message not in warned:
+            warn(f"{document.file}:{document.line}: {problem.message} ({problem.remedy})")
+            warned.add(problem.message)
+
+
+class GeneratedNames:
+    """Names objects that have only a generateName by counting, where an API server appends random letters."""
+
+    def __init__(self) -> None:
+        self._given: Counter[str] = Counter()
+
+    def name(self, obj: dict[str, Any]) -> dict[str, Any]:
+        """Return the object with a name; unchanged if it has one or has no generateName."""
+        metadata = obj.get("metadata")
+        begin = metadata.get("generateName") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict) or metadata.get("name") or not isinstance(begin, str) or not begin:
+            return obj
+        kind = f"{obj.get('kind')} {metadata.get('namespace') or 'default'}/{begin}"
+        self._given[kind] += 1
+        return obj | {"metadata": metadata | {"name": f"{begin}{self._given[kind]:05}"}}
+
+
+def choose_claims(
+    claims: Sequence[ResourceClaim], wanted: Sequence[str], every: Iterable[ResourceClaim]
+) -> list[ResourceClaim]:
+    """Return the claims that `--claim` names, in input order; a name without a namespace means `default`."""
+    from rendering.exits import Broken
+
+    names = [name if "/" in name else f"default/{name}" for name in wanted]
+    unallocated = {claim.metadata.key for claim in claims}
+    for name in names:
+        if name in unallocated:
+            continue
+        if any(claim.metadata.key == name for claim in every):
+            raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
+        have = ", ".join(sorted(unallocated)) or "none"
+        raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {have}")
+    return [claim for claim in claims if claim.metadata.key in names] if names else list(claims)

@@ -1,0 +1,573 @@
+"""What is wrong with drawbridge itself: its objects beside those that this version installs, its certificates, and what its replicas say.
+
+Pure: objects as they are stored, and a time in; findings out.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from analysis.installation import LEASES
+from certs import authority
+from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
+from cluster.manifests import ManifestError, parse
+from dra.raw import Object, inside, items, moment, text
+from dra.texts import list_first
+from dra.validation import make_finding
+from webhook import names
+from webhook.admission import Registration, configurations, registration
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dra.finding import Finding
+
+
+WORKLOADS = ("Deployment", "DaemonSet")
+SCHEDULER, PLUGIN = "drawbridge-scheduler", "Drawbridge"
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+# Of these kinds the whole content is ours; of others an installation may change what it likes.
+_JUDGED = {
+    "ClusterRole": ("rules",),
+    "Role": ("rules",),
+    "ClusterRoleBinding": ("roleRef", "subjects"),
+    "RoleBinding": ("roleRef", "subjects"),
+    "ValidatingAdmissionPolicy": ("spec",),
+    "ValidatingAdmissionPolicyBinding": ("spec",),
+    "MutatingAdmissionPolicy": ("spec",),
+    "MutatingAdmissionPolicyBinding": ("spec",),
+    "CustomResourceDefinition": ("spec",),
+    "Service": ("spec",),
+}
+# The values of a chart leave these out as a whole.
+_OPTIONAL = frozenset(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy"))
+_WITHOUT = {
+    "webhook": "pods are admitted as written, or are refused under failurePolicy Fail",
+    "controller": "no templates are created, so translated pods wait",
+    "authority": "no certificate is renewed, and no bundle is written",
+    "allocator": "the bridge's scheduler places no pods with devices",
+    "scheduler": "no pod of the bridge's scheduler is placed",
+}
+_BEGINS = frozenset(("", "ContainerCreating", "PodInitializing"))
+_MODES = ("off", "observe", "warn", "enforce")
+_SKEW = timedelta(minutes=1)
+_TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
+_MOST = 6  # findings of one kind that are named one by one
+_QUOTED = 160
+AGAIN = "apply the manifests of the installed version again, with the options it was installed with (docs/install.md)"
+WEBHOOKS_AGAIN = (
+    "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options it was installed with"
+)
+
+
+class ReplicaAnswer(msgspec.Struct, frozen=True):
+    """What a replica says on its metrics port: the lines of /readyz, and of its metrics what is asked here."""
+
+    pod: str
+    lines: tuple[str, ...] = ()
+    certificates: dict[str, float] = {}  # days that are left of each that it serves
+    configuration: str = ""  # SHA-256 of the file in force
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of an installation."""
+
+    home: str
+    homes: tuple[str, ...]  # namespaces with a webhook of ours
+    configuration: Configuration
+    problem: str = ""  # why the ConfigMap in place cannot be used
+    digest: str = ""  # of the ConfigMap's text
+    objects: tuple[Object, ...] = ()
+    expected: tuple[Object, ...] = ()
+    unread: frozenset[str] = frozenset()  # kinds that could not be read
+    answers: tuple[ReplicaAnswer, ...] = ()
+    refusals: dict[str, str] = {}  # of workloads, what the last event says that no pod could be made of it
+
+    def of(self, *kinds: str) -> list[Object]:
+        """List the objects of some kinds."""
+        return [one for one in self.objects if one["kind"] in kinds]
+
+    def find(self, kind: str, name: str, namespace: str = "") -> Object | None:
+        """Find one object."""
+        for one in self.of(kind):
+            if one["metadata"]["name"] == name and namespace in ("", one["metadata"].get("namespace")):
+                return one
+        return None
+
+
+def name_of(obj: Object) -> str:
+    """Name an object: kind, and namespace/name."""
+    metadata = obj["metadata"]
+    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{obj['kind']} {where}{metadata['name']}"
+
+
+def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """Two installations in one cluster."""
+    if len(parts.homes) > 1:
+        others = [one for one in parts.homes if one != parts.home]
+        yield make_finding(
+            "O001",
+            f"Namespace {others[0]}",
+            f"webhooks of drawbridge run in {', '.join(parts.homes)}, and share the cluster's roles, policies and webhook configurations",
+            f"keep one: `drawbridge uninstall --namespace {others[0]}` removes another (docs/install.md)",
+        )
+
+
+def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """The configuration in place, what replicas decide by, and what the bridge's scheduler reads."""
+    about = f"ConfigMap {parts.home}/{names.NAME}"
+    if parts.problem:
+        yield make_finding(
+            "O002",
+            about,
+            parts.problem,
+        )
+        return
+    # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
+    found, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
+    if found is not None and bridge is not None:
+        read: Object = {}
+        with suppress(ManifestError):
+            read = next((one.object for one in parse((found.get("data") or {}).get("scheduler.yaml") or "")), {})
+        profiles = {text(one.get("schedulerName")): one for one in items(read, "profiles")}
+        enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
+        problem = ""
+        if bridge.scheduler_name not in profiles:
+            problem = f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
+        elif not items(read, "extenders") and all(one.get("name") != PLUGIN for one in enabled):
+            problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
+        if problem:
+            yield make_finding("O002", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
+    others = [one.pod for one in parts.answers if one.configuration and parts.digest != one.configuration]
+    if others and parts.digest:
+        yield make_finding(
+            "O002",
+            about,
+            f"{list_first(others, 3)} use other content than the ConfigMap has",
+            "wait a minute; then look at `/readyz?verbose` of these, which says why they refuse it",
+        )
+
+
+def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """What belongs to an installation and does not exist."""
+    present = {name_of(one) for one in parts.objects}
+    kinds = {one["kind"] for one in parts.objects}
+    wanted = [one for one in parts.expected if one["kind"] not in parts.unread]
+    lost = [one for one in wanted if name_of(one) not in present]
+    charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
+    lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
+    consequence = "it does not exist, so the API server does not call the webhook, and admits pods as written"
+    found: dict[str, str] = {}
+    for one in lost:
+        if one["kind"] == "ConfigMap" and "data" not in one:
+            yield make_finding(
+                "O003",
+                name_of(one),
+                "it does not exist, and pods of its namespace that mount it do not start",
+                "create it with the DeviceInventory of these nodes as inventory.yaml (docs/driver.md)",
+            )
+            continue
+        found[name_of(one)] = (
+            consequence if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
+        )
+    yield from _each("O003", found, AGAIN)
+
+
+def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """What is not as this version ships it."""
+    found: dict[str, str] = {}
+    present = {name_of(one): one for one in parts.objects}
+    for one in parts.expected:
+        actual = present.get(name_of(one), one)
+        for part in _JUDGED.get(one["kind"], ()):
+            if place := differs(one.get(part), actual.get(part), part):
+                found[name_of(one)] = f"it is not as this version ships it, at {place}"
+                break
+    yield from _each("O004", found, f"{AGAIN}; or use the doctor of that version")
+
+
+def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
+    """Pods that are older than their ServiceAccount: the API server refuses their tokens, which the kubelet renews within an hour."""
+    for account in parts.of("ServiceAccount"):
+        meta = account["metadata"]
+        made = moment(meta.get("creationTimestamp"))
+        if made is None or now - made > _TOKEN:
+            continue
+        older: list[str] = []
+        for pod in parts.of("Pod"):
+            namespace, begun = pod["metadata"].get("namespace"), moment(pod["metadata"].get("creationTimestamp"))
+            is_its = (namespace, inside(pod, "spec").get("serviceAccountName")) == (meta.get("namespace"), meta["name"])
+            if is_its and begun is not None and begun < made:
+                older.append(pod["metadata"]["name"])
+        if older:
+            yield make_finding(
+                "O005",
+                name_of(account),
+                f"it was made again after {list_first(older, 3)}, whose tokens the API server refuses for up to an hour",
+                f"kubectl -n {meta['namespace']} delete pod {' '.join(older)}",
+            )
+
+
+def _each(code: str, found: Mapping[str, str], remedy: str) -> Iterator[Finding]:
+    """Tell of each object, or, if there are many, of all at once."""
+    if len(found) <= _MOST:
+        for name, message in found.items():
+            yield make_finding(code, name, message, remedy)
+        return
+    name, message = next(iter(found.items()))
+    yield make_finding(code, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
+
+
+def differs(expected: Any, actual: Any, place: str) -> str:
+    """Say where an object lacks what another one has; additions, such as a server's defaults, do not count."""
+    match expected:
+        case dict():
+            have = actual if isinstance(actual, dict) else {}
+            found = (differs(value, have.get(key), f"{place}.{key}") for key, value in expected.items())
+            return next(filter(None, found), "")
+        case list():
+            have_all = actual if isinstance(actual, list) else []
+            for number, member in enumerate(expected):
+                named = member.get("name") if isinstance(member, dict) else None
+                same = [one for one in have_all if named and isinstance(one, dict) and one.get("name") == named]
+                found_at = [differs(member, one, f"{place}[{number}]") for one in same or have_all]
+                if all(found_at):
+                    return found_at[0] if same else f"{place}[{number}]"
+            return ""
+        case str() if isinstance(actual, str):
+            return "" if expected.strip() == actual.strip() else place
+    return place if (expected or actual) and expected != actual else ""
+
+
+def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """Webhook configurations beside those that are generated for the configuration in place."""
+    for found in parts.of(*WEBHOOKS):
+        about = name_of(found)
+        webhooks = found.get("webhooks") or []
+        uncalled = [one["name"] for one in webhooks if not (one.get("rules") and one["clientConfig"].get("caBundle"))]
+        if uncalled:
+            yield make_finding(
+                "O008",
+                about,
+                f"{list_first(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
+            )
+        # A snapshot keeps of a configuration only what decides about devices.
+        whole = all(one.get("admissionReviewVersions") for one in webhooks)
+        if whole and (place := _edited(found, parts)):
+            yield make_finding(
+                "O004", about, f"it is not as `drawbridge manifests` generates it, at {place}", WEBHOOKS_AGAIN
+            )
+
+
+def _edited(found: Object, parts: Parts) -> str:
+    """Say where a webhook configuration differs from every one that could have been generated; "" if it does not."""
+    webhooks = {one["name"]: one for one in found.get("webhooks") or []}
+    closest = ""
+    for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
+        cpus = parts.configuration.file.cpu_claims
+        options = Registration(namespace=parts.home, failure_policy=policy, opt_in=opt_in, cpus=cpus)
+        for one in (*configurations(parts.configuration.dialects, options), registration.at_quotas(options)):
+            if not isinstance(one, dict) or name_of(one) != name_of(found):
+                continue
+            place = _first_edit(one, found, webhooks)
+            if not place:
+                return ""
+            closest = closest if closest and not closest.endswith(("failurePolicy", "namespaceSelector")) else place
+    return closest
+
+
+def _first_edit(generated: Object, found: Object, webhooks: Mapping[str, Object]) -> str:
+    rules: Object = {}
+    try:
+        rules = msgspec.json.decode((found["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
+    except (msgspec.DecodeError, ValueError):
+        return f"metadata.annotations[{RULES}]"
+    for wanted in generated["webhooks"]:
+        name = wanted["name"]
+        if name not in webhooks:
+            return f"webhooks[{name}]"
+        actual = webhooks[name]
+        compared = {key: value for key, value in wanted.items() if key not in ("clientConfig", "matchConditions")}
+        if actual["clientConfig"].get("service"):
+            compared["clientConfig"] = wanted["clientConfig"]
+        expressions = [one["expression"] for one in actual.get("matchConditions") or []]
+        if any(one.strip() in ("false", "!true") for one in expressions):
+            return f"webhooks[{name}].matchConditions"
+        # A selector with less selects more, and one with more selects less: it has to be the same.
+        for key in ("namespaceSelector", "objectSelector"):
+            if (actual.get(key) or {}) != (wanted.get(key) or {}):
+                return f"webhooks[{name}].{key}"
+        if rules.get(name) and actual.get("rules") and differs(rules[name], actual["rules"], "rules"):
+            return f"webhooks[{name}].rules"
+        if place := differs(compared, actual, f"webhooks[{name}]"):
+            return place
+    return ""
+
+
+def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
+    """Certificates that cannot be served, and bundles of another authority."""
+    for name in (names.NAME, names.QUOTA):
+        registered: list[Object] = []
+        for one in parts.of(*WEBHOOKS):
+            hooks = one.get("webhooks") or []
+            # One that is called at an address has its certificate elsewhere.
+            by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
+            if one["metadata"]["name"] == name and by_service:
+                registered.append(one)
+        annotations = [one["metadata"].get("annotations") or {} for one in registered]
+        has_other_keeper = any(
+            one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations
+        )
+        if not registered or has_other_keeper or "Secret" in parts.unread:
+            continue
+        secret = parts.find("Secret", name, parts.home)
+        about = f"Secret {parts.home}/{name}"
+        data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
+        problem = _unusable(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
+        if problem:
+            yield make_finding(
+                "O006",
+                about,
+                f"{problem}, so the API server cannot call the webhook",
+                f"check that Deployment {parts.home}/drawbridge-authority runs: it issues another certificate",
+            )
+            continue
+        for one in registered:
+            bundles = {hook["clientConfig"].get("caBundle") or "" for hook in one.get("webhooks") or []} - {""}
+            if not all(_trusts(b64decode(bundle), data["tls.crt"]) for bundle in bundles):
+                yield make_finding(
+                    "O007",
+                    name_of(one),
+                    f"its caBundle is not of the authority that signed what is served ({about})",
+                    f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
+                )
+    if "Secret" in parts.unread:
+        for answer in parts.answers:
+            for days in [one for one in answer.certificates.values() if one < 0]:
+                yield make_finding("O006", f"Pod {parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
+    if (
+        parts.of("Secret")
+        and "Secret" not in parts.unread
+        and parts.find("Secret", f"{names.NAME}-seal", parts.home) is None
+    ):
+        yield make_finding(
+            "O003",
+            f"Secret {parts.home}/{names.NAME}-seal",
+            "it does not exist, so no template can be verified",
+            "check that the authority's Deployment runs: it writes the bundle again with the same keys",
+        )
+
+
+def _unusable(data: Mapping[str, bytes], name: str, now: datetime) -> str:
+    """Say why a certificate cannot be served; "" if it can."""
+    try:
+        span = authority.span(data["tls.crt"])
+        called = authority.names(data["tls.crt"])
+    except (KeyError, ValueError):
+        return "it has no certificate that can be read"
+    if now >= span.end:
+        return f"its certificate expired at {span.end:%Y-%m-%d %H:%M}"
+    if not span.valid(now):
+        return f"its certificate is not valid before {span.start:%Y-%m-%d %H:%M}"
+    if name not in called:
+        return f"its certificate is for {', '.join(sorted(called))}, and not for {name}"
+    return ""
+
+
+def _trusts(bundle: bytes, certificate: bytes) -> bool:
+    blocks = [block + b"-----END CERTIFICATE-----\n" for block in bundle.split(b"-----END CERTIFICATE-----")[:-1]]
+    try:
+        return any(authority.signed_by(certificate, block.strip()) for block in blocks)
+    except ValueError:
+        return False
+
+
+def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """Workloads that do not run, or in part."""
+    found: list[tuple[int, Finding]] = []
+    for one in parts.of(*WORKLOADS):
+        spec, status = one.get("spec") or {}, one.get("status") or {}
+        wanted = spec.get("replicas", 1) if one["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
+        ready = status.get("readyReplicas", 0) if one["kind"] == "Deployment" else status.get("numberReady", 0)
+        component = _component(one)
+        if one["kind"] == "Deployment" and not wanted:
+            finding = make_finding(
+                "O009",
+                name_of(one),
+                f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}",
+                f"kubectl -n {one['metadata']['namespace']} scale deployment {one['metadata']['name']} --replicas=2",
+            )
+        elif not wanted and status.get("observedGeneration"):
+            labels = ",".join(f"{key}={value}" for key, value in _pod_of(one).get("nodeSelector", {}).items())
+            finding = make_finding(
+                "O009",
+                name_of(one),
+                f"it selects no node: none that its pods may run on has the labels {labels or '(none asked for)'}",
+                f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or delete the DaemonSet",
+            )
+        elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
+            finding = make_finding(
+                "O010" if ready else "O009",
+                name_of(one),
+                f"{ready} of {wanted} replicas are ready: {_why(one, parts)}",
+                "correct what prevents it (docs/doctor.md); its log says more",
+            )
+        else:
+            continue
+        found.append((1 + min(ready, 1) if wanted else 0, finding))
+    # What was scaled down comes before what does not run yet, and that before what runs in part.
+    yield from (finding for _, finding in sorted(found, key=lambda one: one[0]))
+
+
+def _pod_of(workload: Object) -> Object:
+    pod: Object = workload["spec"].get("template", {}).get("spec") or {}
+    return pod
+
+
+def _component(obj: Object) -> str:
+    labels = obj["spec"].get("template", {}).get("metadata", {}).get("labels") or {}
+    return str(labels.get("app.kubernetes.io/component", ""))
+
+
+def _why(workload: Object, parts: Parts) -> str:
+    """Say what keeps the pods of a workload from being ready."""
+    for condition in workload.get("status", {}).get("conditions") or []:
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            return f"no pod can be created: {condition.get('message', '')[:_QUOTED]}"
+    home, component = workload["metadata"].get("namespace"), _component(workload)
+    reasons: list[str] = []
+    for pod in parts.of("Pod"):
+        labels = pod["metadata"].get("labels") or {}
+        if pod["metadata"].get("namespace") != home or labels.get("app.kubernetes.io/component") != component:
+            continue
+        status = pod.get("status") or {}
+        conditions = status.get("conditions") or []
+        unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+        reasons += [f"not scheduled: {one.get('message', '')[:_QUOTED]}" for one in unscheduled]
+        for container in status.get("containerStatuses") or []:
+            state = container.get("state") or {}
+            waiting = state.get("waiting") or {}
+            ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+            causes = {text(one.get("reason")) for one in (waiting, ended)} - _BEGINS
+            if causes and not container.get("ready"):
+                # With FallbackToLogsOnError a container that failed leaves its last lines.
+                last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
+                reasons.append(f"container {container['name']}: {', '.join(sorted(causes))}: {last_line[:_QUOTED]}")
+        for answer in parts.answers:
+            if answer.pod == pod["metadata"]["name"]:
+                reasons += [line for line in answer.lines if "[-]" in line]
+    if reasons:
+        return reasons[0]
+    refused = parts.refusals.get(name_of(workload), "")
+    return f"no pod can be created: {refused[:_QUOTED]}" if refused else "its pods give no reason"
+
+
+def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """Parts of different versions."""
+    images: dict[str, list[str]] = {}
+    for one in parts.of(*WORKLOADS):
+        for container in _pod_of(one).get("containers") or []:
+            if container["name"] != "scheduler" and container.get("image"):
+                images.setdefault(container["image"], []).append(one["metadata"]["name"])
+    if len(images) > 1:
+        rarest = min(images.items(), key=lambda one: len(one[1]))
+        yield make_finding(
+            "O011",
+            f"Deployment {parts.home}/{rarest[1][0]}",
+            f"parts of drawbridge run different images: {'; '.join(f'{list_first(of, 4)}: {image}' for image, of in images.items())}",
+        )
+
+
+def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
+    """Leases that no replica holds, and clocks that are wrong."""
+    if "Lease" in parts.unread:
+        return
+    for workload, name in zip(("drawbridge-controller", "drawbridge-allocator"), LEASES, strict=True):
+        deployment = parts.find("Deployment", workload, parts.home)
+        if deployment is None or not (deployment.get("status") or {}).get("readyReplicas"):
+            continue
+        lease = parts.find("Lease", name, parts.home)
+        spec = (lease or {}).get("spec") or {}
+        if not spec.get("holderIdentity"):
+            yield make_finding(
+                "O012",
+                f"Lease {parts.home}/{name}",
+                "no replica holds it, so no replica writes" if lease else "it does not exist, so no replica leads",
+                f"check that ServiceAccount {parts.home}/{workload} may write it; its log says what prevents it",
+            )
+        renewed = moment(spec.get("renewTime"))
+        if renewed and renewed - now > _SKEW:
+            yield make_finding(
+                "O013",
+                f"Lease {parts.home}/{name}",
+                f"{spec['holderIdentity']} has renewed it at {spec['renewTime']}, which is still to come",
+            )
+
+
+def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """Labels of namespaces that are not a mode."""
+    for one in parts.of("Namespace"):
+        mode = (one["metadata"].get("labels") or {}).get(names.MODE_LABEL)
+        if mode is not None and mode not in _MODES and not one["metadata"].get("deletionTimestamp"):
+            yield make_finding(
+                "O014",
+                name_of(one),
+                f"its label {names.MODE_LABEL} is {mode!r}, which counts as warn",
+                f"kubectl label namespace {one['metadata']['name']} {names.MODE_LABEL}=enforce --overwrite, or one of {', '.join(_MODES[:3])}",
+            )
+
+
+# Causes before what follows from them.
+CHECKS = (
+    two_installations,
+    about_configuration,
+    missing,
+    changed,
+    replaced_accounts,
+    about_certificates,
+    about_webhooks,
+    not_running,
+    several_versions,
+    without_leader,
+    about_modes,
+)
+
+
+def examine(parts: Parts | None, now: datetime) -> Iterator[Finding]:
+    """Name what is wrong with an installation, if there is one."""
+    return (finding for check in CHECKS for finding in check(parts, now)) if parts is not None else iter(())
+
+
+def replica_warnings(parts: Parts | None) -> Iterator[Finding]:
+    """What replicas warn of, each line once."""
+    if parts is None:
+        return
+    pod_of_line: dict[str, str] = {}
+    for one in parts.answers:
+        for line in one.lines:
+            if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
+                pod_of_line.setdefault(line, one.pod)
+    for line, pod in pod_of_line.items():
+        yield make_finding("O018", f"Pod {parts.home}/{pod}", line[:400], basis="its answer to /readyz")
+
+
+def answer_of(pod: str, readiness: str, metrics: str) -> ReplicaAnswer:
+    """Read what a replica says of itself."""
+    values: dict[str, float] = {}
+    configuration = ""
+    for line in metrics.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.startswith("drawbridge_configuration_info{"):
+            configuration = name.partition('sha256="')[2].partition('"')[0]
+        elif name.endswith("_certificate_days") and not line.startswith("#"):
+            values[name] = float(value)
+    lines = tuple(line for line in readiness.splitlines() if line.startswith(("[-]", "[!]")))
+    return ReplicaAnswer(pod, lines, values, configuration)

@@ -1,0 +1,162 @@
+"""Reading an installation: its objects beside those that this version would install, and what each of its replicas says."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from analysis import installation
+from analysis.configuration import CONFIG_KEY, read_config_map
+from analysis.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Parts, ReplicaAnswer, answer_of, name_of
+from cluster import resources
+from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
+from dra.raw import inside, items
+from webhook import names
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.kubernetes import Kubernetes
+    from cluster.protocol import Cluster
+    from dra.raw import Object
+
+_SECONDS = 3.0  # for what a replica answers
+
+
+async def read_parts(
+    cluster: Cluster, objects: Sequence[Object], unread: frozenset[str], server: Kubernetes | None
+) -> Parts | None:
+    """Read what belongs to an installation besides the objects that were listed; None if nothing is installed."""
+    parts = parts_of(objects, unread)
+    if parts is None:
+        return None
+    more: list[Object] = []
+    denied: set[str] = set()
+    wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
+    wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
+    wanted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of("Lease")]
+    placed = [(kind, name, parts.home) for kind, name in wanted]
+    mounted = [one["metadata"] for one in parts.expected if one["kind"] == "ConfigMap" and "data" not in one]
+    placed += [(resources.CONFIG_MAPS.raw, one["name"], one["namespace"]) for one in mounted]
+    for kind, name, namespace in placed if parts.homes else ():
+        if kind.kind in unread:
+            continue
+        try:
+            found = await cluster.get(kind, name, namespace)
+        except NotFound:
+            continue
+        except Forbidden:
+            denied.add(kind.kind)
+            continue
+        more.append(kind.plain(found))
+    present = {name_of(one) for one in more}
+    parts = replace(
+        parts,
+        objects=(*(one for one in parts.objects if name_of(one) not in present), *more),
+        unread=parts.unread | denied,
+    )
+    parts = with_configuration(parts)
+    if server is not None:
+        parts = replace(parts, answers=await _ask(server, parts.of("Pod")))
+    return parts
+
+
+def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
+    """Find the installation among objects of ours; None if there is none."""
+    placed = [(one["metadata"].get("namespace") or "default", one["metadata"]["name"]) for one in objects if one["kind"] == "Deployment"]  # fmt: skip
+    homes = sorted({namespace for namespace, name in placed if name == "drawbridge-webhook"})
+    others = sorted({namespace for namespace, _ in placed})
+    registered = [one for one in objects if one["kind"] in WEBHOOKS]
+    clients = [hook["clientConfig"] for one in registered for hook in one.get("webhooks") or []]
+    called = sorted({one["service"]["namespace"] for one in clients if one.get("service")})
+    at = [one for one in called if one in homes] or homes or others or called
+    policies = [one for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
+    if not (at or registered or policies):
+        return None
+    home = at[0] if at else names.NAMESPACE
+    if "ClusterRoleBinding" not in unread:
+        # A tenant's pod may have our label, and would be asked, and say what it likes.
+        places = installation.namespaces_of(objects) | {home}
+        objects = [one for one in objects if one["kind"] != "Pod" or one["metadata"].get("namespace") in places]
+    # One whose webhook is called at an address runs elsewhere, and may have no other object here.
+    elsewhere = not homes and not others and (not called or any(one.get("url") for one in clients))
+    return Parts(
+        home=home,
+        homes=tuple(homes),
+        configuration=Configuration(),
+        objects=tuple(objects),
+        expected=() if elsewhere else _expected(objects, home),
+        unread=unread,
+    )
+
+
+def with_configuration(parts: Parts) -> Parts:
+    """Read the configuration in place."""
+    found = parts.find("ConfigMap", names.NAME, parts.home)
+    if found is None:
+        return parts
+    configuration, findings = read_config_map(found)
+    if configuration is None:
+        return replace(parts, problem=findings[0].message)
+    text = found["data"][CONFIG_KEY]
+    return replace(parts, configuration=configuration, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
+    """Render what this version installs, of the parts of which something is there."""
+    present = {name_of(one) for one in objects}
+    expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
+    if f"Service {home}/{names.QUOTA}" in present:
+        expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
+    base = installation.base(home, "")
+    expected += sorted(base, key=lambda one: one["kind"] not in WORKLOADS)
+    # Its workloads are one of three ways, so only what is common to them is expected.
+    bridge = [one for one in installation.bridge(home, "", "") if one["kind"] not in (*WORKLOADS, "ConfigMap")]
+    optional = [installation.part(name, home, "") for name in installation.PARTS]
+    optional.append(bridge)
+    optional += [installation.render(installation.BRIDGE / name, home) for name in ("quota", "promises")]
+    for part in optional:
+        own = {name_of(one) for one in part if one["kind"] != "Namespace"}
+        if own & present:
+            expected += part
+    # What a workload mounts and an administrator writes.
+    known = {name_of(one) for one in expected}
+    for one in [one for one in expected if one["kind"] in WORKLOADS]:
+        for volume in items(inside(one, "spec", "template", "spec"), "volumes"):
+            metadata = {"name": inside(volume, "configMap").get("name"), "namespace": one["metadata"]["namespace"]}
+            mounted: Object = {"kind": "ConfigMap", "metadata": metadata}
+            if metadata["name"] and name_of(mounted) not in known:
+                expected.append(mounted)
+    kinds = {*WEBHOOKS, *(kind.kind for kind in installation.KINDS)}
+    return tuple(one for one in expected if one["kind"] in kinds)
+
+
+async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswer, ...]:
+    """Ask each replica how it is, through the API server."""
+
+    async def ask(path: str, leaf: str) -> str:
+        try:
+            return (await server.read(f"{path}/{leaf}", seconds=_SECONDS)).decode("utf-8", "replace")
+        except ApiError as error:  # of one that is not ready the lines are in the refusal
+            return str(error.message).replace("HTTP 503: ", "") if error.status == 503 else ""
+        except ClusterError:
+            return ""
+
+    async def both(name: str, path: str) -> ReplicaAnswer:
+        return answer_of(name, *await asyncio.gather(ask(path, "readyz?verbose"), ask(path, "metrics")))
+
+    proxied_pods: list[tuple[str, str]] = []
+    for pod in pods:
+        if (pod.get("status") or {}).get("phase") != "Running" or pod["metadata"].get("deletionTimestamp"):
+            continue
+        ports = [port for container in pod["spec"]["containers"] for port in container.get("ports") or []]
+        for port in [one["containerPort"] for one in ports if one.get("name") == "metrics"][:1]:
+            meta = pod["metadata"]
+            proxied_pods.append(
+                (meta["name"], f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{port}/proxy")
+            )
+    return tuple(await asyncio.gather(*(both(*one) for one in proxied_pods)))

@@ -1,0 +1,54 @@
+"""Names in the configuration that no object has and that are nearly the name of one. Pure.
+
+A setting for a driver or a namespace that does not exist has no effect and no message. One that is not like any other may be meant for
+what comes later, so it is not reported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dra.validation import make_finding, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.doctor.diagnosis import Seen
+    from dra.finding import Finding
+    from webhook.state import Configuration
+
+
+def misspelt_settings(observed: Seen) -> Iterator[Finding]:
+    """Report drivers and namespaces of the configuration that are likely misspelt."""
+    if observed.configuration is None:
+        return
+    known = {
+        "driver": {piece.spec.driver for piece in observed.stock.slices.values()},
+        "namespace": {namespace.metadata.name for namespace in observed.namespaces},
+    }
+    effects = {"driver": "publishes no ResourceSlice", "namespace": "does not exist"}
+    for kind, field, names in _named(observed.configuration):
+        for name in names:
+            meant = "" if name in known[kind] else shape.nearest(name, sorted(known[kind] - set(names)))
+            if meant:
+                yield make_finding(
+                    "O019",
+                    "DrawbridgeConfiguration",
+                    f"{field} names {kind} {name}, which {effects[kind]}: did you mean {meant}?",
+                    f"correct {field} in the configuration: as it is, the setting has no effect",
+                )
+
+
+def _named(configuration: Configuration) -> Iterator[tuple[str, str, Iterable[str]]]:
+    """List the drivers and namespaces of a configuration, by field."""
+    file = configuration.file
+    yield "driver", "evidence.drivers", file.evidence.drivers
+    yield "driver", "extendedResources.drivers", file.extended_resources.drivers
+    yield "namespace", "evidence.namespaces", file.evidence.namespaces
+    yield "namespace", "extendedResources.namespaces", file.extended_resources.namespaces
+    yield "namespace", "cpuClaims.namespaces", file.cpu_claims.namespaces
+    for key, mixed in file.mixed.items():
+        yield "namespace", f"mixed.{key}.namespaces", mixed.namespaces
+    if file.bridge is not None:
+        yield "driver", "bridge.drivers", file.bridge.drivers
+        yield "namespace", "bridge.placement.namespaces", file.bridge.placement.namespaces

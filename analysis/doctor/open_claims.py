@@ -1,0 +1,57 @@
+"""What waits for devices: claims without an allocation, and pods that a DeviceClass serves by name, each as the claim that
+kube-scheduler will make of it. Pure.
+
+Such a pod has no claim while it waits: one is written only once a node is chosen. Where a node hands the name out through a device
+plugin, the pod may go there, and none is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from allocator.decisions import find_claims, plugin_nodes
+from dra.objects import IMPLICIT, asks_by_name, requests_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from analysis.doctor.diagnosis import Seen
+    from dra.objects import DeviceRequest, Pod
+
+
+class OpenClaim(NamedTuple):
+    """A claim or a pod, as findings call it, and its requests."""
+
+    requester: str
+    requests: tuple[DeviceRequest, ...]
+
+
+def open_claims(observed: Seen) -> Iterator[OpenClaim]:
+    """Give every claim that waits for devices, made or not."""
+    for claim in observed.claims:
+        if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
+            yield OpenClaim(claim.metadata.key, claim.spec.devices.requests)
+    for pod in _waiting_by_name(observed):
+        # Of the claims that the pod names, one that is missing is another finding.
+        without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
+        pod_claims = find_claims(without_claims, observed.stock)
+        if pod_claims.unmade is not None and not plugin_nodes(without_claims, pod_claims, observed.stock):
+            yield OpenClaim(f"pod {pod.metadata.key}", pod_claims.unmade.claim.spec.devices.requests)
+
+
+def classes_named(observed: Seen) -> Iterator[tuple[str, str]]:
+    """Give each DeviceClass that a waiting pod names in a request (`deviceclass.resource.kubernetes.io/NAME`), and the pod."""
+    for pod in _waiting_by_name(observed):
+        for container in pod.spec.all_containers:
+            for name, amount in requests_of(container).items():
+                if name.startswith(IMPLICIT) and amount.nano:
+                    yield name.removeprefix(IMPLICIT), f"Pod {pod.metadata.key}"
+
+
+def _waiting_by_name(observed: Seen) -> Iterator[Pod]:
+    for pod in observed.pods or ():
+        placed = pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None
+        if not placed and not pod.metadata.deletion_timestamp and asks_by_name(pod):
+            yield pod

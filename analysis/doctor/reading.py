@@ -1,0 +1,339 @@
+"""Reading what `drawbridge doctor` looks at: a live cluster once, or a dump of one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from analysis.configuration import configuration_in_force, deciding_objects
+from analysis.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
+from analysis.doctor.components import WEBHOOKS, WORKLOADS, examine
+from analysis.doctor.diagnosis import Seen
+from analysis.doctor.installed import parts_of, read_parts, with_configuration
+from analysis.doctor.shape import SHAPES, Shape
+from analysis.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
+from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
+from analysis.loading import Portion, as_documents
+from analysis.reading import read
+from cluster import resources
+from cluster.errors import ApiError, Forbidden, NotFound
+from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
+from cluster.protocol import pages
+from cluster.resources import Raw, Resource, is_plain
+from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
+from dra.raw import inside, moment, text
+from dra.wire import WireError, convert, without_nulls
+from node.audit import COMPONENT
+from rendering.exits import CommandFailed
+from rendering.output import warn
+from webhook import names
+from webhook.admission import registration
+from webhook.mixed_fleet import group_nodes
+from webhook.state import Configuration, Inventory, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from analysis.configuration import ConfigurationInForce
+    from analysis.doctor.components import Parts
+    from cluster.kubernetes import Kubernetes
+    from cluster.protocol import Cluster
+    from dra.finding import Finding
+
+T = TypeVar("T")
+NO_CLAIMS = "this API server has no ResourceClaims (resource.k8s.io/v1), so there is nothing to check"
+# Kinds that are read besides those of the fleet.
+_PARTS: tuple[Resource[Raw], ...] = (
+    resources.MUTATING_WEBHOOKS.raw,
+    resources.VALIDATING_WEBHOOKS.raw,
+    Resource("", "v1", "pods", "Pod", Raw),  # those of ours, as they are stored
+)
+_LATER = ("Secret", "DeviceTaintRule")
+_IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
+_ALSO = [
+    ("v1", "Event"),
+    ("v1", "ResourceQuota"),
+    ("v1", "LimitRange"),
+    *((one.api_version, one.kind) for one in (*_IN_DUMPS, *resources.WORKLOADS)),
+]
+_NAMED = frozenset((names.QUOTA, *LEASES))
+_AT_ONCE = 8
+_OWNERS = 32
+_TRIED = "nvidia.com/gpu"
+_INVALID = 422  # what the API server says of such an amount, once the webhook was asked
+_CALLING = re.compile(r'failed calling webhook "[^"]*\.drawbridge\.dev".*')
+_SKEW = timedelta(minutes=1)
+_KINDS: tuple[Resource[Any], ...] = (
+    resources.PODS,
+    resources.RESOURCE_SLICES,
+    resources.DEVICE_CLASSES,
+    resources.DEVICE_TAINT_RULES,
+    resources.DEVICE_COMPATIBILITIES,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.LEASES,
+    resources.RESOURCE_QUOTAS,
+    resources.LIMIT_RANGES,
+)
+
+
+async def survey(
+    cluster: Cluster,
+    now: datetime,
+    given: ConfigurationInForce | None = None,
+    server: Kubernetes | None = None,
+) -> Seen:
+    """Read a live cluster. A kind that the server does not know is empty, unless nothing can be said without it; so is one that may not
+    be read, which is named.
+    """
+    unread: dict[str, str] = {}
+    unknown: set[str] = set()
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def all_of(resource: Resource[T], fields: str = "", labels: str = "") -> list[T]:
+        try:
+            async with turns:
+                return await _list(cluster, resource, fields, labels)
+        except NotFound:
+            if resource is resources.RESOURCE_CLAIMS:
+                raise CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
+            unknown.add(resource.kind)
+        except Forbidden as error:
+            warn(f"{resource.plural} may not be read, so findings about them are left out: {error.message}")
+            unread[resource.kind] = error.message
+        return []
+
+    async def ours(kind: Resource[Raw]) -> list[Raw]:
+        labels = "" if kind.kind in ("Namespace", *WEBHOOKS) else LABELLED
+        return [kind.plain(one) for one in await all_of(kind, labels=labels)]
+
+    claims = await all_of(resources.RESOURCE_CLAIMS)  # before pods: a pod that was made between the two is not missed
+    kinds = (*_PARTS, *(one for one in KINDS if one.kind not in _LATER))
+    fleet, parts_read, nodes, events, failed, others = await asyncio.gather(
+        asyncio.gather(*map(all_of, _KINDS)),
+        asyncio.gather(*map(ours, kinds)),
+        all_of(resources.NODES.raw),
+        all_of(resources.EVENTS, fields=f"reportingComponent={COMPONENT}"),
+        all_of(resources.EVENTS, fields=f"reason={FAILED_CREATE}"),
+        asyncio.gather(*(all_of(resources.EVENTS, fields=f"reason={one}") for one in FAILED_OF_PODS)),
+    )
+    objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events, *failed, *chain.from_iterable(others)]
+    for node in nodes:
+        with suppress(WireError):  # one that is not a Node is passed over
+            objects.append(convert(node, Node))
+    mine = [one for one in chain.from_iterable(parts_read) if _is_of_installation(one)]
+    mine += [resources.LEASES.plain(one) for one in objects if isinstance(one, Lease)]
+    now = _by_server(now, server)
+    parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
+    if parts is not None:
+        about = [(one.involved_object, one.message) for one in failed]
+        parts = replace(parts, refusals={f"{one.kind} {one.namespace}/{one.name}": message for one, message in about})
+    for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
+        warn(f"each {kind} of the installation may not be read")
+        unread[kind] = "forbidden"
+    owners = await _owners(cluster, failed)
+    deciding = deciding_objects(parts.objects) if parts is not None else []
+    in_force = configuration_in_force(given, as_documents(deciding), judged=True)
+    observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)
+    if parts is not None:
+        observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
+    return replace(observed, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
+
+
+def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
+    """Return the API server's time if the local clock differs from it by much, and warn of that."""
+    if server is None or not server.date:
+        return now
+    server_time = parsedate_to_datetime(server.date)
+    if abs(server_time - now) <= _SKEW:
+        return now
+    warn(f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's, which counts")
+    return server_time
+
+
+def _claims_named(obj: Raw) -> Iterator[str]:
+    """Give every claim that an object, such as a Deployment, names for its pods."""
+    namespace = text(inside(obj, "metadata").get("namespace")) or "default"
+    below: list[object] = [obj]
+    while below:
+        match below.pop():
+            case dict(fields):
+                if name := text(fields.get("resourceClaimName")):
+                    yield f"{namespace}/{name}"
+                below += fields.values()
+            case list(members):
+                below += members
+
+
+async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
+    """Read the controllers that could not make a pod, those that said so last."""
+    kinds = {one.kind: one for one in resources.WORKLOADS}
+    last = sorted(failed, key=lambda one: one.last_timestamp, reverse=True)
+    about = [one.involved_object for one in last]
+    named = dict.fromkeys((one.kind, one.namespace, one.name) for one in about)
+    found: list[Raw] = []
+    for kind, namespace, name in list(named)[:_OWNERS]:
+        if kind in kinds:
+            with suppress(NotFound, Forbidden):
+                found.append(await cluster.get(kinds[kind], name, namespace))
+    return tuple(found)
+
+
+async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
+    """Say why the API server does not ask the webhook about a pod that it is asked to try, and that the webhook would refuse;
+    "" if it does, or if that is not known.
+    """
+    file = configuration.file if configuration is not None else None
+    keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
+    hooks = [hook for one in mine if one["kind"] == WEBHOOKS[0] for hook in one.get("webhooks") or ()]
+    called = [one for one in hooks if one.get("rules") and one["clientConfig"].get("caBundle")]
+    modes: dict[str, Any] = {}
+    for one in mine:
+        meta = one["metadata"]
+        if one["kind"] == "Namespace" and not meta.get("deletionTimestamp"):
+            modes[text(meta.get("name"))] = inside(meta, "labels").get(names.MODE_LABEL)
+    enforcing = [name for name, mode in sorted(modes.items()) if mode == Mode.ENFORCE]
+    everywhere = file is not None and file.mode == Mode.ENFORCE.value
+    if everywhere and not modes.get("default"):
+        enforcing.append("default")
+    if _TRIED not in keys or not called or not enforcing or (file is not None and file.canary < 100):
+        return ""
+    container = {"name": "main", "image": "none.invalid/none", "resources": {"limits": {_TRIED: "1500m"}}}
+    tried = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "drawbridge-doctor", "namespace": enforcing[0]},
+        "spec": {"containers": [container]},
+    }
+    try:
+        await cluster.create(resources.PODS.raw, tried, enforcing[0], dry_run=True)
+    except ApiError as error:
+        if found := _CALLING.search(error.message):
+            return found[0]
+        if error.status == _INVALID and "denied the request" not in error.message:
+            return f"a pod for {_TRIED} in namespace {enforcing[0]} bypassed the webhook under failurePolicy Ignore"
+    return ""
+
+
+async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...]:
+    """Find what is wrong with drawbridge itself, as far as the caller may read it, and without its Secrets."""
+    mine: list[Raw] = []
+    unread = {"Secret"}
+    for kind in (*_PARTS, *KINDS):
+        if kind.kind in ("Namespace", *unread):
+            continue
+        labels = "" if kind.kind in WEBHOOKS else LABELLED
+        try:
+            mine += [
+                one for raw in await _list(cluster, kind, "", labels) if _is_of_installation(one := kind.plain(raw))
+            ]
+        except (Forbidden, NotFound):
+            unread.add(kind.kind)
+    parts = await read_parts(cluster, mine, frozenset(unread), cluster)
+    return tuple(examine(parts, now))
+
+
+async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: str) -> list[T]:
+    portion = Portion(resource, whole=is_plain(resource.type))
+    found: list[T] = []
+    async for page in pages(cluster, replace(resource, reduce=portion.keep), fields=fields, labels=labels):
+        found += page.items
+    for one in portion.cut():
+        warn(f"{one.kind}: {one.reason}")
+    return found
+
+
+def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> Seen:
+    """Read a dump. One without any pod says nothing about which pods there are."""
+    documents = read(files)
+    warn_of_ignored(documents, also=_ALSO)
+    in_force = configuration_in_force(given, documents, judged=True)
+    objects: list[Any] = [
+        identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents).objects
+    ]
+    for kind in (Lease, Event, ResourceQuota, LimitRange):
+        objects += read_kind(documents, kind)
+    # A dump was made when one of the leases of Kubernetes' own was renewed, as those of nodes are every ten seconds.
+    others = [one for one in objects if isinstance(one, Lease) and one.metadata.name not in LEASES]
+    leases = [one for one in others if one.metadata.namespace in ("kube-node-lease", "kube-system")] or others
+    now = min(now, max(filter(None, (moment(one.spec.renew_time) for one in leases)), default=now))
+    # Of the objects of an installation those of another shape are named.
+    dumped = {one.kind for one in _IN_DUMPS}
+
+    def whole(obj: Raw) -> Raw:
+        found: Raw = without_nulls(obj)
+        convert(found, SHAPES.get(found["kind"], Shape))
+        return found
+
+    ours = [one for one in documents if text(one.object.get("kind")) in dumped and _is_of_installation(one.object)]
+    mine = read_each(ours, whole)
+    kinds = {one["kind"] for one in mine}
+    parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
+    if parts is not None:
+        expected = tuple(
+            one for one in parts.expected if one["kind"] in (*WORKLOADS, *WEBHOOKS) and one["kind"] in kinds
+        )
+        parts = with_configuration(replace(parts, expected=expected))
+    nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
+    observed = replace(_seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts), dumped=True)
+    owning = {one.kind for one in resources.WORKLOADS}
+    owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
+    named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
+    observed = replace(observed, owners=owners, named=named)
+    if not observed.pods:
+        warn("no pods were read, so claims left behind by pods are not found")
+        return replace(observed, pods=None)
+    return observed
+
+
+def _is_of_installation(obj: Raw) -> bool:
+    """Whether an object is of an installation; any namespace may have a mode."""
+    metadata = inside(obj, "metadata")
+    return is_labelled(obj) or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED
+
+
+def _seen(
+    given: TypedObjects,
+    nodes: Sequence[dict[str, Any]],
+    now: datetime,
+    in_force: ConfigurationInForce,
+    *,
+    mine: Sequence[Raw],
+    parts: Parts | None,
+    unread: Mapping[str, str] = MappingProxyType({}),
+) -> Seen:
+    """Put together what was read."""
+    stock = given.stock()
+    configuration = None if in_force.is_default else in_force.configuration
+    # Domains of names that the configuration knows, and that the API server does not send to the webhook.
+    unsent: set[str] = set()
+    if configuration is not None:
+        for one in mine:
+            for hook in one.get("webhooks") or () if one["kind"] == "MutatingWebhookConfiguration" else ():
+                for match in hook.get("matchConditions") or ():
+                    unsent.update(registration.names_not_sent_by(match["expression"], configuration))
+    inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+    return Seen(
+        stock=stock,
+        now=now,
+        claims=tuple(given.of(ResourceClaim)),
+        pods=tuple(given.of(Pod)),
+        templates=tuple(given.of(ResourceClaimTemplate)),
+        leases=tuple(given.of(Lease)),
+        unsent=tuple(sorted(unsent)),
+        nodes_of_names=group_nodes(stock.nodes.values(), inventory, configuration or Configuration()),
+        events=tuple(given.of(Event)),
+        nodes=tuple(nodes),
+        limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
+        namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
+        parts=parts,
+        in_force=in_force,
+        unread=dict(unread),
+    )

@@ -1,0 +1,64 @@
+"""`drawbridge explain`: why a pod, a claim or a device is as it is, from what was read of a cluster or a dump."""
+
+from analysis.explain.away import keeper_of, with_cause
+from analysis.explain.devices import device_story
+from analysis.explain.lone_claims import lone_claim_story
+from analysis.explain.naming import NotThere, find, find_device
+from analysis.explain.nodes import node_stories, refuse_unknown_node
+from analysis.explain.pods import pod_story
+from analysis.explain.report import report
+from analysis.explain.screen import (
+    screen_of_claim,
+    screen_of_device,
+    screen_of_pod,
+    screen_of_server,
+    screen_of_unread,
+    screen_of_workload,
+)
+from analysis.explain.stories import (
+    DeviceHeld,
+    DeviceStory,
+    LoneClaimStory,
+    NodeStory,
+    OfClaim,
+    OfDevice,
+    OfPod,
+    OfWorkload,
+    PodStory,
+)
+from analysis.explain.webhook_record import as_written
+from analysis.explain.workloads import KIND_OF, find_workload, kinds_of, workload_story
+
+__all__ = [
+    "KIND_OF",
+    "DeviceHeld",
+    "DeviceStory",
+    "LoneClaimStory",
+    "NodeStory",
+    "NotThere",
+    "OfClaim",
+    "OfDevice",
+    "OfPod",
+    "OfWorkload",
+    "PodStory",
+    "as_written",
+    "device_story",
+    "find",
+    "find_device",
+    "find_workload",
+    "keeper_of",
+    "kinds_of",
+    "lone_claim_story",
+    "node_stories",
+    "pod_story",
+    "refuse_unknown_node",
+    "report",
+    "screen_of_claim",
+    "screen_of_device",
+    "screen_of_pod",
+    "screen_of_server",
+    "screen_of_unread",
+    "screen_of_workload",
+    "with_cause",
+    "workload_story",
+]

@@ -1,0 +1,172 @@
+"""The story of a claim: its requests, its devices and since when, its pods, and what is wrong with it. Pure.
+
+What is wrong is found by the reports that the allocator makes every few minutes (`allocator.reports`), in their words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator.reports import DeviceState, drift
+from analysis.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold, Holder
+from dra.objects import results_of
+from dra.stock import Stock
+from dra.texts import list_first
+from rendering import story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from analysis.loading import Scene
+    from dra.objects import Condition, Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+    from dra.quantity import Quantity
+
+FALSE = "False"
+UNKNOWN = "unknown"
+
+
+_NAMED = 10  # claims that hold what only one may hold, in one remark
+
+
+def claim_story(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
+    """Return the story of one claim."""
+    stock = scene.stock
+    namespace = claim.metadata.namespace or "default"
+    devices: list[DeviceTold] = []
+    for result in results_of(claim):
+        place = result.driver, result.pool, result.device
+        published = device_of(stock, *place)
+        conditions: list[str] = []
+        network = ""
+        for status in claim.status.devices:
+            if (status.driver, status.pool, status.device) == place:
+                conditions += [condition_text(one) for one in status.conditions]
+                if (data := status.network_data) is not None:
+                    network = " ".join(filter(None, (data.interface_name, *data.ips, data.hardware_address)))
+        device = DeviceTold(
+            device="/".join(place),
+            request=result.request,
+            share=texts(result.consumed_capacity),
+            share_id=result.share_id or "",
+            admin_access=bool(result.admin_access),
+            published=published is not None,
+            taints=tuple(f"{one.key}:{one.effect}" for one in (published.taints if published is not None else ())),
+            conditions=tuple(conditions),
+            network=network,
+        )
+        devices.append(device)
+    consumers: list[Consumer] = []
+    for one in claim.status.reserved_for:
+        pod = scene.pods.get(f"{namespace}/{one.name}")
+        if pod is None or pod.metadata.uid != one.uid:
+            consumer = Consumer(name=one.name, uid=one.uid, phase="" if scene.knows_pods else UNKNOWN)
+        else:
+            consumer = Consumer(
+                name=one.name, uid=one.uid, phase=pod.status.phase or "Pending", node=pod.spec.node_name
+            )
+        consumers.append(consumer)
+    remarks = list(faults(claim, scene))
+    if claim.status.allocation is None:
+        for request in claim.spec.devices.requests:
+            class_names = [one.device_class_name for one in request.alternatives.values()]
+            remarks += [f"DeviceClass {name} does not exist" for name in class_names if name not in stock.classes]
+    return ClaimStory(
+        name=claim.metadata.key,
+        state=state_of_claim(claim),
+        entry=entry,
+        # The controller notes for which entry of a pod it made a claim.
+        template=template or claim.metadata.annotations.get("resource.kubernetes.io/pod-claim-name", ""),
+        asks=tuple(story.describe_requests(claim)),
+        since=since_of(claim),
+        devices=tuple(devices),
+        reserved_for=tuple(consumers),
+        remarks=tuple(remarks),
+    )
+
+
+def state_of_claim(claim: ResourceClaim) -> ClaimState:
+    """Say how far a claim has come. It is prepared once every device has a status from its driver, without a condition that is False."""
+    if claim.metadata.deletion_timestamp:
+        return ClaimState.DELETING
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ClaimState.PENDING
+    if not claim.status.reserved_for:
+        return ClaimState.ALLOCATED
+    statuses = {(one.driver, one.pool, one.device): one for one in claim.status.devices}
+    for result in allocation.devices.results:
+        status = statuses.get((result.driver, result.pool, result.device))
+        if status is None or any(one.status == FALSE for one in status.conditions):
+            return ClaimState.RESERVED
+    return ClaimState.PREPARED
+
+
+def since_of(claim: ResourceClaim) -> str:
+    """Give the time at which it was allocated."""
+    allocation = claim.status.allocation
+    return allocation.allocation_timestamp if allocation is not None else ""
+
+
+def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
+    """Name the pods that a claim is reserved for, and other consumers with their resource."""
+    namespace = claim.metadata.namespace or "default"
+    named: list[str] = []
+    for one in claim.status.reserved_for:
+        prefix = "" if one.is_pod else f"{one.resource} "
+        named.append(f"{prefix}{namespace}/{one.name}")
+    return tuple(named)
+
+
+def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
+    """Tell who has a device by one result of a claim, how much of it, and since when."""
+    return Holder(
+        claim=claim.metadata.key,
+        pods=pods_of(claim),
+        since=since_of(claim),
+        share=texts(result.consumed_capacity),
+        share_id=result.share_id or "",
+        admin_access=bool(result.admin_access),
+    )
+
+
+def faults(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
+    """Say what should not be: reservations of pods that are gone, devices that are gone, devices that other claims hold as well."""
+    stock = scene.stock
+    pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))
+    slices: list[ResourceSlice] = []
+    for pool in pools:
+        slices += [page.slice for page in stock.pages_of.get(pool, ())]
+    living = scene.living if scene.knows_pods else {one.uid for one in claim.status.reserved_for}
+    yield from drift(Stock.of(slices=slices, claims=[claim]), living).left_behind
+    uid = claim.metadata.uid
+    for overlap in scene.overlaps(tuple(pools)):
+        if uid in overlap.claims:
+            uids = {one for one in overlap.claims if one != uid}
+            others = sorted(key for key, one in stock.claims.items() if one.metadata.uid in uids)
+            yield f"it holds what only one may hold, together with {list_first(others, _NAMED)}"
+
+
+def known_state(state: str, scene: Scene) -> str:
+    """Say in which state a device is; one that looks free may be held by a claim that was not read."""
+    return UNKNOWN if state == DeviceState.FREE and not scene.knows_claims else state
+
+
+def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
+    """Find a device as it is published now."""
+    for page in stock.newest_pages((driver, pool)):
+        for device in page.devices:
+            if device.name == name:
+                return device
+    return None
+
+
+def condition_text(one: Condition) -> str:
+    """Write a condition in a line."""
+    why = f" ({one.reason})" if one.reason else ""
+    message = f": {one.message}" if one.message else ""
+    return f"{one.type}={one.status}{why}{message}"
+
+
+def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    """Write amounts as they are written in manifests."""
+    return {name: str(amount) for name, amount in amounts.items()}

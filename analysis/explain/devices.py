@@ -1,0 +1,203 @@
+"""The story of a device: which claims have which share of it since when, what is left, and what could be in use beside it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from allocator import Stage
+from allocator.reasons import matrix
+from allocator.reports import DeviceReport, DeviceState, node_report
+from analysis.explain.claims import faults, holder_of, known_state, texts
+from analysis.explain.naming import device_names
+from analysis.explain.stories import DeviceStory, Holder, Neighbour, TaintStory
+from dra.budget import Budget
+from dra.errors import DraError, OutOfBudget
+from dra.objects import results_of, selects
+from dra.policy import DeviceId, Rules
+from dra.stock import reaches
+from dra.wire import builtins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from analysis.loading import Scene
+    from dra.objects import Device
+    from dra.stock import Page, Pool, PoolId, Stock
+
+_PAIRED = 256  # devices of a pool that are compared two by two
+_ACROSS = 2_000_000  # steps for the devices of a node's other pools
+_GONE = "gone"
+
+
+class _DeviceInPool(NamedTuple):
+    """A device where it is published, and its pool as seen by the first node that reaches it."""
+
+    page: Page
+    device: Device
+    pool: Pool | None
+    reports: dict[str, DeviceReport]
+
+
+def device_story(name: str, scene: Scene) -> DeviceStory:
+    """Return the story of one device, by driver/pool/device."""
+    stock = scene.stock
+    driver, pool, device = device_names(stock)[name]
+    remarks: list[str] = []
+    holders: list[Holder] = []
+    for claim in stock.claims.values():
+        for result in results_of(claim):
+            if (result.driver, result.pool, result.device) != (driver, pool, device):
+                continue
+            holders.append(holder_of(claim, result))
+            key = claim.metadata.key
+            remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in faults(claim, scene)]
+    holders.sort(key=lambda one: (one.since, one.claim))
+    found = _find_in_pool(stock, (driver, pool), device, remarks)
+    if found is None:
+        return DeviceStory(
+            name=name,
+            state=_GONE,
+            slice="",
+            node="",
+            attributes={},
+            capacity={},
+            available={},
+            taints=(),
+            holders=tuple(holders),
+            neighbours=(),
+            rules=(),
+            remarks=tuple(remarks),
+        )
+    return _published_story(name, found, holders, remarks, scene)
+
+
+def _published_story(
+    name: str, found: _DeviceInPool, holders: list[Holder], remarks: list[str], scene: Scene
+) -> DeviceStory:
+    stock, device = scene.stock, found.device.name
+    spec = found.page.slice.spec
+    driver, pool = spec.driver, spec.pool.name
+    report = found.reports.get(device)
+    if report is not None:
+        state: str = report.state
+    else:  # no node reaches it: its holders alone tell
+        holding = [one.share_id for one in holders if not one.admin_access]
+        state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
+    state = known_state(state, scene)
+    if found.pool is not None and found.pool.reason:
+        remarks.append(f"its pool cannot be used ({found.pool.status}): {found.pool.reason}")
+    attributes: dict[str, object] = {}
+    for key, value in found.device.attributes.items():
+        written = builtins(value)
+        attributes[key] = next(iter(written.values()), None) if isinstance(written, dict) else written
+    # The taints of the slice, then those that rules add.
+    published = next(one for one in spec.devices if one.name == device)
+    taints = [(f"driver {driver}", taint) for taint in published.taints]
+    tainting = [rule for rule in stock.rules.values() if selects(rule, driver, pool, device)]
+    taints += [(f"DeviceTaintRule {rule.metadata.name}", rule.spec.taint) for rule in tainting]
+    rules = Rules(stock.compatibilities.values()).by_driver.get(driver, ())
+    return DeviceStory(
+        name=name,
+        state=state,
+        slice=found.page.name,
+        node=found.page.node_name or found.device.node_name or "",
+        attributes=attributes,
+        capacity=texts({key: one.value for key, one in found.device.capacity.items()}),
+        available=texts(report.available) if report is not None and scene.knows_claims else {},
+        taints=tuple(
+            TaintStory(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
+        ),
+        holders=tuple(holders),
+        neighbours=tuple(
+            one if scene.knows_claims else replace(one, free=None)
+            for one in (*_neighbours(found, stock, remarks), *_neighbours_across(found, stock, remarks))
+        ),
+        rules=tuple(one.name for one in rules if one.carried_by(driver, found.device)),
+        remarks=tuple(remarks),
+    )
+
+
+def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) -> _DeviceInPool | None:
+    """Find a device, and a node that reaches it."""
+    sightings = [(page, one) for page in stock.newest_pages(pool_id) for one in page.devices if one.name == name]
+    if not sightings:
+        return None
+    page, device = sightings[0]
+    spec = page.slice.spec
+    place = device if spec.per_device_node_selection else spec
+    try:
+        node = next((name for name, one in stock.nodes.items() if reaches(place, one)), "")
+        if not node:
+            remarks.append("no node that was read can reach it")
+            return _DeviceInPool(page, device, None, {})
+        pool = next((one for one in stock.pools(node) if one.id == pool_id), None)
+        reports = {one.device: one for one in node_report(stock, node).devices if (one.driver, one.pool) == pool_id}
+        return _DeviceInPool(page, device, pool, reports)
+    except DraError as error:
+        remarks.append(str(error))
+        return _DeviceInPool(page, device, None, {})
+
+
+def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+    """Say of the devices that have hardware or rules in common with it whether they can be in use together."""
+    pool = published.pool
+    if pool is None or pool.reason:
+        return
+    rules = Rules(stock.compatibilities.values())
+    sets = {one.counter_set for one in published.device.consumes_counters}
+    ruled = bool(rules.by_driver.get(pool.id[0]))
+    if not sets and not ruled:
+        return
+    devices = [device for page in pool.pages() for device in page.devices]
+    if not ruled:
+        devices = [one for one in devices if any(use.counter_set in sets for use in one.consumes_counters)]
+    if len(devices) > _PAIRED:
+        remarks.append(
+            f"its pool has more than {_PAIRED} devices that could be in each other's way: see `drawbridge matrix`"
+        )
+        return
+    found = matrix(pool, rules, only=[] if ruled else sorted(sets))
+    name = published.device.name
+    mine = next(row for row in found.rows if name in row.devices)
+    for row, cell in zip(found.rows, mine.cells, strict=True):
+        others = tuple(one for one in row.devices if one != name)
+        if not others:
+            continue
+        reports = [published.reports[one] for one in others if one in published.reports]
+        yield Neighbour(
+            devices=others,
+            together=cell.together,
+            stage=cell.stage or "",
+            text=cell.text,
+            free=sum(one.state in (DeviceState.FREE, DeviceState.SHARED) for one in reports),
+        )
+
+
+def _neighbours_across(found: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+    """Name the devices in other pools of its node that must not be in use with it."""
+    node = found.page.slice.spec.node_of(found.device)
+    if found.pool is None or not node:
+        return
+    rules = Rules(stock.compatibilities.values())
+    pools = stock.pools(node)
+    pool_id = found.pool.id
+    try:
+        conflicts = rules.conflicts_across(pools, node, Budget(_ACROSS)).get(pool_id, {})
+    except OutOfBudget:
+        remarks.append("its node has more devices in other pools than could be compared with it")
+        return
+    by_pool: dict[PoolId, list[DeviceId]] = {}
+    for other in sorted(conflicts.get(found.device.name, ())):
+        by_pool.setdefault(other[:2], []).append(other)
+    for pool, others in by_pool.items():
+        rule = rules.between((*pool_id, found.device.name), others[0], pools)
+        use = stock.use(pool)
+        yield Neighbour(
+            devices=tuple(f"{pool[1]}/{name}" for _, _, name in others),
+            together=False,
+            stage=Stage.COMPATIBILITY,
+            text=f"{rule}: not on one node",
+            free=sum(not use.holds(name) for _, _, name in others),
+        )

@@ -1,0 +1,65 @@
+"""The story of a claim by itself: which pods use it or wait for it, and whether its devices are available. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.explain.claims import claim_story
+from analysis.explain.pods import scheduler_keeper
+from analysis.explain.prospects import prospect_of, quota_of
+from analysis.explain.stories import ClaimState, Keeper, LoneClaimStory, NextStep
+from dra.objects import ObjectMeta, Pod, PodResourceClaim, PodSpec, claim_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.explain.stories import ClaimStory, Prospect
+    from analysis.loading import Scene
+    from webhook.state import Configuration
+
+
+def lone_claim_story(key: str, scene: Scene, configuration: Configuration) -> LoneClaimStory:
+    """Return the story of one claim, by namespace/name."""
+    claim = scene.stock.claims[key]
+    story = claim_story(claim, scene)
+    namespace = claim.metadata.namespace or "default"
+    name = claim.metadata.name
+    users = [pod for pod in scene.pods.values() if not pod.has_ended and key in claim_keys(pod)]
+    # Without users, a pod that would want nothing but this claim stands in.
+    entry = PodResourceClaim(name="claim", resource_claim_name=name)
+    stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
+    asking = users[0] if users else stand_in
+    prospect = prospect_of(asking, scene) if story.state is ClaimState.PENDING else None
+    return LoneClaimStory(
+        claim=story,
+        next_step=_next_step(story, users, prospect, configuration),
+        pods=tuple(pod.metadata.key for pod in users),
+        prospect=prospect,
+        quota=quota_of(asking, prospect, scene),
+    )
+
+
+def _next_step(
+    story: ClaimStory, users: Sequence[Pod], prospect: Prospect | None, configuration: Configuration
+) -> NextStep:
+    if story.state is ClaimState.DELETING:
+        consumers = ", ".join(one.name for one in story.reserved_for)
+        goes = f"pods {consumers} have ended" if consumers else "its finalizers are removed"
+        return NextStep(keeper=Keeper.CLAIMS, message=f"it is being deleted, and goes once {goes}")
+    if prospect is not None:
+        if not users:
+            outlook = prospect.message or "devices for it are free"
+            return NextStep(keeper=Keeper.USER, message=f"no pod uses it, so no scheduler allocates it; {outlook}")
+        name = users[0].spec.scheduler_name or "default-scheduler"
+        outlook = (
+            prospect.message or f"devices for it are free, and {name} has not placed pod {users[0].metadata.key} yet"
+        )
+        return NextStep(keeper=scheduler_keeper(name, configuration), message=outlook)
+    if story.reserved_for:
+        living = ", ".join(one.name for one in story.reserved_for if one.phase)
+        used = f"used by {living}" if living else "those pods were not found"
+        return NextStep(keeper=Keeper.NONE, message=f"it is {story.state}, and {used}")
+    if users:
+        message = f"it is allocated, and pod {users[0].metadata.key} is not bound yet"
+        return NextStep(keeper=Keeper.SCHEDULER, message=message)
+    return NextStep(keeper=Keeper.USER, message="it is allocated, and no pod uses it")

@@ -1,0 +1,299 @@
+"""The story of a pod: what it asked for, what became of that, what it has, and which component acts next. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from allocator.decisions import Outlook, devices_ready
+from analysis.explain.claims import FALSE, claim_story, condition_text
+from analysis.explain.prospects import prospect_of, quota_of, scheduler_message, unchecked_conditions
+from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, Prospect, WebhookStory
+from analysis.explain.webhook_record import webhook_story
+from analysis.loading import identity_of, inside, items, text
+from analysis.outlook import place_now
+from dra.objects import Pod, claim_keys, claim_name
+from dra.policy import BY_CLASS, COUNT_KEY
+from dra.quantity import Quantity
+from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
+from webhook.dialects import Outcome
+from webhook.names import NAME, PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from allocator.simulation import PodOutcome
+    from analysis.loading import Object, Scene
+    from webhook.state import Configuration
+
+_STOCK = "default-scheduler"
+_SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe pod)"
+# Why a container waits whose kubelet has not begun with it.
+_STARTING = ("", "ContainerCreating", "PodInitializing")
+_CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
+_ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
+
+
+def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+    """Return the story of one pod, by namespace/name."""
+    pod = scene.pods[key]
+    webhook = webhook_story(pod, scene, configuration)
+    claims = list(_claims_of(pod, scene))
+    # A pod that the webhook would change is judged by a scheduler only as it is then.
+    unchanged = pod.metadata.uid or not any(one.outcome in _CHANGING for one in webhook.decisions)
+    waits = not (pod.spec.node_name or pod.is_done)
+    prospect = prospect_of(pod, scene) if waits and unchanged else None
+    scheduler = pod.spec.scheduler_name or _STOCK
+    next_step = _on_its_node(pod, claims, scene.raw.get(key, {}))
+    next_step = next_step or _before_scheduling(pod, webhook, claims, scene)
+    place: PodOutcome | None = None
+    if next_step is None:
+        place = place_now(key, scene, configuration)
+        next_step = _at_its_scheduler(pod, webhook, claims, prospect, place, scene=scene, configuration=configuration)
+    if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
+        # Something else has to happen first, so that no end of another's claim is enough.
+        blockers = tuple(replace(one, suffices=None) for one in prospect.blockers)
+        prospect = replace(prospect, blockers=blockers, nearest="")
+    # What is not as it should be, in the words of the scheduler and the kubelet.
+    conditions: list[str] = []
+    for one in pod.status.conditions:
+        if one.status == FALSE and (one.message or one.reason):
+            since = f" since {one.last_transition_time}" if one.last_transition_time else ""
+            conditions.append(f"{condition_text(one)}{since}")
+    raw = scene.raw.get(key)
+    return PodStory(
+        name=key,
+        next_step=next_step,
+        # A pod that an API server has seen is Pending at least.
+        phase=pod.status.phase or ("Pending" if pod.metadata.uid else ""),
+        node=pod.spec.node_name,
+        scheduler=scheduler,
+        owners=scene.owners(raw) if raw is not None else (),
+        webhook=webhook,
+        claims=tuple(claims),
+        conditions=tuple(conditions),
+        prospect=prospect,
+        room_on=place.node or "" if place is not None else "",
+        quota=quota_of(pod, prospect, scene),
+    )
+
+
+def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
+    """Tell of the claims that a pod names, those that do not exist too, and of what its scheduler made for it."""
+    namespace = pod.metadata.namespace or "default"
+    names: set[str] = set()
+    for entry in pod.spec.resource_claims:
+        name = claim_name(pod, entry)
+        if name is None:
+            continue  # the controller says that none is needed
+        names.add(name)
+        template = entry.resource_claim_template_name or ""
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if claim is not None:
+            yield claim_story(claim, scene, entry=entry.name, template=template)
+            continue
+        remark = f"ResourceClaim {name} does not exist"
+        if template and f"{namespace}/{template}" in scene.templates:
+            remark = f"it is not created yet, though ResourceClaimTemplate {template} exists"
+        elif template:
+            remark = f"ResourceClaimTemplate {template} does not exist"
+        yield ClaimStory(
+            name=f"{namespace}/{name}" if name else "",
+            state=ClaimState.MISSING,
+            entry=entry.name,
+            template=template,
+            remarks=(remark,),
+        )
+    for claim_key in claim_keys(pod):
+        claim = scene.stock.claims.get(claim_key)
+        if claim is not None and claim.metadata.name not in names:
+            yield claim_story(claim, scene, entry="extended resources")
+
+
+def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
+    """Say whether a scheduler asks our allocator: the one that the configuration names, or one of our name where it names none."""
+    bridge = configuration.file.bridge
+    ours = name == bridge.scheduler_name if bridge is not None else name.startswith(NAME)
+    return Keeper.BRIDGE if ours else Keeper.SCHEDULER
+
+
+# ---- which component acts next, from the end of a pod's life to its beginning
+
+
+def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextStep | None:
+    """Say where a pod stands that has ended, is being deleted, or has a node."""
+    node = pod.spec.node_name
+    deleted = pod.metadata.deletion_timestamp
+    if pod.has_ended:
+        return NextStep(keeper=Keeper.NONE, message=f"it has ended ({pod.status.phase}), and uses nothing any more")
+    if deleted and node:
+        message = f"it is being deleted since {deleted}; the kubelet of {node} ends it first"
+        return NextStep(keeper=Keeper.KUBELET, message=message)
+    if deleted:
+        finalizers = ", ".join(pod.metadata.finalizers)
+        waits = f", and waits for its finalizers: {finalizers}" if finalizers else ""
+        return NextStep(keeper=Keeper.NONE, message=f"it is being deleted since {deleted}{waits}")
+    if not node:
+        return None
+    if pod.status.phase == "Running":
+        return NextStep(keeper=Keeper.NONE, message=f"it runs on {node}")
+    for claim in claims:
+        for device in claim.devices:
+            bad = [one for one in device.conditions if f"={FALSE}" in one]
+            if bad:
+                return NextStep(keeper=Keeper.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
+    if waits := _waiting_container(raw):  # images are pulled once the devices are prepared
+        return NextStep(keeper=Keeper.KUBELET, message=f"it is bound to {node}, and {waits}")
+    unprepared = [one for one in claims if one.state is not ClaimState.PREPARED]
+    if unprepared:
+        drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
+        listed = ", ".join(sorted(drivers)) or "its drivers"
+        message = f"it is bound to {node}, whose kubelet has its devices prepared by {listed}"
+        return NextStep(keeper=Keeper.DRIVER, message=message)
+    return NextStep(keeper=Keeper.KUBELET, message=f"it is bound to {node}, whose kubelet starts it")
+
+
+def _waiting_container(raw: Object) -> str:
+    """Say which container the kubelet cannot start, and its reason; "" if there is none."""
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for status in items(inside(raw, "status"), part):
+            waiting = inside(status, "state", "waiting")
+            if (reason := text(waiting.get("reason"))) not in _STARTING:
+                detail = f": {message}" if (message := text(waiting.get("message"))) else ""
+                return f"container {text(status.get('name'))} waits: {reason}{detail}"
+    return ""
+
+
+def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], scene: Scene) -> NextStep | None:
+    """Say what has to happen before a scheduler looks for devices."""
+    if webhook.refusals and not pod.metadata.uid:
+        return NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
+    if pod.spec.scheduling_gates:
+        gates = [one.name for one in pod.spec.scheduling_gates]
+        return NextStep(keeper=Keeper.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
+    namespace = pod.metadata.namespace or "default"
+    for claim in claims:
+        if claim.state is ClaimState.DELETING:
+            return NextStep(keeper=Keeper.CLAIMS, message=f"claim {claim.name} is being deleted, and no pod gets it")
+        if claim.state is not ClaimState.MISSING:
+            continue
+        if not claim.template:
+            return NextStep(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
+        if f"{namespace}/{claim.template}" in scene.templates:
+            message = f"kube-controller-manager has not created claim {claim.entry} yet{_SEE_EVENTS}"
+            if full := _full_quota(namespace, scene):
+                message = f"no claim {claim.entry} can be created: {full}"
+            return NextStep(keeper=Keeper.CLAIMS, message=message)
+        if template_lifecycle.is_copy(pod, claim.template):
+            message = f"ResourceClaimTemplate {claim.template} {template_lifecycle.COPY}: create the pod from its original manifest"
+            return NextStep(keeper=Keeper.USER, message=message)
+        ours = claim.template.startswith(PREFIX)
+        if ours:
+            return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SEE_EVENTS}")
+        return NextStep(keeper=Keeper.USER, message=claim.remarks[0])
+    return None
+
+
+def _at_its_scheduler(
+    pod: Pod,
+    webhook: WebhookStory,
+    claims: Sequence[ClaimStory],
+    prospect: Prospect | None,
+    place: PodOutcome,
+    *,
+    scene: Scene,
+    configuration: Configuration,
+) -> NextStep:
+    scheduler = pod.spec.scheduler_name or _STOCK
+    keeper = scheduler_keeper(scheduler, configuration)
+    last_message = scheduler_message(pod)
+    # No pod of a scheduler that is not Kubernetes' own has a node, or a word of it.
+    named = [one for one in scene.pods.values() if one.spec.scheduler_name == scheduler]
+    unknown = scene.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
+    if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
+        message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
+        return NextStep(keeper=Keeper.USER, message=message)
+    if last_message and last_message == unchecked_conditions(pod, scene):
+        return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
+    for key, meant in find_unknown(pod, scene.state(configuration)).items():
+        return NextStep(keeper=Keeper.USER, message=f"no node has {key}: {why_unknown(meant)}")
+    if prospect is not None:
+        return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, scene))
+    states = {one.state for one in claims}
+    if states and states <= _ALLOCATED:
+        known = scene.stock.claims
+        ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)
+        if waits := ready.failed or ready.waits_for:
+            return NextStep(keeper=Keeper.DRIVER, message=waits)
+        return NextStep(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
+    room = _room_text(place, scheduler, scene)
+    if not (webhook.foretold and webhook.decisions):
+        says = f"; {scheduler} says: {last_message}" if last_message else ""
+        return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
+    # It asks in legacy words, and has no claims for them.
+    if not pod.metadata.uid and any(one.outcome in _CHANGING for one in webhook.decisions):
+        return NextStep(
+            keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
+        )
+    state = scene.state(configuration)
+    if missed := find_missed(pod, state):
+        return NextStep(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
+    for key, why in find_unserved(pod, state).items():
+        return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
+    keyed = [one for one in webhook.decisions if one.key]
+    keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
+    lacking = [key for key in keys if state.configuration.resource(key) and not state.offers(key)]
+    if lacking and state.fleet.nodes and state.confirmed and not state.unseen:
+        room = f"it waits for a node that has {', '.join(lacking)}, and no node does"
+    return NextStep(keeper=keeper, message=f"no claim replaces {', '.join(keys)}: {room}")
+
+
+def _room_text(place: PodOutcome, scheduler: str, scene: Scene) -> str:
+    """Say which node has room for a pod now, or why none has."""
+    if place.node is not None:
+        return f"{place.node} has room for it, and {scheduler} has not placed it yet"
+    if not scene.stock.nodes:
+        return "it is unknown where it fits, because no Node was read"
+    return f"no node has room for it now ({place.summary})"
+
+
+def _full_quota(namespace: str, scene: Scene) -> str:
+    """Name a ResourceQuota of a namespace that lets no more claims or devices in; "" if there is none."""
+    for quota in scene.gathered.of("ResourceQuota"):
+        place = identity_of(quota)
+        hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
+        for key in hard if place.namespace == namespace else ():
+            if key == COUNT_KEY or str(key).endswith(BY_CLASS):
+                try:
+                    full = Quantity.parse(str(used.get(key, 0))) >= Quantity.parse(str(hard[key]))
+                except ValueError:
+                    continue
+                if full:
+                    return f"ResourceQuota {place.name} has {key} used up, {used.get(key, 0)} of {hard[key]}"
+    return ""
+
+
+def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, scene: Scene) -> str:
+    """Give the words of the scheduler; what no claim asks for, such as a key of a device plugin, is in the place alone."""
+    if prospect.outlook is Outlook.FITS and place.node is None and not prospect.barriers:
+        return _room_text(place, scheduler, scene)
+    if prospect.plugins and prospect.outlook is not Outlook.FITS:
+        others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
+        return (
+            f"device plugins have room for it on {min(prospect.plugins)}{others}, and {scheduler} has not placed it yet"
+        )
+    if prospect.outlook is Outlook.NEVER:
+        return f"no node could serve it, even with all devices free: {prospect.message}"
+    if prospect.outlook is not Outlook.FITS:
+        return prospect.message
+    barred = {name for one in prospect.barriers for name in one.nodes}
+    fitting = [name for one in prospect.groups if one.devices for name in one.nodes]
+    left = [name for name in fitting if name not in barred]
+    if not barred.intersection(fitting):
+        return f"devices for it are free, and {scheduler} has not placed it yet"
+    if left:
+        return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
+    most = next(one for one in prospect.barriers if not set(fitting).isdisjoint(one.nodes))
+    reached = len(set(fitting).intersection(most.nodes))
+    return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"

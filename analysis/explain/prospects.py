@@ -1,0 +1,238 @@
+"""Whether the devices that a pod waits for are available: the scheduler's words, kind of node by kind of node, and the claims in the way. Pure.
+
+The words are the decider's, which events and denials use as well. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator import Options, allocate
+from allocator.answer import Stage, Verdict
+from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, node_obstacle, plugin_nodes, try_out
+from allocator.pods import barriers_by_name, total
+from allocator.preemption import claims_in_reach
+from analysis.explain.claims import FALSE, pods_of, since_of
+from analysis.explain.stories import Barrier, Blocker, NodesAlike, Prospect, QuotaUse
+from analysis.loading import inside, items
+from dra.budget import Budget
+from dra.objects import served_resources
+from dra.policy import held_of_quota, quota_lines, quota_scope, quotas_for
+from dra.stock import amounts_of, results_by_pool
+from dra.stock import total as sum_of
+from webhook.admission import judge
+from webhook.refusals import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from allocator.decisions import NodeGroup
+    from allocator.pods import Amounts, Barriers
+    from analysis.loading import Scene
+    from dra.objects import Pod, ResourceClaim
+
+_STEPS = 2_000_000  # for all questions about blockers
+_NODES = 4  # kinds of nodes of which one is asked about
+_ASKED = 16  # holders of a node that are taken away one by one
+# What kube-scheduler says of a pod or a node where something else than devices, labels, taints and amounts is in the way.
+_ELSEWHERE = (
+    "affinity rules",
+    "topology spread constraints",
+    "free ports",
+    "persistentvolume",
+    "PersistentVolume",
+    "persistent volume",
+    "volume count",
+    "volume zone",
+    "no available disk",
+    "enough free storage",
+    "pvc(s)",
+    "required features",
+    "scheduler-enforced",
+    "unknown conditions",
+)
+_REACHED = "cannot allocate all claims"
+_GATED = "SchedulingGated"
+# Stages at which devices are lost to other claims.
+_HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
+
+
+def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
+    """Say what is to be expected for the claims of a pod that wait; None if none does."""
+    stock = scene.stock
+    pod_claims = find_claims(pod, stock)
+    if not pod_claims.waits_for and not pod_claims.open:
+        return None
+    found = scene.decider.outlook(pod, stock)
+    if pod_claims.waits_for:
+        return Prospect(outlook=found.outlook, message=found.message)
+    if found.outlook is Outlook.FITS and not scene.knows_claims:
+        last_message = scheduler_message(pod)
+        message = "the claims of other namespaces may not be read, so that which devices are free is not known"
+        return Prospect(
+            outlook=Outlook.UNDECIDED,
+            message=f"{message}; its scheduler says: {last_message}" if last_message else message,
+        )
+    used = scene.used if scene.knows_pods else {}
+    find = barriers_by_name(pod, served_resources(pod, stock.serving()))
+    by_plugin = plugin_nodes(pod, pod_claims, stock)
+    plugins = tuple([name for name in by_plugin if next(find(stock.nodes[name], used.get(name, {})), None) is None])
+    reachable = {name: node for name, node in stock.nodes.items() if not node_obstacle(pod_claims, node)}
+    may_go = [name for name, node in reachable.items() if next(find(node, {}), None) is None]
+    tried = try_out(pod_claims.open, stock, may_go or reachable)
+    # What besides devices keeps the pod from nodes, the commonest first.
+    keeping: defaultdict[str, list[str]] = defaultdict(list)
+    for name, node in stock.nodes.items():
+        if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
+            keeping[why].append(name)
+    barriers = [Barrier(message=why, count=len(names), nodes=tuple(names)) for why, names in keeping.items()]
+    barriers.sort(key=lambda one: -one.count)
+    message = found.message
+    nearest = ""
+    blockers: list[Blocker] = []
+    if found.outlook is not Outlook.FITS:
+        certain = not unchecked_conditions(pod, scene)
+        barred = {name for one in barriers for name in one.nodes}
+        if may_go:
+            blockers += _blockers(tried, pod_claims.open, find, used, scene, certain=certain)
+        if any(one.suffices for one in blockers) or (certain and not barred.issuperset(may_go)):
+            nearest = advice(pod, stock, found.hindrances)
+        if found.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
+            absent = judge(stock, pod_claims.open)
+            if absent.code is Code.NO_DEVICE:  # in words, with what there is
+                message, nearest = absent.text.partition(" even if idle: ")[2], absent.remedy
+        if barriers and barred.issuperset(may_go):
+            causes = "; ".join(f"{one.count} {one.message}" for one in barriers[:_NODES])
+            message = f"{causes}; besides, {message}" if may_go else causes
+    groups = [
+        NodesAlike(
+            verdict=one.verdict,
+            count=len(one.nodes),
+            nodes=one.nodes,
+            stages=one.stages,
+            devices=one.devices,
+            error=one.error,
+        )
+        for one in tried
+    ]
+    return Prospect(
+        outlook=found.outlook,
+        message=message,
+        nearest=nearest,
+        groups=tuple(groups),
+        blockers=tuple(blockers),
+        barriers=tuple(barriers),
+        plugins=plugins,
+    )
+
+
+def _blockers(
+    tried: Iterable[NodeGroup],
+    claims: tuple[ResourceClaim, ...],
+    find: Barriers,
+    used: Mapping[str, Amounts],
+    scene: Scene,
+    *,
+    certain: bool,
+) -> Iterator[Blocker]:
+    """Name the claims that hold wanted devices, on one node of each of the commonest kinds; of some, ask whether freeing them is enough.
+
+    It is enough if the claims then fit, and the pod does beside those that are left. Where something is not judged, that is not said.
+    """
+    stock = scene.stock
+    options = Options(budget=Budget(_STEPS))
+    asked_nodes = 0
+    for group in tried:
+        if asked_nodes == _NODES or group.verdict is not Verdict.INFEASIBLE:
+            continue
+        if _HELD.isdisjoint(one.stage for one in group.stages):
+            continue
+        node = group.nodes[0]
+        # If all were free: devices of which drivers would be given?
+        answer = allocate(scene.idle, node, claims, options=options)
+        drivers = {result.driver for result in answer.results}
+        if not drivers:
+            continue
+        asked_nodes += 1
+        pools = {pool.id for pool in stock.pools(node)}
+        examined = 0
+        for key in sorted(claims_in_reach(node, stock), key=lambda key: (since_of(stock.claims[key]), key)):
+            claim = stock.claims[key]
+            devices: list[str] = []
+            for pool, results in results_by_pool(claim).items():
+                if pool in pools and pool[0] in drivers:
+                    devices += ["/".join((*pool, result.device)) for result in results]
+            if not devices:
+                continue
+            suffices = None
+            if examined < _ASKED:
+                examined += 1
+                answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
+                ending = total(scene.pods[name] for name in pods_of(claim) if name in scene.pods).get(node, {})
+                left = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
+                suffices = answer.feasible and next(find(stock.nodes[node], left), None) is None
+                if answer.verdict is Verdict.UNDECIDED or (suffices and not certain):
+                    suffices = None
+            yield Blocker(
+                node=node,
+                claim=key,
+                pods=pods_of(claim),
+                devices=tuple(devices),
+                since=since_of(claim),
+                suffices=suffices,
+            )
+
+
+def scheduler_message(pod: Pod) -> str:
+    """Why its scheduler found no node for a pod when it tried last, without what preemption came to."""
+    for one in pod.status.conditions:
+        if one.type == "PodScheduled" and one.status == FALSE and one.reason != _GATED:
+            return (one.message or one.reason).partition(" preemption: ")[0].rstrip(", ")
+    return ""
+
+
+def unchecked_conditions(pod: Pod, scene: Scene) -> str:
+    """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what is in the pod."""
+    last_message = scheduler_message(pod)
+    if any(words in last_message for words in _ELSEWHERE):
+        return last_message
+    if _REACHED in last_message:
+        return ""  # its filter for devices is the last: these nodes have passed all others
+    spec = inside(scene.raw.get(pod.metadata.key, {}), "spec")
+    affinity = inside(spec, "affinity")
+    has = {
+        "inter-pod affinity": any(
+            inside(affinity, kind).get("requiredDuringSchedulingIgnoredDuringExecution")
+            for kind in ("podAffinity", "podAntiAffinity")
+        ),
+        "topology spread": any(
+            one.get("whenUnsatisfiable") == "DoNotSchedule" for one in items(spec, "topologySpreadConstraints")
+        ),
+        "volumes": any("persistentVolumeClaim" in one or "ephemeral" in one for one in items(spec, "volumes")),
+        "host ports": any(
+            one.get("hostPort") for container in items(spec, "containers") for one in items(container, "ports")
+        ),
+    }
+    return ", ".join(kind for kind, present in has.items() if present)
+
+
+def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUse, ...]:
+    """Say how much is used of the quotas that cover a pod, and what the claims that wait would add where they fit."""
+    stock = scene.stock
+    about = quotas_for(scene.quotas, quota_scope(pod))
+    if not about:
+        return ()
+    # What the claims would be given on the first node that can serve them.
+    given: tuple[ResourceClaim, ...] = ()
+    if prospect is not None and prospect.outlook is Outlook.FITS:
+        nodes = [group.nodes[0] for group in prospect.groups if group.verdict is Verdict.FEASIBLE]
+        served = Decider().serve(pod, nodes[0], stock) if nodes else None
+        given = served.allocated_claims() if isinstance(served, Serving) else ()
+    requested = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
+    used_by_claims = partial(held_of_quota, stock=stock, find_pod=scene.find_pod)
+    lines = quota_lines(about, quota_scope(pod), requested, used_by_claims, unrequested=True)
+    return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

@@ -1,0 +1,93 @@
+"""A story as a report to hand on: what is said first, what is drawn, and the lines of the terminal in full. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from analysis.explain.screen import (
+    screen_of_claim,
+    screen_of_device,
+    screen_of_pod,
+    screen_of_server,
+    screen_of_workload,
+)
+from analysis.explain.stories import DeviceStory, LoneClaimStory, PodStory, WorkloadStory
+from dra.quantity import Quantity
+from rendering.html import STATE_TEXTS, squares
+from rendering.report import Drawn, Part, Report, Rows, Screen, amount_bar, striped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from analysis.explain.stories import ClaimStory
+    from analysis.loading import ServerMeant, Unread
+    from rendering.report import Cell
+
+Story = PodStory | WorkloadStory | LoneClaimStory | DeviceStory
+
+
+def report(story: Story, server: ServerMeant, unread: Iterable[Unread]) -> Report:
+    """Make the report of a pod, a workload, a claim or a device."""
+    match story:
+        case PodStory():
+            title, parts, screen_lines = f"Pod {story.name}", _asking(story, story.claims), screen_of_pod(story)
+        case WorkloadStory():
+            rows = [(len(one.names), one.first.name, one.first.next_step.message) for one in story.pods]
+            fates = Rows(("Pods", "Such as", "State"), rows)
+            title, parts, screen_lines = f"{story.kind} {story.name}", iter((fates,)), screen_of_workload(story)
+        case LoneClaimStory():
+            title, parts, screen_lines = (
+                f"Claim {story.claim.name}",
+                _asking(story, [story.claim]),
+                screen_of_claim(story),
+            )
+        case _:
+            title, parts, screen_lines = f"Device {story.name}", _device(story), screen_of_device(story)
+    full = Screen([*screen_lines, *screen_of_server(server)], "In full")
+    missing = Rows(("What", "Why"), [(one.kind, one.reason) for one in unread], "Not read, so something may be missing")
+    return Report(title, (*parts, full, missing))
+
+
+def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
+    """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
+    yield story.next_step.message or "There is nothing to do."
+    claim_rows = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
+    yield Rows(("Claim", "State", "Since", "Devices"), claim_rows, "Claims")
+    if story.prospect is not None:
+        # How many nodes could serve it, and who is in the way.
+        counts: Counter[str] = Counter()
+        for group in story.prospect.groups:
+            counts[group.verdict.value] += group.count
+        yield Rows(("Nodes", "Verdict"), [(number, verdict) for verdict, number in counts.items()], "Where it could go")
+        if counts:
+            yield striped(counts)
+        if story.prospect.nearest:
+            yield story.prospect.nearest
+        blockers = [
+            (one.node, ", ".join(one.pods) or f"claim {one.claim}", one.devices, one.since)
+            for one in story.prospect.blockers
+        ]
+        yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
+    quotas: list[Sequence[Cell]] = []
+    for use in story.quota:
+        drawn = amount_bar(use.hard, use.used, use.requested)
+        quotas.append((use.line, drawn, use.hard, use.used, use.requested, "yes" if use.exceeded else "no"))
+    yield Rows(("Line", "", "Hard", "Used", "Asked", "Beyond"), quotas, "Quota")
+
+
+def _device(story: DeviceStory) -> Iterator[Part]:
+    state = STATE_TEXTS.get(story.state, story.state)
+    if story.state in STATE_TEXTS:
+        yield Drawn(squares([(story.state, state)]))
+    yield f"{state}{f', on node {story.node}' if story.node else ''}"
+    capacity = [
+        (name, amount_bar(whole, str(Quantity.parse(whole) - Quantity.parse(story.available[name]))), story.available[name], whole)
+        for name, whole in story.capacity.items() if name in story.available
+    ]  # fmt: skip
+    yield Rows(("Capacity", "", "Left", "Of"), capacity)
+    holders = [
+        (", ".join(one.pods) or f"claim {one.claim}", one.since, ", ".join(f"{key}={amount}" for key, amount in one.share.items()))
+        for one in story.holders
+    ]  # fmt: skip
+    yield Rows(("Holder", "Since", "Share"), holders)

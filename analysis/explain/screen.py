@@ -1,0 +1,284 @@
+"""Stories for a screen: one subject a line, what matters first, a few of many and a count of the rest. Pure.
+
+`-o json` has everything that is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator.answer import Answer, Verdict
+from allocator.decisions import Outlook
+from allocator.reasons import lines
+from analysis.explain.stories import Keeper, Trust
+from analysis.loading import MeantBy
+from dra.server import Server, read_minor
+from dra.texts import count_of, list_first
+from webhook.dialects import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from analysis.explain.stories import (
+        ClaimStory,
+        DeviceStory,
+        LoneClaimStory,
+        NextStep,
+        PodStory,
+        Prospect,
+        QuotaUse,
+        WebhookStory,
+        WorkloadStory,
+    )
+    from analysis.loading import ServerMeant, Unread
+
+_GROUPS = 3  # kinds of nodes
+_NODES = 3  # names of each
+_DEVICES = 8
+_HOLDERS = 8
+_ROWS = 12
+_WORDS = 20
+_WIDE = 12
+_AT = {Keeper.NONE: "", Keeper.WEBHOOK: "at the webhook: ", Keeper.USER: "with its author: "}
+_TRUST = {
+    Trust.VERIFIED: "drawbridge.dev/original is sealed by this installation",
+    Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the seal; do not trust it",
+    Trust.UNCHECKED: "drawbridge.dev/original cannot be verified here: the seal's key was not given",
+}
+_OUTLOOKS = {
+    Outlook.FITS: "fits now",
+    Outlook.FULL: "fits once devices are freed",
+    Outlook.NEVER: "fits nowhere, even with all devices free",
+    Outlook.UNDECIDED: "not decided in time",
+}
+_VERDICTS = {
+    Verdict.FEASIBLE: "could serve it",
+    Verdict.INFEASIBLE: "cannot serve it",
+    Verdict.UNDECIDED: "not decided in time",
+    Verdict.ERROR: "with an error",
+}
+_SUFFICES = {True: "; freeing this one is enough", False: "; freeing this one is not enough", None: ""}
+
+
+def screen_of_pod(story: PodStory) -> Iterator[str]:
+    """Write the story of a pod."""
+    made = f", made by {' of '.join(story.owners)}" if story.owners else ""
+    where = f" on {story.node}" if story.node else ""
+    yield f"pod {story.name}: {story.phase or 'in no cluster yet'}{where}, scheduler {story.scheduler}{made}"
+    yield _next_step(story.next_step)
+    removed: list[str] = []
+    for container, requests in story.webhook.removed.items():
+        amounts = list_first([f"{key}: {value}" for key, value in requests.items()], _DEVICES)
+        removed.append(f"container {container}: {amounts}")
+    yield from _rows("asked", removed, _ROWS, "container")
+    if story.webhook.trust is not Trust.NONE:
+        yield _row("record", _TRUST[story.webhook.trust])
+    yield from _webhook(story.webhook)
+    for claim in story.claims[:_ROWS]:
+        template = f", from template {claim.template}" if claim.template else ""
+        name = f"{claim.entry} = {claim.name}" if claim.name and claim.entry else claim.entry or claim.name
+        yield _row("claim", f"{name}: {claim.state}{template}")
+        yield from _claim(claim)
+    yield from _rest(story.claims, _ROWS, "claim")
+    yield from _rows("says", story.conditions, _ROWS, "condition")
+    yield from _prospect(story.prospect, story.next_step)
+    yield from _quota(story.quota)
+
+
+def _webhook(webhook: WebhookStory) -> Iterator[str]:
+    """Write what becomes of each key."""
+    decisions: list[str] = []
+    for one in webhook.decisions:
+        if one.outcome is Outcome.REFUSED and webhook.refusals:
+            continue  # stands among the refusals
+        where = f"{one.container}: " if one.container else ""
+        key = f"{one.key} " if one.key else ""
+        dialect = f"({one.dialect}) " if one.dialect else ""
+        would = "would be " if webhook.foretold else ""
+        detail = f": {one.detail}" if one.detail else ""
+        why = "because" if webhook.foretold else "as it stands now,"
+        basis = f"; {why} {one.basis}" if one.basis else ""
+        decisions.append(f"{where}{key}{dialect}{would}{one.outcome}{detail}{basis}")
+    yield from _rows("webhook", decisions, _WORDS, "decision")
+    yield from _rows("refused", webhook.refusals, _ROWS, "refusal")
+
+
+def screen_of_workload(story: WorkloadStory) -> Iterator[str]:
+    """Write the story of a workload: how its pods fare, and one of them; the others are explained by name."""
+    wanted = f", {count_of(story.wanted, 'pod')} wanted" if story.wanted is not None else ""
+    yield f"{story.kind.lower()} {story.name}: {story.running} running{wanted}"
+    yield from _rows("says", story.conditions, _ROWS, "condition")
+    for group in story.pods[:_ROWS]:
+        made = f"{len(group.names)}:" if group.first.phase else "none is created yet; the first would be"
+        yield _row("pods", f"{made} {list_first(group.names, _NODES)}")
+        yield _next_step(group.first.next_step)
+    if not story.pods:
+        unknown = "none is created yet; only its controller knows which"
+        yield _row("pods", unknown if story.wanted is None else "none")
+    yield from _rest(story.pods, _ROWS, "group")
+    if not story.pods:
+        yield from _webhook(story.webhook)
+    for group in story.pods[:1]:
+        yield ""
+        yield from screen_of_pod(group.first)
+
+
+def screen_of_claim(story: LoneClaimStory) -> Iterator[str]:
+    """Write the story of a claim."""
+    pods = f", of pods {list_first(story.pods, _NODES)}" if story.pods else ""
+    yield f"claim {story.claim.name}: {story.claim.state}{pods}"
+    yield _next_step(story.next_step)
+    yield from _claim(story.claim)
+    yield from _prospect(story.prospect, story.next_step)
+    yield from _quota(story.quota)
+
+
+def screen_of_device(story: DeviceStory) -> Iterator[str]:
+    """Write the story of a device."""
+    where = f" on {story.node}" if story.node else ""
+    origin = f", ResourceSlice {story.slice}" if story.slice else ", which its driver no longer publishes"
+    yield f"device {story.name}: {story.state}{where}{origin}"
+    if story.attributes:
+        yield _row("is", list_first([f"{name}={value}" for name, value in story.attributes.items()], _DEVICES))
+    left = [f"{name}: {story.available.get(name) or 'unknown'} of {all_} left" for name, all_ in story.capacity.items()]
+    yield from _rows("capacity", left, _ROWS, "amount")
+    taints = [f"{one.taint} by {one.source}{_since(one.since)}" for one in story.taints]
+    yield from _rows("tainted", taints, _ROWS, "taint")
+    holders: list[str] = []
+    for holder in story.holders:
+        share = f"holds {_amounts(holder.share)} of it" if holder.share_id else "holds all of it"
+        amount = "has adminAccess" if holder.admin_access else share
+        holders.append(f"claim {holder.claim} {amount}{_for(holder.pods)}{_since(holder.since)}")
+    yield from _rows("held by", holders, _HOLDERS, "holder")
+    yield from _rows("rule", [f"DeviceCompatibility/{rule}" for rule in story.rules], _ROWS, "rule")
+    for one in story.neighbours[:_ROWS]:
+        names = (
+            one.devices[0] if len(one.devices) == 1 else f"{one.devices[0]} .. {one.devices[-1]} ({len(one.devices)})"
+        )
+        if one.together:
+            free = f", {one.free} of them free now" if one.free is not None else ""
+            yield _row("goes with", f"{names}{free}")
+        else:
+            yield _row("never with", f"{names}: {one.stage}: {one.text}")
+    yield from _rest(story.neighbours, _ROWS, "kind", " of devices")
+    yield from _rows("wrong", story.remarks, _ROWS, "problem")
+
+
+def screen_of_unread(unread: Sequence[Unread]) -> Iterator[str]:
+    """Name what could not be read."""
+    yield from _rows("not read", [f"{one.kind}: {one.reason}" for one in unread], _ROWS, "thing")
+
+
+def screen_of_server(server: ServerMeant) -> Iterator[str]:
+    """Say which server the answer is for, if that is declared anywhere."""
+    version = f"Kubernetes {server.kubernetes}"
+    match server.said_by:
+        case MeantBy.OPTIONS:
+            gates = frozenset([gate for gate, on in server.features.items() if on])
+            yield _row("server", f"{Server(read_minor(server.kubernetes), gates)}, as the options say")
+        case MeantBy.CONFIGURATION:
+            off = [gate for gate, on in server.features.items() if not on]
+            without = f" without {list_first(off, _DEVICES)}" if off else ""
+            yield _row("server", f"{version}{without}, as the configuration says; other feature gates assumed on")
+        case MeantBy.CLUSTER:
+            yield _row("server", f"{version}, as the cluster says; feature gates not checked, assumed on")
+        case MeantBy.UNDECLARED:
+            return
+
+
+# ---- parts of several stories
+
+
+def _next_step(one: NextStep) -> str:
+    return _row("stands", f"{_AT.get(one.keeper, f'at the {one.keeper}: ')}{one.message}")
+
+
+def _claim(claim: ClaimStory) -> Iterator[str]:
+    yield from _rows("  asks", claim.asks, _DEVICES, "request")
+    for device in claim.devices[:_DEVICES]:
+        share = f", {_amounts(device.share)}" if device.share else ""
+        unpublished = "" if device.published else ", not published any more"
+        taints = f", tainted {', '.join(device.taints)}" if device.taints else ""
+        yield _row("  has", f"{device.device} for {device.request}{share}{taints}{unpublished}{_since(claim.since)}")
+        if device.network:
+            yield _row("    network", device.network)
+        yield from _rows("    says", device.conditions, _DEVICES, "condition")
+    yield from _rest(claim.devices, _DEVICES, "device")
+    pods: list[str] = []
+    for one in claim.reserved_for:
+        node = f" on {one.node}" if one.node else ""
+        pods.append(f"pod {one.name} ({one.phase}{node})" if one.phase else f"pod {one.name} (not found)")
+    yield from _rows("  for", pods, _HOLDERS, "pod")
+    yield from _rows("  wrong", claim.remarks, _ROWS, "problem")
+
+
+def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
+    if prospect is None:
+        return
+    if prospect.message and prospect.message not in next_step.message:
+        yield _row("outlook", f"{prospect.outlook}: {prospect.message}")
+    elif prospect.outlook in _OUTLOOKS:
+        yield _row("outlook", _OUTLOOKS[prospect.outlook])
+    for group in prospect.groups[:_GROUPS]:
+        nodes = f"{count_of(group.count, 'node')} {_VERDICTS[group.verdict]}"
+        yield _row("nodes", f"{nodes}: {list_first(group.nodes, _NODES)}")
+        if group.devices:
+            yield _row("  gives", list_first(group.devices, _DEVICES))
+            continue
+        answer = Answer(group.verdict, reasons=group.stages, error=group.error or None)
+        for line in list(lines(answer))[:_WORDS]:
+            yield f"{' ' * (_WIDE + 2)}{line}"
+    yield from _rest(prospect.groups, _GROUPS, "kind", " of nodes")
+    barriers = [f"{count_of(one.count, 'node')}: {one.message}" for one in prospect.barriers]
+    yield from _rows("besides", barriers, _GROUPS, "reason")
+    blockers: list[str] = []
+    for one in prospect.blockers:
+        blocker = (
+            f"{one.node}: claim {one.claim} holds {list_first(one.devices, _NODES)}{_for(one.pods)}{_since(one.since)}"
+        )
+        blockers.append(f"{blocker}{_SUFFICES[one.suffices]}")
+    yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
+    if prospect.nearest:
+        yield _row("would fit", prospect.nearest)
+
+
+def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:
+    lines: list[str] = []
+    for one in uses:
+        more = f", {one.requested} more asked for" if one.requested != "0" else ""
+        over = f": too much, the most that would pass is {one.largest}" if one.exceeded else ""
+        lines.append(f"{one.line}: {one.used} of {one.hard} used{more}{over}")
+    yield from _rows("quota", lines, _ROWS, "line")
+
+
+# ---- words
+
+
+def _row(head: str, text: str) -> str:
+    return f"  {head:<{_WIDE}}{text}"
+
+
+def _rows(head: str, texts: Sequence[str], most: int, noun: str, of: str = "") -> Iterator[str]:
+    """Write a line for each of the first texts, and count the rest."""
+    for text in texts[:most]:
+        yield _row(head, text)
+    yield from _rest(texts, most, noun, of)
+
+
+def _rest(values: Sequence[object], most: int, noun: str, of: str = "") -> Iterator[str]:
+    left = len(values) - most
+    if left > 0:
+        plural = noun if left == 1 else f"{noun}s"
+        yield _row("", f"and {left} more {plural}{of}, in -o json")
+
+
+def _for(pods: Sequence[str]) -> str:
+    return f" for {list_first(pods, _NODES)}" if pods else ", not reserved for a pod"
+
+
+def _since(stamp: str) -> str:
+    return f" since {stamp}" if stamp else ""
+
+
+def _amounts(amounts: Mapping[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in amounts.items()) or "a share"

@@ -1,0 +1,127 @@
+"""What the webhook made of a pod, by the record on it; or what it would make of it, where there is no record. Pure.
+
+Every author of a pod may write annotations. A record is told with whether its seal verifies; without the keys it is unchecked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from analysis.explain.stories import Trust, WebhookStory
+from dra.raw import decoded, inside, mapping, members
+from webhook import names
+from webhook.admission import decide_object
+from webhook.claims import template
+from webhook.dialects import Outcome
+from webhook.translate import Decision, is_genuine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from analysis.loading import Scene
+    from dra.objects import Pod
+    from webhook.state import Configuration
+
+_LONGEST = 4096  # characters of one word of a record
+_MOST = 256  # words of a record
+
+
+def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookStory:
+    """Read the record on a pod, or say what the webhook would make of it now."""
+    annotations = pod.metadata.annotations
+    raw = scene.raw.get(pod.metadata.key)
+    recorded = names.ORIGINAL in annotations
+    if not recorded and raw is None:
+        return WebhookStory()
+    uses = scene.used if configuration.file.mixed and scene.knows_pods else None
+    state = replace(scene.state(configuration), uses=uses)
+    if not recorded:
+        done = decide_object(raw or {}, state)
+        return WebhookStory(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)
+
+    removed, scheduler = _removed(annotations)
+    trust = Trust.UNCHECKED
+    if scene.seals:
+        bearer = template.identify(pod, pod.metadata.namespace or "default")
+        trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
+    # Parts of a record that are not decisions are left out.
+    entries = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
+    decisions: list[Decision] = []
+    for one in members(entries)[:_MOST]:
+        words = mapping(one)
+        try:
+            outcome = Outcome(_text(words.get("outcome")))
+        except ValueError:
+            continue
+        container, dialect, key, detail = (
+            _text(words.get(name) or "") for name in ("container", "dialect", "key", "detail")
+        )
+        decisions.append(Decision(f"Pod/{pod.metadata.key}", container, dialect, key, outcome, detail))
+    if raw is not None and trust is not Trust.FORGED:
+        # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
+        bases: dict[tuple[str, str], str] = {}
+        for one in decide_object(_restored(raw, removed, scheduler), state).decisions:
+            again = f"created again it would be left: {one.detail}" if one.outcome is Outcome.LEFT else one.basis
+            bases.setdefault((one.container, one.key), again)
+        decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
+    return WebhookStory(
+        trust=trust,
+        removed=removed,
+        scheduler_name=_text(scheduler or ""),
+        decisions=tuple(decisions),
+    )
+
+
+def as_written(raw: dict[str, Any]) -> dict[str, Any]:
+    """Give a pod as its author wrote it, by the record on it, if it has one."""
+    annotations = inside(raw, "metadata", "annotations")
+    return _restored(raw, *_removed(annotations)) if names.ORIGINAL in annotations else raw
+
+
+def _removed(annotations: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], Any]:
+    """Read which words were taken from which container, and the scheduler that was named."""
+    original = mapping(decoded(annotations.get(names.ORIGINAL)))
+    removed: dict[str, dict[str, Any]] = {}
+    for container, words in list(mapping(original.get("containers")).items())[:_MOST]:
+        removed[_text(container)] = {_text(key): _text(value) for key, value in mapping(words).items()}
+    return removed, original.get("schedulerName")
+
+
+def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler: Any) -> dict[str, Any]:
+    """Give the pod back the words that the webhook took, and take off what it wrote."""
+    metadata = {**mapping(raw.get("metadata"))}
+    written = mapping(metadata.get("annotations"))
+    remaining = {name: value for name, value in written.items() if name not in names.ANNOTATIONS}
+    listed = mapping(decoded(written.get(names.ORIGINAL))).get("annotations")
+    annotations = frozenset(map(_text, members(listed)))
+    for words in removed.values():
+        remaining |= {name: value for name, value in words.items() if name in annotations}
+    metadata["annotations"] = remaining
+    spec = {**mapping(raw.get("spec"))}
+    for later in ("resourceClaims", "nodeName"):  # what it has got since
+        spec.pop(later, None)
+    if scheduler:
+        spec["schedulerName"] = scheduler
+    for part in ("initContainers", "containers"):
+        listed = spec.get(part)
+        if not isinstance(listed, list):
+            continue
+        spec[part] = restored = [*listed]
+        for at, one in enumerate(listed):
+            container = mapping(one)
+            words = removed.get(str(container.get("name")), {})
+            if words := {name: value for name, value in words.items() if name not in annotations}:
+                resources = mapping(container.get("resources"))
+                remaining = {name: value for name, value in resources.items() if name != "claims"}
+                remaining["limits"] = {**mapping(resources.get("limits")), **words}
+                restored[at] = {**container, "resources": remaining}
+    return {**raw, "metadata": metadata, "spec": spec}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    return msgspec.json.encode(value).decode()[:_LONGEST]

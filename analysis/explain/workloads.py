@@ -1,0 +1,141 @@
+"""The story of a workload: its pods, grouped by how they fare, and the story of one pod of each group. Pure.
+
+Pods are found by their owner references, so a kind that is not known is told, too. Of a workload without pods the first pod is told that its
+controller would make.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from analysis.arrivals import created_pods
+from analysis.devices import read_object
+from analysis.explain.claims import FALSE
+from analysis.explain.naming import NotThere, find
+from analysis.explain.pods import pod_story
+from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
+from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, text
+from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
+from dra.objects import Pod
+from dra.validation import shape
+from dra.wire import WireError
+from webhook.admission import decide_object
+
+if TYPE_CHECKING:
+    from analysis.loading import Object, Scene
+    from cluster.resources import Raw, Resource
+    from webhook.state import Configuration
+
+_SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
+_MOST_OWNERS = 8
+_FAILED = "ReplicaFailure"
+# Every word for a kind of Kubernetes' own: its name, its plural, what kubectl calls it.
+KIND_OF = {word: one.kind for one in WORKLOADS for word in (one.kind.lower(), one.plural)} | _SHORT
+# What stands between a workload and its pods.
+_BETWEEN = {"Deployment": (REPLICA_SETS,), "CronJob": (JOBS,)}
+
+
+def kinds_of(name: str) -> list[Resource[Raw]]:
+    """The kinds to read of a cluster for a workload: its own, and those between it and its pods; of other kinds those that are between."""
+    kind = KIND_OF.get(name)
+    if kind is None:
+        return [JOBS, STATEFUL_SETS, REPLICA_SETS]
+    return [one for one in WORKLOADS if one.kind == kind] + [*_BETWEEN.get(kind, ())]
+
+
+class Workload(NamedTuple):
+    """A workload, as far as it was read, and its pods."""
+
+    identity: ObjectIdentity
+    object: Object | None
+    pods: list[Pod]
+
+
+def find_workload(kind_name: str, name: str, namespace: str, scene: Scene) -> Workload:
+    """Find a workload by its kind and name. Raise NotThere."""
+    objects = {identity_of(one): one for one in scene.gathered.objects}
+    # The owners of each pod, as far as they were read.
+    chains: dict[str, set[ObjectIdentity]] = {}
+    for key, pod in scene.pods.items():
+        chain = chains[key] = set()
+        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+        home = pod.metadata.namespace or "default"
+        at = owner and ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name)
+        while at and at not in chain and len(chain) < _MOST_OWNERS:
+            chain.add(at)
+            above = objects.get(at)
+            at = owner_of(above) if above is not None else None
+    everything = set(objects).union(*chains.values())
+    named = KIND_OF.get(kind_name, kind_name).lower()
+    same = {f"{one.namespace}/{one.name}": one for one in everything if one.kind.lower() == named}
+    if not same and kind_name not in KIND_OF:
+        makers = {one.kind.lower() for one in everything if any(one in chain for chain in chains.values())}
+        similar = shape.nearest(kind_name, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
+        remedy = (
+            f"did you mean {similar}/{name}?"
+            if similar
+            else "name a kind that creates pods, a pod, a claim or a device"
+        )
+        raise NotThere(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
+    found = same[find(named, name, namespace, same)]
+    pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]
+    return Workload(found, objects.get(found), pods)
+
+
+def workload_story(
+    kind_name: str, name: str, namespace: str, scene: Scene, configuration: Configuration
+) -> WorkloadStory:
+    """Return the story of a workload by its kind and name."""
+    found, obj, pods = find_workload(kind_name, name, namespace, scene)
+    wanted: int | None = None
+    own = WebhookStory()
+    if obj is not None:
+        made = list(created_pods(obj))
+        wanted = sum(one.replicas for one in made) if made else None
+        verdict = decide_object(obj, scene.state(configuration))
+        own = WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)
+        if not pods:  # told of those that are in no cluster yet
+            coming: dict[str, Pod] = {}
+            raw: dict[str, Object] = {}
+            for one in made:
+                with suppress(WireError):
+                    read = read_object(one.pod)
+                    if isinstance(read, Pod):
+                        coming[read.metadata.key], raw[read.metadata.key] = read, one.pod
+            scene = replace(scene, pods=scene.pods | coming, raw=scene.raw | raw)
+            pods = list(coming.values())
+    groups: defaultdict[object, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        conditions = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
+        fate = pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), conditions
+        groups[fate if pod.metadata.uid else pod.metadata.name].append(pod)
+    groups_of_pods = [
+        PodsAlike(
+            names=tuple(pod.metadata.name for pod in group),
+            first=pod_story(group[0].metadata.key, scene, configuration),
+        )
+        for group in groups.values()
+    ]
+    # Those that wait come first, of them those that ask for devices, then the most.
+    groups_of_pods.sort(key=lambda one: (bool(one.first.node), not one.first.webhook.decisions, -len(one.names)))
+    # Why no pods are made, as their controllers say it.
+    failures: list[str] = []
+    for each in {identity_of(one): one for one in scene.gathered.objects}.values():
+        if each is obj or owner_of(each) == found:
+            for condition in items(inside(each, "status"), "conditions"):
+                if condition.get("type") == _FAILED and condition.get("status") == "True":
+                    why = text(condition.get("message")) or text(condition.get("reason"))
+                    failures.append(f"{text(each.get('kind'))} {identity_of(each).name}: {why}")
+    return WorkloadStory(
+        kind=found.kind,
+        name=f"{found.namespace}/{found.name}",
+        wanted=wanted,
+        running=sum(pod.status.phase == "Running" for pod in pods),
+        pods=tuple(groups_of_pods),
+        webhook=own,
+        conditions=tuple(failures),
+    )

@@ -1,0 +1,374 @@
+"""What `drawbridge manifests` installs: the objects of the folders of `manifests/`, rendered as kustomize would for a namespace and an image,
+and a Helm chart of the same objects.
+
+A chart has the objects as they are, beside the hand-written files of `manifests/chart`, with words in place of what a release decides
+everywhere (namespace, images). The schema of its values names every key of a configuration, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cluster import resources
+from cluster.resources import Raw, Resource
+from dra.raw import inside, items, text
+from rendering.exits import Broken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.state import Configuration
+
+    Objects = list[dict[str, Any]]
+
+BASE = Path(__file__).resolve().parents[1] / "manifests" / "base"
+BRIDGE = BASE.parent / "bridge"
+NAMESPACE = "drawbridge-system"
+MANAGED = "drawbridge-managed-drivers"
+LEASES = ("drawbridge", "drawbridge-allocator")  # of controllers, and of allocators
+CLUSTER_WIDE = frozenset(
+    (
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    )
+)
+_ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
+# The kinds that installations are of, but for the webhook configurations, in the order in which they are taken away.
+LABELLED = "app.kubernetes.io/name=drawbridge"  # as a selector
+KINDS: tuple[Resource[Raw], ...] = (
+    *(
+        Resource(
+            _ADMISSION,
+            "v1",
+            f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s",
+            kind,
+            Raw,
+            namespaced=False,
+        )
+        for kind in (
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+            "MutatingAdmissionPolicy",
+        )
+    ),
+    resources.DEPLOYMENTS,
+    resources.DAEMON_SETS,
+    resources.POD_DISRUPTION_BUDGETS.raw,
+    Resource("", "v1", "services", "Service", Raw),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", Raw),
+    resources.CONFIG_MAPS.raw,
+    resources.SECRETS.raw,
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Raw, namespaced=False),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", Raw, namespaced=False),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding", Raw),
+    Resource(_RBAC, "v1", "roles", "Role", Raw),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", Raw),
+    resources.DEVICE_TAINT_RULES.raw,
+    resources.CUSTOM_RESOURCE_DEFINITIONS,
+    resources.NAMESPACES.raw,
+)
+EXTENDER = "extender"  # how a scheduler asks the allocator where neither --apart nor --plugin is given
+# The Secret with the allocator's certificate where our authority keeps no certificates.
+OWN_SECRET = "drawbridge-quota-tls"  # noqa: S105  a name
+CHART = BASE.parent / "chart"
+# Templates replace these words by values. No object has such words otherwise.
+PLACE, IMAGE, SCHEDULER_IMAGE = "__NAMESPACE__", "__IMAGE__", "__SCHEDULER_IMAGE__"
+LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+# What a container runtime takes for the name of an image (distribution/reference).
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+IMAGES = re.compile(
+    r"(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?"
+    rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@[a-z0-9]+:[0-9a-f]{{32,}})?",
+    re.ASCII,
+)
+
+
+def is_labelled(obj: Raw) -> bool:
+    """Say whether an object has the label of an installation."""
+    return inside(obj, "metadata", "labels").get("app.kubernetes.io/name") == "drawbridge"
+
+
+def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the namespaces of installations, as cluster-scoped objects of ours say: a tenant may write our label in their own namespace."""
+    found: set[str] = set()
+    for one in objects:
+        if one["kind"] == "Namespace" and is_labelled(one):
+            found.add(one["metadata"]["name"])
+        if one["kind"] == "ClusterRoleBinding":
+            found.update(text(subject.get("namespace")) for subject in items(one, "subjects"))
+        if one["kind"].endswith("WebhookConfiguration"):
+            found.update(
+                text(inside(hook, "clientConfig", "service").get("namespace")) for hook in items(one, "webhooks")
+            )
+    return found - {""}
+
+
+def render(folder: Path, namespace: str, image: str = "") -> Objects:
+    """Render the resources that a folder's kustomization lists; every name of our namespace in them becomes `namespace`.
+
+    Without an image, workloads keep theirs. The webhook configurations are generated and left out.
+    """
+    from cluster import manifests
+
+    kustomization = _kustomization(folder)
+    home = kustomization.get("namespace", "")
+    files: list[Path] = []
+    objects: Objects = []
+    for name in kustomization["resources"]:
+        if not name.endswith(".yaml"):
+            objects += render(folder / name, NAMESPACE)
+        elif name != "webhooks.yaml":
+            files.append(folder / name)
+    objects += [document.object for document in manifests.read(files)]
+    for obj in objects:
+        metadata = obj["metadata"]
+        metadata.setdefault("labels", {})["app.kubernetes.io/name"] = "drawbridge"
+        if home and obj["kind"] not in (*CLUSTER_WIDE, "Namespace"):
+            metadata["namespace"] = home
+        if image and obj["kind"] in ("Deployment", "DaemonSet"):
+            for container in obj["spec"]["template"]["spec"]["containers"]:
+                container["image"] = image
+    moved: Objects = _moved(objects, namespace)
+    return moved
+
+
+def _kustomization(folder: Path) -> dict[str, Any]:
+    from cluster import manifests
+
+    document, *_ = manifests.read([folder / "kustomization.yaml"])
+    return document.object
+
+
+def _moved(value: Any, namespace: str) -> Any:
+    """Write another namespace, and the one for nodes beside it, wherever ours is named."""
+    return json.loads(json.dumps(value).replace(NAMESPACE, namespace))
+
+
+def base(namespace: str, image: str, configuration: str = "", api_servers: tuple[str, ...] = ()) -> Objects:
+    """Render everything that every installation has; `configuration` is the text of another one than that in `manifests/base`."""
+    objects = render(BASE, namespace, image)
+    for obj in objects:
+        if configuration and (obj["kind"], obj["metadata"]["name"]) == ("ConfigMap", "drawbridge"):
+            obj["data"] = {"drawbridge.yaml": configuration}
+    _restrict_api_servers(objects, "drawbridge-webhook", api_servers)
+    return objects
+
+
+def _restrict_api_servers(objects: Objects, policy: str, api_servers: tuple[str, ...]) -> None:
+    """Restrict the first rule of a NetworkPolicy to the API servers, if they are named."""
+    for obj in objects:
+        if api_servers and (obj["kind"], obj["metadata"]["name"]) == ("NetworkPolicy", policy):
+            obj["spec"]["ingress"][0]["from"] = [{"ipBlock": {"cidr": block}} for block in api_servers]
+
+
+def configuration_text(file: str) -> str:
+    """Read a configuration that is to be installed; if it names no mode, it gets `mode: observe`, with which installations begin."""
+    from cluster import manifests
+
+    text = Path(file).read_text(encoding="utf-8")
+    documents = manifests.parse(text)
+    if not documents or "mode" in documents[0].object:
+        return text
+    expected = {**documents[0].object, "mode": "observe"}
+    try:
+        return manifests.edit(text, [{"op": "add", "path": "/mode", "value": "observe"}], expected)
+    except manifests.CannotEdit:
+        return manifests.dump([expected])
+
+
+def bridge(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER) -> Objects:
+    """Render allocator and scheduler: in one pod (`extender`), in two (`apart`), or in one with our plugin (`plugin`)."""
+    from cluster import manifests
+
+    objects = render(BRIDGE / "apart" if way == "apart" else BRIDGE, namespace)
+    if way == "plugin":
+        folder = BRIDGE / "plugin"
+        files = [folder / one["path"] for one in _kustomization(folder)["patches"]]
+        patches = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.read(files)}
+        for obj in objects:
+            patch = patches.get((obj["kind"], obj["metadata"]["name"]), {})
+            merge(obj, _moved(patch, namespace))
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            for container in obj["spec"]["template"]["spec"]["containers"]:
+                container["image"] = scheduler_image if container["name"] == "scheduler" else image
+    return objects
+
+
+def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
+    """Merge a patch into an object as kustomize does: members of a list that have the same name are one."""
+    for key, value in patch.items():
+        match obj.get(key), value:
+            case dict() as current, dict():
+                merge(current, value)
+            case list() as current, [dict(), *_]:
+                named = {one["name"]: one for one in current}
+                for member in value:
+                    if member["name"] in named:
+                        merge(named[member["name"]], member)
+                    else:
+                        current.append(member)
+            case _:
+                obj[key] = value
+
+
+def component(
+    objects: Objects, name: str, namespace: str, api_servers: tuple[str, ...] = (), secret: str = ""
+) -> Objects:
+    """Render what a component of the bridge adds (`quota`, `promises`), and patch the workloads that it changes among the objects.
+
+    `secret` names the Secret with its certificate, where that is not the one that our authority keeps.
+    """
+    from cluster.patch import apply_json_patch
+
+    folder = BRIDGE / name
+    for one in _kustomization(folder)["patches"]:
+        operations = _moved(json.loads(one["patch"]), namespace)
+        for obj in objects:
+            if (obj["kind"], obj["metadata"]["name"]) != (one["target"]["kind"], one["target"]["name"]):
+                continue
+            obj.update(apply_json_patch(obj, operations))
+            for volume in obj["spec"]["template"]["spec"]["volumes"]:
+                if secret and volume["name"] == name and "secret" in volume:
+                    volume["secret"]["secretName"] = secret
+    added = render(folder, namespace)
+    _restrict_api_servers(added, f"drawbridge-{name}", api_servers)
+    return added
+
+
+class Part(NamedTuple):
+    """What an installation may have besides: the folder of its objects, the chart's value for it, and the help of its option."""
+
+    folder: str
+    value: str
+    help: str
+
+
+# By option. Folder and objects of the read-only allocator keep the names that installations have.
+PARTS = {
+    "read-only": Part("onlooker", "readOnly", "Also a read-only allocator alongside any scheduler (docs/bridge.md)."),
+    "node-agent": Part("node-agent", "nodeAgent", "Also an audit agent on labelled nodes (docs/node-agent.md)."),
+    "driver": Part(
+        "driver",
+        "driver",
+        "Also our driver on labelled nodes; it reads a ConfigMap of yours, drawbridge-inventory (docs/driver.md).",
+    ),
+    "adapter": Part("adapter", "adapter", "Also device plugins as drivers, on labelled nodes (docs/adapter.md)."),
+    "guards": Part(
+        "guards", "guards", "Also policies about who may give devices, bind pods, publish slices (docs/security.md)."
+    ),
+    "protected-claims": Part(
+        "protected-claims",
+        "protectedClaims",
+        "Also a policy that saves schedulers a write for each pod with claims; Kubernetes 1.36 and later (docs/bridge.md).",
+    ),
+}
+
+
+def part(name: str, namespace: str, image: str, drivers: Iterable[str] = ()) -> Objects:
+    """Render an optional part; the guards get the drivers that are managed."""
+    objects = render(BASE.parent / PARTS[name].folder, namespace, image)
+    for obj in objects:
+        if obj["metadata"]["name"] == MANAGED:
+            obj["data"] = dict.fromkeys(drivers, "given by the bridge")
+    return objects
+
+
+def evidence(namespace: str, namespaces: Iterable[str]) -> Objects:
+    """Render the rights to read how device plugins and autoscalers are set up in some namespaces; none for none."""
+    objects = render(BASE.parent / "evidence", namespace)
+    inner = [one for one in objects if one["kind"] not in CLUSTER_WIDE]
+    added = [one | {"metadata": one["metadata"] | {"namespace": where}} for where in namespaces for one in inner]
+    return [one for one in objects if added and one not in inner] + added
+
+
+def make_chart(folder: Path, text: str, configuration: Configuration) -> None:
+    """Make the chart of a configuration (and its text) in a folder that is not there yet, whole or not at all."""
+    from analysis.schemas import text_of
+    from cluster import manifests
+    from webhook import names
+
+    objects = chart_objects(text, configuration)
+    [data] = [one["data"] for one in objects["base"] if one["kind"] == "ConfigMap"]
+
+    # The schema of the values, with that of the configuration in its place.
+    schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    _require_all(schema)
+    whole = json.loads(text_of("config"))
+    schema["definitions"] |= whole["definitions"]
+    values = schema["properties"]
+    values["configuration"] = {"type": "object", "properties": whole["properties"], "additionalProperties": False}
+    values["image"]["pattern"] = f"^({IMAGES.pattern})?$"
+    values["bridge"]["properties"]["schedulerImage"]["pattern"] = f"^({IMAGES.pattern})?$"
+    values["namespace"]["pattern"] = f"^({LABEL.pattern})?$"
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise Broken(f"{folder} already exists, and is not an empty folder", "name a folder that does not exist")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".chart-") as scratch:
+            made = Path(scratch) / "chart"
+            shutil.copytree(CHART, made)
+            with (made / "Chart.yaml").open("a", encoding="utf-8") as chart:
+                chart.write(f"version: {names.VERSION}\nappVersion: {names.VERSION}\n")
+            (made / "values.schema.json").write_text(f"{json.dumps(schema, indent=1)}\n", encoding="utf-8")
+            (made / "objects").mkdir()
+            (made / "objects" / "configuration.yaml").write_text(data["drawbridge.yaml"], encoding="utf-8")
+            for name, some in objects.items():
+                (made / "objects" / f"{name}.yaml").write_text(manifests.dump(some), encoding="utf-8")
+            made.rename(folder)
+    except OSError as error:
+        raise Broken(
+            f"no chart can be written to {folder}: {error.strerror}", "name a folder that can be written"
+        ) from None
+
+
+def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dict[str, Any]]]:
+    """Render the objects by the names of the files that the templates read."""
+    from webhook.admission import Registration, configurations, registration
+    from webhook.claims import taint_rule
+
+    rights = evidence(PLACE, ("__WHERE__",))
+    objects = {
+        "base": base(PLACE, IMAGE, text),
+        **{name: part(name, PLACE, IMAGE) for name in PARTS},
+        "fence": [taint_rule("__DRIVER__")],
+        "evidence": [one for one in rights if one["kind"] in CLUSTER_WIDE],
+        "evidence-namespace": [one for one in rights if one["kind"] not in CLUSTER_WIDE],
+        "webhooks": configurations(configuration.dialects, Registration(namespace=PLACE)),
+        "devices": configurations(configuration.dialects, Registration(namespace=PLACE, devices=True)),
+    }
+    for way, quota, promises in product((EXTENDER, "apart", "plugin"), ("", "-quota"), ("", "-promises")):
+        bridges = bridge(PLACE, IMAGE, SCHEDULER_IMAGE, way)
+        if quota:
+            bridges += component(bridges, "quota", PLACE)
+            bridges.append(registration.at_quotas(Registration(namespace=PLACE)))
+        if promises:
+            bridges += component(bridges, "promises", PLACE)
+        objects[f"{way}{quota}{promises}"] = bridges
+    # What --reservations adds comes with the bridge; the agent is only patched.
+    objects["node-agent-promises"] = deepcopy(objects["node-agent"])
+    component(objects["node-agent-promises"], "promises", PLACE)
+    return objects
+
+
+def _require_all(schema: dict[str, Any]) -> None:
+    """Require every value: one that is set to null is taken away, and a template would fail on it."""
+    members = schema.get("properties", {})
+    if members:
+        # Releases of charts without these are upgraded with their values; the template takes none for false, and for webhook.
+        schema["required"] = [name for name in members if name not in ("global", "readOnly", "rung")]
+    for one in members.values():
+        _require_all(one)

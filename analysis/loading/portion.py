@@ -1,0 +1,180 @@
+"""What is kept of a collection in a cluster that tenants may fill: honest objects whole, of larger ones an outline. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from analysis.loading.objects import Unread, without_bookkeeping
+from cluster.outlines import outline_of_pod
+from cluster.resources import key
+from dra.footprint import footprint
+from dra.objects import Container, Pod, ResourceClaim, template_site
+from dra.pointer import split
+from dra.raw import Object, inside, items, mapping, text
+from dra.texts import list_first
+from dra.validation import read_members
+from dra.wire import WireError, builtins, convert
+from webhook.dialects import Position, pattern_of_any
+from webhook.state import Configuration
+from webhook.translate import at, pods_in
+
+if TYPE_CHECKING:
+    from cluster.resources import Resource
+
+# In bytes of memory. A claim of 32 devices with a status for each takes 100 KiB.
+LARGEST_OBJECT = 256 << 10
+# Of an object that is kept unchanged: a ConfigMap may have a MiB of text.
+LARGEST_TEXT = 2 << 20
+# Objects up to this size count as a third, because honest ones are many and small.
+SMALL_OBJECT = 64 << 10
+# For the objects of one kind in one namespace.
+LEAST_ROOM = 32 << 20
+_NAMED = 3
+_MOST_VARIABLES = 100  # of a container in a large object, besides those that a dialect reads
+_UNREAD_IN_CONTAINERS = frozenset(
+    ("args", "command", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+)
+_SHORT = range(1, 64)
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+
+
+class Portion:
+    """Limits what is kept of the objects of one collection, typed or plain, and counts those that are cut.
+
+    With `whole`, an object is kept unchanged or left out.
+    """
+
+    def __init__(self, resource: Resource[Any], *, whole: bool = False) -> None:
+        self._resource = resource
+        self._whole = whole
+        self._largest = LARGEST_TEXT if whole else LARGEST_OBJECT
+        self._room = max(LEAST_ROOM, resource.room)
+        self._used: Counter[str] = Counter()
+        self._cut: Counter[str] = Counter()
+
+    def keep(self, obj: Any) -> Any:
+        """Return what is kept of an object: all, or its outline, or None."""
+        reduced = without_bookkeeping(obj) if isinstance(obj, dict) else obj
+        namespace, _ = key(obj)
+        if not namespace:
+            return reduced  # an administrator's
+        size = footprint(reduced)
+        if size > LARGEST_OBJECT and not self._whole:
+            reduced = _without_unread(reduced)
+            size = footprint(reduced)
+        if size <= self._largest and self._has_room(namespace, size, self._room):
+            return reduced
+        self._cut[namespace] += 1
+        outline = None if self._whole else self._outline(reduced)
+        if outline is None:
+            return None
+        # The holders of devices count, and there are no more of them than devices.
+        is_holder = self._resource.kind == "ResourceClaim" and _is_allocated(outline)
+        return outline if is_holder or self._has_room(namespace, footprint(outline), 2 * self._room) else None
+
+    def cut(self) -> tuple[Unread, ...]:
+        """Say how many objects are not kept whole, and in which namespaces."""
+        if not self._cut:
+            return ()
+        number = self._cut.total()
+        kinds = self._resource.plural if number > 1 else self._resource.kind
+        limits = f"over {self._largest >> 10} KiB of memory each, or {self._room >> 20} MiB together"
+        where = list_first(sorted(self._cut), _NAMED)
+        return (Unread(f"{number} {kinds} in {where}", f"too large to be kept whole: {limits}"),)
+
+    def _has_room(self, namespace: str, size: int, room: int) -> bool:
+        size = size if size > SMALL_OBJECT else size // 3
+        if self._used[namespace] + size > room:
+            return False
+        self._used[namespace] += size
+        return True
+
+    def _outline(self, obj: Any) -> Any:
+        """Return an outline of an object: its identity, its devices, and of pods their requests."""
+        outline = self._resource.outline
+        try:
+            if outline is not None and isinstance(obj, dict):
+                return self._resource.plain(outline(convert(obj, self._resource.type)))
+            if outline is not None:
+                return outline(obj)
+            return _outline_of_workload(obj) if isinstance(obj, dict) else None
+        except WireError:
+            return None
+
+
+def _outline_of_workload(obj: Object) -> Object | None:
+    """Keep who a workload is, its numbers, and what its pods request."""
+    site = template_site(obj)
+    if site is None or not site.path:
+        return None
+    outline: Object = builtins(outline_of_pod(convert(mapping(at(obj, site.path)), Pod)))
+    outline["spec"].pop("schedulingGates", None)
+    path = split(site.path)
+    for depth in reversed(range(len(path))):
+        around = mapping(at(obj, "".join(f"/{name}" for name in path[:depth])))
+        short = {name: value for name, value in around.items() if isinstance(value, int) or len(text(value)) in _SHORT}
+        outline = {**short, path[depth]: outline}
+    named = convert({"metadata": mapping(obj.get("metadata"))}, Pod)
+    return {**outline, "metadata": builtins(outline_of_pod(named))["metadata"]}
+
+
+def _is_allocated(claim: Any) -> bool:
+    if isinstance(claim, dict):
+        return bool(inside(claim, "status", "allocation"))
+    return isinstance(claim, ResourceClaim) and claim.status.allocation is not None
+
+
+def _without_unread(obj: Any) -> Any:
+    """Leave out what no report reads; a plain object is changed, because it is read for this purpose."""
+    if isinstance(obj, dict):
+        return _lean_object(obj)
+    return _lean_pod(obj) if isinstance(obj, Pod) else obj
+
+
+def _lean_object(obj: Object) -> Object:
+    is_claim = obj.get("kind") in ("ResourceClaim", "ResourceClaimTemplate")
+    for pod in () if is_claim else pods_in(obj):
+        spec = inside(pod, "spec")
+        for part in _CONTAINERS:
+            for container in items(spec, part):
+                for name in _UNREAD_IN_CONTAINERS & container.keys():
+                    del container[name]
+                variables = items(container, "env")
+                if len(variables) > _MOST_VARIABLES:
+                    rest = (one for one in variables[_MOST_VARIABLES:] if _is_read(str(one.get("name"))))
+                    container["env"] = [*variables[:_MOST_VARIABLES], *rest]
+                for one in items(container, "env"):
+                    if not _is_read(str(one.get("name"))):
+                        one.pop("value", None)
+        if isinstance(spec.get("volumes"), list):
+            spec["volumes"] = [one for one in items(spec, "volumes") if "hostPath" in one]
+    for path in ("spec", "spec/spec", "status/allocation"):
+        for one in items(inside(obj, *path.split("/"), "devices"), "config"):
+            opaque = inside(one, "opaque")
+            if isinstance(opaque.get("parameters"), dict):
+                opaque["parameters"] = read_members(opaque["parameters"])
+    for one in items(inside(obj, "status"), "devices"):
+        one.pop("data", None)
+    return obj
+
+
+def _lean_pod(pod: Pod) -> Pod:
+    def lean(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(replace(one, env=tuple(each for each in one.env if _is_read(each.name))) for one in containers)
+
+    spec = replace(pod.spec, containers=lean(pod.spec.containers), init_containers=lean(pod.spec.init_containers))
+    return replace(pod, spec=spec)
+
+
+@cache
+def _variables() -> Any:
+    rows = (row for dialect in Configuration().dialects for row in dialect.keys)
+    return pattern_of_any(row.name for row in rows if row.place is Position.ENV)
+
+
+def _is_read(name: str) -> bool:
+    return bool(_variables()(name))

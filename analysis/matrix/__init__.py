@@ -1,0 +1,8 @@
+"""`drawbridge matrix`: which devices can be in use together, in a fleet, a dump or a few slices, and which are held."""
+
+from analysis.matrix.drawing import draw
+from analysis.matrix.fleet import PoolMatrix, group_equal, judge, reachable
+from analysis.matrix.report import report
+from analysis.matrix.text import lines
+
+__all__ = ["PoolMatrix", "draw", "group_equal", "judge", "lines", "reachable", "report"]

@@ -1,0 +1,203 @@
+"""What DeviceQuotas leave of a cluster or of files, and what they would say if manifests were applied, one after the other. Pure.
+
+What stands earlier in the input has come when the next is asked about, as far as it passes. What a cluster has already does not
+come: an object with a uid, claims with devices, and namesakes in the inventory, of which only the additional replicas ask.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, future_extended_claims, report_quota
+from analysis.arrivals import brings_pods, created_pods
+from analysis.loading import scene_of
+from cluster.patch import apply_json_patch
+from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
+from dra.policy import Demands, held_of_quota, quota_scope, quotas_for
+from dra.raw import Object, mapping
+from dra.stock import total
+from dra.validation import make_finding, name
+from dra.wire import WireError, convert
+from webhook.admission import decide_object, future_claims_of_pod
+from webhook.translate import namespace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from allocator.quota import QuotaReport
+    from analysis.loading import Scene
+    from dra.finding import Finding
+    from dra.objects import DeviceQuota, ResourceClaimSpec
+    from dra.policy import QuotaLine
+    from dra.stock import Amounts
+    from webhook.state import State
+
+
+_TURNED_BACK, _IN_PART = "D216", "D217"
+
+
+class Foretold(NamedTuple):
+    """What quotas say of one pod or claim of the input, or of equal pods."""
+
+    number: int  # of the object
+    path: str  # of what asks, in the object
+    lines: tuple[QuotaLine, ...]
+
+    @property
+    def replicas(self) -> int:
+        """How many ask."""
+        return self.lines[0].replicas
+
+    @property
+    def passing(self) -> int:
+        """How many of them would pass."""
+        return min(line.replicas_left for line in self.lines)
+
+    @property
+    def crossed(self) -> list[QuotaLine]:
+        return [line for line in self.lines if line.exceeded]
+
+
+class _QuotaArrival(NamedTuple):
+    """What would come of an object, of where in it, and how many of them."""
+
+    path: str
+    new: NewObject
+    replicas: int = 1
+
+
+def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) -> list[Foretold]:
+    """Ask the quotas among the objects, and around them, about the objects in their order."""
+    if not any(one.get("kind") == "DeviceQuota" for one in (*objects, *around)):
+        return []
+    existing = [one for one in objects if not _comes(one)]
+    scene = scene_of([*around, *existing], state.features)
+    return foretell_in(scene, objects, {name(one): one for one in around}, state)
+
+
+def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Object], state: State) -> list[Foretold]:
+    """Ask the quotas of a scene about objects in their order; of workloads that are known by name only additional replicas ask."""
+    demands = Demands()
+    waits = waiting_in(scene, demands)
+    used_by_claims: dict[str, Amounts] = {}
+    waiting: dict[str, Amounts] = {}
+    for quota in scene.quotas:
+        key = quota.metadata.key
+        used_by_claims[key] = held_of_quota(quota, scene.stock, scene.find_pod)
+        waiting[key] = waits(quota)
+    question = QuotaQuestion(
+        scene.quotas,
+        lambda quota: used_by_claims[quota.metadata.key],
+        lambda quota: waiting[quota.metadata.key],
+        partial(demands.of, stock=scene.stock),
+        partial(find_spec, scene),
+    )
+    foretold_quotas: list[Foretold] = []
+    for number, obj in enumerate(objects):
+        if not _comes(obj):
+            continue
+        with suppress(WireError):  # what is not what its kind says has findings of its own
+            for path, new, replicas in _arrivals(obj, number, known.get(name(obj)), state):
+                wanted = question.asked_by(new)
+                lines = question.lines_for(new, _times(wanted, replicas))
+                if not lines:
+                    continue
+                counted = tuple(replace(line, replicas=replicas) for line in lines)
+                foretold = Foretold(number, path, counted)
+                foretold_quotas.append(foretold)
+                passing = _times(wanted, foretold.passing)
+                for quota in quotas_for(scene.quotas, (new.namespace, new.priority_class)):
+                    key = quota.metadata.key
+                    waiting[key] = total((waiting[key], passing))
+    return foretold_quotas
+
+
+def findings_of_quotas(foretold: Foretold, obj: Object) -> list[Finding]:
+    """Say as findings what of an object would be turned back."""
+    code = _IN_PART if foretold.passing else _TURNED_BACK
+    return [make_finding(code, name(obj), str(line), path=f"{foretold.path}/spec") for line in foretold.crossed]
+
+
+def report(scene: Scene) -> Iterator[QuotaReport]:
+    """Report on every quota, by name."""
+    waiting = waiting_in(scene, Demands())
+    claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
+    for _, claim in sorted(scene.stock.claims.items()):
+        claims_of[claim.metadata.namespace or "default"].append(claim)
+    for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
+        namespace_claims = claims_of[quota.metadata.namespace or "default"]
+        yield report_quota(quota, namespace_claims, scene.stock, scene.find_pod, waiting)
+
+
+def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:
+    """Say of a quota how much of what it is about waits for devices."""
+    pending = PendingUsage()
+    for claim in scene.stock.claims.values():
+        pending.see_claim(claim)
+    for pod in scene.pods.values():
+        pending.see_pod(pod, {**future_claims_of_pod(pod), **future_extended_claims(pod, scene.stock)})
+    return partial(
+        pending.waiting,
+        stock=scene.stock,
+        demand=partial(demands.of, stock=scene.stock),
+        find_pod=scene.find_pod,
+        find_spec=partial(find_spec, scene),
+    )
+
+
+def find_spec(scene: Scene, namespace: str, name: str) -> ResourceClaimSpec | None:
+    """Look up what a template makes."""
+    template = scene.templates.get(f"{namespace}/{name}")
+    return template.spec.spec if template is not None else None
+
+
+def _times(amounts: Amounts, count: int) -> Amounts:
+    return {key: amount * count for key, amount in amounts.items()}
+
+
+def _comes(obj: Object) -> bool:
+    """Whether an object asks for something once it is applied: pods, and claims that have no devices yet."""
+    if mapping(obj.get("metadata")).get("uid"):
+        return False
+    if obj.get("kind") == "ResourceClaim":
+        return not mapping(obj.get("status")).get("allocation")
+    return brings_pods(obj)
+
+
+def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> Iterator[_QuotaArrival]:
+    """List what an object brings that asks for devices: itself, or the pods it makes, as the webhook would let them in.
+
+    Raises WireError if it is not what its kind says. `before` is the object as the cluster has it.
+    """
+    if obj.get("kind") == "ResourceClaim":
+        if before is None:
+            claim = convert(versions.upgrade(obj).value, ResourceClaim)
+            claims = {"": FutureClaim(spec=claim_spec(claim.spec))}
+            yield _QuotaArrival("", NewObject(f"{number}", namespace_of(obj), claims=claims))
+        return
+    made = {one.path: one.replicas for one in created_pods(before)} if before else {}
+    for one in created_pods(obj):
+        replicas = one.replicas - made.get(one.path, 0)
+        if replicas <= 0:
+            continue
+        done = decide_object(one.pod, state)
+        if done.refusals:
+            continue
+        pod = convert(apply_json_patch(one.pod, done.operations), Pod)
+        # The claims that will be made for the pod, those of the translation's templates included.
+        pod_claims = {}
+        for entry, wanted in future_claims_of_pod(pod).items():
+            written = done.templates.get(wanted.template)
+            spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else wanted.spec
+            pod_claims[entry] = FutureClaim(wanted.template, spec)
+        if state.stock is not None:
+            pod_claims |= future_extended_claims(pod, state.stock)
+        if pod_claims:
+            namespace, priority_class = quota_scope(pod)
+            new = NewObject(f"{number}{one.path}", namespace, "", priority_class, pod_claims)
+            yield _QuotaArrival(one.path, new, replicas)

@@ -1,0 +1,176 @@
+"""`drawbridge resize`: a workload with other amounts, where its new pods would go, and what quotas allow. Pure.
+
+Specs of claims and templates and allocations are immutable (k8s.io/kubernetes/pkg/apis/resource/validation), so another
+amount needs new pods; this simulates them.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from difflib import unified_diff
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.preemption import without_pods
+from allocator.simulation import PodOutcome
+from analysis.arrivals import arrivals
+from analysis.explain import as_written
+from analysis.loading import identity_of, inside, is_extended, items
+from analysis.outlook import beside, outlook
+from analysis.quota import Foretold, foretell_in
+from cluster import manifests
+from dra.objects import Pod, ResourceClaimTemplate, defaults
+from dra.raw import containers_of
+from dra.wire import WireError, convert
+from rendering.exits import Broken
+from webhook.claims import template
+from webhook.translate import pods_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from analysis.loading import Object, Scene
+    from dra.objects import ResourceClaim
+    from webhook.state import Configuration
+
+
+class ResizedObject(msgspec.Struct, frozen=True):
+    """One object before and after; a new one has no `before`."""
+
+    after: dict[str, Any]
+    before: dict[str, Any] | None = None
+
+    def diff(self) -> Iterator[str]:
+        """Write a unified diff."""
+        identity = identity_of(self.after)
+        name = f"{identity.kind}/{identity.namespace}/{identity.name}"
+        before, after = (manifests.dump([one]).splitlines() if one else [] for one in (self.before, self.after))
+        yield from unified_diff(before, after, name if before else "/dev/null", name, lineterm="")
+
+
+class Resized(msgspec.Struct, frozen=True):
+    """The result of a resize; `surge` is the outcome of one new pod while the old pods still hold their devices."""
+
+    changes: tuple[ResizedObject, ...]
+    pods: tuple[PodOutcome, ...]
+    surge: PodOutcome | None
+    quotas: tuple[Foretold, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every new pod is placed and no quota refuses one."""
+        return all(one.node is not None for one in self.pods) and not any(one.crossed for one in self.quotas)
+
+
+def resize(
+    obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], scene: Scene, configuration: Configuration
+) -> Resized:
+    """Simulate a workload with other amounts, by name of a resource or capacity; `leaving` are its old pods. Raises Broken."""
+    changes = tuple(_edited(obj, amounts, scene, configuration))
+    after = [one.after for one in changes]
+    keys = {pod.metadata.key for pod in leaving}
+    stock = without_pods(scene.stock, leaving)
+    removed_claims: list[ResourceClaim] = []
+    for claim in stock.claims.values():
+        namespace = claim.metadata.namespace or "default"
+        owners = {f"{namespace}/{one.name}" for one in claim.metadata.owner_references if one.kind == "Pod"}
+        if owners & keys:
+            removed_claims.append(claim)
+    stock = stock.with_all((), removed=removed_claims)
+    staying = {key: pod for key, pod in scene.pods.items() if key not in keys}
+    state = scene.state(configuration)
+    arrived = arrivals(after, state)
+    made = [one for one in after if one.get("kind") == "ResourceClaimTemplate"]
+    try:
+        new_templates = [defaults.template(convert(one, ResourceClaimTemplate)) for one in made]
+    except WireError as error:
+        raise Broken(str(error), "name a workload that the API server accepts") from None
+    scene = replace(scene, templates=scene.templates | {one.metadata.key: one for one in new_templates})
+    without_old_pods = replace(scene, stock=stock, pods=staying)
+    pods = list(arrived.pods.values())
+    for pod in pods:
+        if node := pod.spec.node_name:
+            raise Broken(f"Pod {pod.metadata.key} names its node {node}, so no scheduler places it", "remove nodeName")
+
+    def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
+        arriving = arrived._replace(pods={pod.metadata.key: pod for pod in coming})
+        return outlook(beside(one, arriving)).pods
+
+    surge = None
+    if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
+        metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
+        [surge] = place(scene, [replace(pods[0], metadata=metadata)])
+    refused = [PodOutcome(pod=name, node=None, summary=reason) for name, reason in arrived.refused.items()]
+    found = (*place(without_old_pods, pods), *refused)
+    return Resized(changes, found, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
+
+
+def _edited(
+    obj: Object, amounts: Mapping[str, str], scene: Scene, configuration: Configuration
+) -> Iterator[ResizedObject]:
+    """Write the amounts into the object, or into renamed copies of the templates that it names: templates are immutable."""
+    identity = identity_of(obj)
+    after = _as_applied(obj)
+    before = deepcopy(after)
+    found: set[str] = set()
+    known: set[str] = set()
+    raw = {
+        identity_of(one).name: one
+        for one in scene.gathered.of("ResourceClaimTemplate")
+        if identity_of(one).namespace == identity.namespace
+    }
+    made: dict[str, ResizedObject] = {}
+    for pod in pods_in(after):
+        annotations = inside(pod, "metadata", "annotations")
+        amount_keys = [name for name in annotations if configuration.is_amount(name)]
+        found |= _write(annotations, amount_keys, amounts, known)
+        spec = inside(pod, "spec")
+        for one in containers_of(spec):
+            for part in ("limits", "requests"):
+                requested = inside(one, "resources", part)
+                found |= _write(requested, filter(is_extended, requested), amounts, known)
+        for entry in items(spec, "resourceClaims"):
+            name = entry.get("resourceClaimTemplateName")
+            if name not in raw:
+                continue
+            old = _as_applied(raw[name])
+            new = deepcopy(old)
+            written: set[str] = set()
+            for request in items(inside(new, "spec", "spec", "devices"), "requests"):
+                for body in (inside(request, "exactly"), *items(request, "firstAvailable")):
+                    requested = inside(body, "capacity", "requests")
+                    written |= _write(requested, requested, amounts, known)
+            if written:
+                found |= written
+                entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
+                made[name] = ResizedObject(new)
+    if missing := sorted(amounts.keys() - found):
+        remedy = f"it requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
+        raise Broken(f"{identity.kind} {identity.namespace}/{identity.name} does not request {missing[0]}", remedy)
+    yield from made.values()
+    yield ResizedObject(after, before)
+
+
+def _write(requested: Object, keys: Iterable[str], amounts: Mapping[str, str], known: set[str]) -> set[str]:
+    """Write the amounts of these keys, add the keys to `known`, and return those that were written."""
+    present = set(keys)
+    known |= present
+    found = present & amounts.keys()
+    for key in found:
+        text = amounts[key]
+        requested[key] = int(text) if isinstance(requested[key], int) and text.isdecimal() else text
+    return found
+
+
+def _as_applied(obj: Object) -> Object:
+    """Leave out the fields that the API server and controllers write."""
+    written = as_written(obj) if obj.get("kind") == "Pod" else obj
+    applied = {name: value for name, value in deepcopy(written).items() if name != "status"}
+    metadata = inside(applied, "metadata")
+    for name in ("uid", "resourceVersion", "generation", "creationTimestamp"):
+        metadata.pop(name, None)
+    if applied.get("kind") == "Pod" and inside(obj, "status").get("phase"):
+        inside(applied, "spec").pop("nodeName", None)  # a scheduler wrote it; without a phase the author did
+    return applied

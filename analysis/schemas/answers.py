@@ -1,0 +1,325 @@
+"""What commands print with `-o json`, as types. Most of it is made of the types that the answers are made of.
+
+Data only. A test holds what each command prints against these, so that none of the two changes alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from allocator import Granted, Reason, Verdict
+from allocator.quota import QuotaReport
+from allocator.reasons import NearestFit
+from allocator.simulation import PodOutcome, Replay, Simulation
+from analysis.cases import CaseResult
+from analysis.configuration import ConfigurationSource
+from analysis.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
+from analysis.loading import Unread
+from analysis.matrix import PoolMatrix
+from analysis.observations import SeenNamespace
+from analysis.survey import Overview
+from dra.finding import Finding, Severity
+from webhook.dialects import Dialect, Outcome
+from webhook.translate import Decision
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that could not be read or done. A wrong option has a message and a remedy alone."""
+
+    message: str
+    remedy: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    # A JSON pointer into the object.
+    pointer: str = ""
+
+
+class OfQuotas(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What DeviceQuotas say of equal pods, or of a claim; `path` is of what asks, in the object."""
+
+    object: str
+    path: str
+    replicas: int
+    # How many of them pass.
+    replicas_left: int
+    # As a denial has them: line, asked, hard, used, largest, waiting, replicas, replicasLeft; and exceeded.
+    lines: list[dict[str, str | bool]]
+
+
+class Translated(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge translate -o json`."""
+
+    configuration: ConfigurationSource
+    # Every object, in order, new templates before what needs them.
+    items: list[dict[str, Any]]
+    decisions: list[Decision]  # of each key
+    warnings: list[str]
+    refusals: list[str]
+    quotas: list[OfQuotas]  # what DeviceQuotas say
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that was not judged: no manifest, a template, or part of a kustomization.
+
+    `key` is the first one in it that asks for devices, if any; then `line` is the line of that.
+    """
+
+    file: str
+    line: int
+    reason: Literal["other", "template", "patch"]
+    key: str
+
+
+class Surveyed(Overview, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge survey -o json`."""
+
+    configuration: ConfigurationSource
+    # How many workloads have which.
+    outcomes: dict[Outcome, int]  # type: ignore[assignment]
+    # Files left out, with the reason, and the first key of each that asks for devices.
+    passed_by: list[Passed]
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge check -o json`."""
+
+    configuration: ConfigurationSource
+    findings: list[Finding]
+    # Files left out, with the reason, and the first key of each that asks for devices.
+    passed_by: list[Passed]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a code means."""
+
+    code: str
+    title: str
+    severity: Severity
+    remedy: str
+    without: str
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge explain CODE -o json`, and `drawbridge check --explain CODE -o json`."""
+
+    codes: list[Told]
+
+
+class OfNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge allocate --node NAME -o json`."""
+
+    node: str
+    verdict: Verdict
+    feasible: bool
+    allocations: list[Granted]
+    # Why not.
+    reasons: list[Reason]
+    # What would fit instead.
+    nearest: list[NearestFit]
+    error: str | None
+    steps: int
+    strategy: str
+    load_ms: float
+    elapsed_ms: float
+
+
+class Scored(OfNode, frozen=True, kw_only=True, rename="camel"):
+    """A node among others; the higher its score, the better."""
+
+    score: float
+
+
+class OfNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge allocate --all-nodes -o json`."""
+
+    nodes: dict[str, Scored]  # by name
+
+
+class Simulated(Simulation, frozen=True, kw_only=True):
+    """`drawbridge simulate -o json` of a snapshot."""
+
+    configuration: ConfigurationSource
+    strategy: str
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge simulate -o json` of a workload."""
+
+    workload: str
+    # By name.
+    strategies: dict[str, Replay]
+
+
+class Matrices(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge matrix -o json`."""
+
+    pools: list[PoolMatrix]
+    # Kinds that could not be read, so the answer leaves them out.
+    unread: list[Unread]
+
+
+class Limited(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge quota -o json`."""
+
+    quotas: list[QuotaReport]
+    # Kinds that could not be read, so the answer leaves them out.
+    unread: list[Unread]
+
+
+class OfResize(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge resize -o json`."""
+
+    configuration: ConfigurationSource
+    # Whether every new pod finds a place once the old ones have ended, and no quota turns one back.
+    fits: bool
+    pods: list[PodOutcome]
+    # One more pod of a Deployment, while those that run still have what they have.
+    beside: PodOutcome | None
+    # Each line of a quota that counts the new pods, the old ones not counted.
+    quotas: list[dict[str, str]]
+    # What to apply: the workload, and the templates that it names then.
+    objects: list[dict[str, Any]]
+    # Kinds that could not be read, so the answer leaves them out.
+    unread: list[Unread]
+
+
+class Diagnosed(Finding, frozen=True, kw_only=True):
+    """One thing that is wrong in a cluster, and what became of its repair."""
+
+    # What `--repair` would do, if anything.
+    repair: str
+    repaired: bool
+    # Why it was not.
+    problem: str
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge doctor -o json`."""
+
+    configuration: ConfigurationSource
+    findings: list[Diagnosed]
+    # Kinds that could not be read, so the answer leaves them out.
+    unread: list[Unread]
+
+
+class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge uninstall -o json`."""
+
+    # What went, or would go, in this order.
+    taken: list[str]
+    # What stays, and why.
+    left: list[str]
+    # Whether anything was changed.
+    done: bool
+
+
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not fit on a node."""
+
+    what: str
+    object: str
+    message: str
+    remedy: str
+
+
+class HeldOfPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that a container has of a device plugin, and the devices of claims that it is."""
+
+    resource: str
+    id: str
+    # NAMESPACE/NAME
+    pod: str
+    devices: list[str]
+    # Those of them that are marked, so that claims do not get them.
+    marked: list[str]
+
+
+class NotRead(msgspec.Struct, frozen=True, kw_only=True):
+    """A source on a node that could not be read, and why."""
+
+    source: str
+    reason: str
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge node-agent --once -o json`."""
+
+    node: str
+    findings: list[Misfit]
+    # What containers have of device plugins.
+    devices: list[HeldOfPlugin] = msgspec.field(name="held")
+    unread: list[NotRead]
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`drawbridge snapshot -o json`."""
+
+    configuration: ConfigurationSource
+    file: str
+    # The version of the server.
+    server: str
+    objects: int
+    bytes: int
+    # How many values that decide nothing.
+    left_out: int
+    unread: list[Unread]
+
+
+class Vocabularies(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge dialects -o json`."""
+
+    dialects: list[Dialect]  # tables, in the form in which a configuration takes them
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge observed -o json`."""
+
+    namespaces: list[SeenNamespace]
+
+
+class OfCases(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge test -o json`."""
+
+    cases: list[CaseResult]
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge nodes -o json`."""
+
+    nodes: list[NodeStory]
+    unread: list[Unread]
+
+
+class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge version -o json`."""
+
+    version: str
+    # The minor versions that it knows.
+    kubernetes: list[str]
+    python: str
+
+
+# Command: the documents that it prints.
+ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "allocate": (OfNode, OfNodes),
+    "check": (Checked, Explained),
+    "dialects": (Vocabularies,),
+    "doctor": (Examined,),
+    "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
+    "matrix": (Matrices,),
+    "node-agent": (Looked,),
+    "nodes": (Held,),
+    "observed": (Observed,),
+    "quota": (Limited,),
+    "resize": (OfResize,),
+    "simulate": (Simulated, Compared),
+    "snapshot": (Saved,),
+    "survey": (Surveyed,),
+    "test": (OfCases,),
+    "translate": (Translated,),
+    "uninstall": (Uninstalled,),
+    "version": (OfVersion,),
+}

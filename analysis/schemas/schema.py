@@ -1,0 +1,163 @@
+"""JSON schemas made of types: what a type says becomes a rule, and the comment that stands at a field becomes its description.
+
+Draft 7, because that is what editors read. What a schema turns back, the code turns back as well; the code knows more than a
+schema can say. A null is "not set" for the code, and a mistake for a schema.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from analysis.schemas.answers import ANSWERS, Trouble
+from dra.quantity import Quantity
+from dra.wire import Opaque
+from webhook.dialects import REPLACED, TARGETS, VOCABULARIES, Outcome, Position, Role, plain
+from webhook.state import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Schema = dict[str, Any]
+
+CONFIGURATION = "config"
+NAMES = (CONFIGURATION, *ANSWERS)
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+_REFERENCE = "#/definitions/{name}"
+_ERRORS = "What could not be read; only where there was such."
+# Where a target is named.
+_TARGETS_NAMED = (("Row", "target"), ("Dialect", "target"), ("Target", "instead"), ("Target", "virtual"))
+_FIELD = re.compile(r"    (\w+): [^#]*(?:# type: ignore\S*)?(?:# (.*))?").fullmatch
+_MODULE = re.compile(r" \(`webhook\.[^)]*\)")  # which readers of the code are sent to
+_COMMENT = re.compile(r"    # (.*)").fullmatch
+
+
+def schema_of(name: str) -> Schema:
+    """Make the schema of a name among NAMES."""
+    if name == CONFIGURATION:
+        (whole,), definitions = _components([type(Configuration().file)])
+        root = definitions.pop(whole["$ref"].rpartition("/")[2])
+        # Leave of roles and outcomes those that are read from a table without code, by where a key stands.
+        row = definitions["Row"]
+        members = row["properties"]
+        read: set[Role] = set()
+        row["allOf"] = places = []
+        for place, roles in plain.ROLES.items():
+            read.update(roles)
+            stands: Schema = {"properties": {"place": {"const": place.value}}}
+            if place is not Position.RESOURCE:  # the default
+                stands["required"] = ["place"]
+            places.append({"if": stands, "then": {"properties": {"role": {"enum": _values(roles)}}}})
+        _choose(members["role"], _values(read))
+        # What only code can decide.
+        _choose(members["outcome"], sorted((*REPLACED, Outcome.LEFT)))
+        for narrowed in ("Role", "Outcome"):
+            del definitions[narrowed]
+        # Our targets and dialects, where a file may name one of its own as well: editors offer them.
+        targets = {"examples": sorted(TARGETS)}
+        dialects = {"examples": [one.table.name for one in VOCABULARIES]}
+        for owner, field in _TARGETS_NAMED:
+            properties = definitions[owner]["properties"]
+            properties[field] |= targets
+        fields = root["properties"]
+        fields["disabled"]["items"] |= dialects
+        fields["classes"]["propertyNames"] = targets
+        fields["keys"]["propertyNames"] = dialects
+        for vocabulary in VOCABULARIES:
+            table = vocabulary.table
+            fields[table.name]["description"] = f"Options of {table.title}."
+        return {"$schema": _DRAFT, **root, "definitions": definitions}
+    types = ANSWERS[name]
+    parts, definitions = _components([*types, Trouble])
+    *answers, trouble = parts
+    errors = {"type": "array", "items": trouble, "description": _ERRORS}
+    for type_ in types:
+        answer = definitions[type_.__name__]
+        answer["properties"]["errors"] = errors
+    one = answers[0] if len(answers) == 1 else {"anyOf": answers}
+    title = f"drawbridge {name} -o json"
+    return {"$schema": _DRAFT, "title": title, **one, "definitions": definitions}
+
+
+def text_of(name: str) -> str:
+    """Write a schema as it is in docs/schemas."""
+    return json.dumps(schema_of(name), indent=1, ensure_ascii=False) + "\n"
+
+
+def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
+    """Make the schemas of types, and of what they are made of, with a description of every field that has a comment."""
+    made = msgspec.json.schema_components(
+        types,
+        schema_hook=_of_other,
+        ref_template=_REFERENCE,
+    )
+    parts, definitions = list(made[0]), dict(made[1])
+    for one in definitions.values():
+        if "description" in one:  # with the indentation of the docstring, before Python 3.13
+            one["description"] = inspect.cleandoc(one["description"])
+    # List the types that are made of fields, and those of their fields.
+    found: set[type[msgspec.Struct]] = set()
+    waiting: list[Any] = [msgspec.inspect.type_info(type_) for type_ in types]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, msgspec.inspect.StructType):
+            if one.cls in found:
+                continue
+            found.add(one.cls)
+            waiting += [field.type for field in one.fields]
+        waiting += [getattr(one, part) for part in ("item_type", "key_type", "value_type") if hasattr(one, part)]
+        waiting += getattr(one, "types", ())
+    for struct in found:
+        properties = definitions[struct.__name__]["properties"]
+        encoded = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+        for name, text in _comments(struct):
+            properties[encoded[name]].setdefault("description", text)
+    return parts, definitions
+
+
+def _of_other(type_: type) -> Schema:
+    if type_ is Quantity:
+        return {"type": ["string", "number"]}
+    if type_ is Opaque:
+        return {"description": "any JSON value"}
+    raise NotImplementedError(type_)
+
+
+def _comments(struct: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
+    """Give the comment above or behind each field, of the class itself and of those that it is made of."""
+    for cls in struct.__mro__:
+        above: list[str] = []
+        for line in _lines(cls):
+            if comment := _COMMENT(line):
+                above.append(comment[1])
+                continue
+            field = _FIELD(line)
+            texts = [*above, *([field[2]] if field and field[2] else [])]
+            if field and texts:
+                text = _MODULE.sub("", " ".join(texts))
+                yield field[1], text[0].upper() + text[1:]
+            above = []
+
+
+@cache
+def _lines(cls: type) -> tuple[str, ...]:
+    """Read the source of a class, once: its whole file is parsed for it. One that was made by a function has none."""
+    try:
+        return tuple(inspect.getsource(cls).splitlines())
+    except (OSError, TypeError):
+        return ()
+
+
+def _choose(member: Schema, values: list[str]) -> None:
+    """Put some values in the place of a reference to all: editors would offer what that has as well."""
+    del member["$ref"]
+    member["enum"] = values
+
+
+def _values(roles: Iterable[Role]) -> list[str]:
+    return sorted({Role.NONE.value, *(role.value for role in roles)})

@@ -1,0 +1,126 @@
+"""`drawbridge simulate`: asking the allocator, and the results as a picture and as a report. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from allocator.reasons import loss
+from allocator.reports import node_report
+from allocator.simulation import draw_replays, with_more_nodes, without_nodes
+from analysis.explain import NotThere, refuse_unknown_node
+from dra.texts import count_of, list_first
+from rendering.exits import Broken
+from rendering.html import Html, fleet, squares, words_of
+from rendering.report import Drawn, Report, Rows, striped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allocator.simulation import PodOutcome, Replay, Simulation, Snapshot
+    from dra.stock import Stock
+
+    # A node, and its devices by state and title.
+    _Row = tuple[str, list[tuple[str, str]]]
+
+MOST_ADDED = 1000  # nodes
+_DIGITS = 6  # of N in NODE=N
+_DRAWN_NODES = 100
+_REASONS = 6  # shown for a pod
+_NAMED = 5  # pods
+_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML page
+
+
+def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:
+    """Add N copies of a node for each NODE=N, then remove nodes. Raises Broken."""
+    copies: list[tuple[str, int]] = []
+    for one in added:
+        like, _, word = one.rpartition("=")
+        number = int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else 0
+        if not (like and number):
+            raise Broken(f"{one!r} is not NODE=N", "give a node and a number of copies, such as n1=10")
+        copies.append((like, number))
+    if sum(number for _, number in copies) > MOST_ADDED:
+        raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
+    try:
+        for name in (*(like for like, _ in copies), *removed):
+            refuse_unknown_node(name, snapshot.stock)
+    except NotThere as error:
+        raise Broken(error.message, error.remedy) from None
+    for like, number in copies:
+        snapshot = with_more_nodes(snapshot, like, number)
+    return without_nodes(snapshot, set(removed)) if removed else snapshot
+
+
+def draw_fleet(found: Simulation, stock: Stock) -> str:
+    """Draw the nodes and their devices after the simulation."""
+    rows, more = _fleet(found, stock)
+    return fleet(rows, more)
+
+
+def _fleet(found: Simulation, stock: Stock) -> tuple[list[_Row], int]:
+    """List the nodes with newly placed pods, then the others, and count those beyond the limit."""
+    given = {device: place.pod for place in found.pods for device in place.devices}
+    used = {place.node for place in found.pods}
+    rows: list[_Row] = []
+    more = 0
+    for name in sorted(stock.nodes, key=lambda one: (one not in used, one)):
+        if len(rows) == _DRAWN_NODES:
+            more += 1
+            continue
+        devices: list[tuple[str, str]] = []
+        for one in node_report(stock, name).devices:
+            device = f"{one.driver}/{one.pool}/{one.device}"
+            pod = given.get(device, "")
+            devices.append(("given", f"{device}: {pod}") if pod else (one.state.value, f"{device}: {one.state}"))
+        if devices:
+            rows.append((name, devices))
+    return rows, more
+
+
+def report(found: Simulation, strategy: str, stock: Stock) -> Report:
+    """Report on the simulation of a snapshot."""
+    totals = found.totals
+    named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
+    counts = {state: number for state, number in named if number}
+    without = [(one.pod, reasons_of(one)) for one in found.pods if one.node is None]
+    placed = [(one.pod, one.node, one.devices) for one in found.pods if one.node is not None]
+    rows, more = _fleet(found, stock)
+    drawn: list[tuple[str, Drawn]] = []
+    for name, devices in rows:
+        words = words_of(Counter(state for state, _ in devices))
+        drawn.append((name, Drawn(squares(devices), words)))
+    parts = (
+        f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), {count_of(totals.devices, 'device')} allocated.",
+        f"Hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented.",
+        striped(counts) if counts else "",
+        Rows(("Pod", "Why"), without, "Not placed"),
+        Rows(("Pod", "Node", "Devices"), placed, "Placed"),
+        Rows(("Node", "Devices"), drawn, "Devices; G: allocated by the simulation"),
+        f"and {count_of(more, 'node')} more" if more else "",
+    )
+    return Report("Simulation: where pods would go", parts)
+
+
+def reasons_of(place: PodOutcome) -> tuple[str, ...]:
+    """List the reasons why a pod is not placed."""
+    losses = [f"{one.claim}, request {one.request}: {loss(one)}" for one in place.reasons[:_REASONS] if one.claim]
+    return (place.summary, *losses)
+
+
+def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
+    """Report on the replays of a workload."""
+    head = ("Strategy", "Placed", "At once", "Peak", "In use", "Fragmented", "Wait", "Longest")
+    rows = [
+        (one.strategy, one.placed, one.at_once, one.peak, f"{one.utilisation:.1%}", f"{one.fragmentation:.1%}", f"{one.pending_mean:.1f}", f"{one.pending_worst:.1f}")
+        for one in found
+    ]  # fmt: skip
+    never = [(one.strategy, len(one.never), list_first(one.never, _NAMED)) for one in found if one.never]
+    parts = (
+        count_of(found[0].pods, "pod"),
+        Rows(head, rows),
+        "Waits are in units of the workload's time; in use and fragmented are averages over it.",
+        Drawn(Html(draw_replays(name, found).replace(_NAMESPACE, ""))),
+        Rows(("Strategy", "Pods", "Such as"), never, "Never placed"),
+    )
+    return Report(f"Workload {name}", parts)

@@ -1,0 +1,122 @@
+"""The devices that nodes hand out and publish, the pods that use them, and what a move would free or strand. Pure.
+
+A node keeps its device plugin for as long as one pod on it cannot move. The devices beside that pod are stranded: the driver may not have
+them, and fewer and fewer pods ask the plugin for them. A node without such a pod is freed as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from analysis import capacity
+from analysis.loading import Object, inside, is_extended, items, text
+from dra.errors import QuantityError
+from dra.quantity import NANO, parse
+from dra.raw import mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dra.stock import Stock
+    from webhook.state import Configuration
+
+
+class PluginStock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the device plugins hand out under one key."""
+
+    key: str
+    nodes: int
+    devices: int
+    moving: int  # used by pods that move, or will
+    staying: int  # used by pods that do not
+    freed: int  # on nodes that a move empties of this key
+    stranded: int  # beside pods that stay
+    mixed: tuple[str, ...] = ()  # nodes that publish the same devices to a driver
+
+
+class DriverStock(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver publishes."""
+
+    driver: str
+    nodes: int
+    devices: int
+
+
+Use = tuple[str, str]  # node, key
+
+
+def plugin_stocks(
+    stock: Stock, moving: Counter[Use], staying: Counter[Use], configuration: Configuration
+) -> list[PluginStock]:
+    """Say of every key what is handed out, used, freed and stranded."""
+    handed: dict[str, dict[str, int]] = {}
+    for node in stock.nodes.values():
+        for key, amount in node.status.allocatable.items():
+            if is_extended(key) and amount.nano > 0:
+                handed.setdefault(key, {})[node.metadata.name] = amount.nano // NANO
+    publishing = {(piece.spec.node_name or "", piece.spec.driver) for piece in stock.slices.values()}
+    found: list[PluginStock] = []
+    for key, amounts in sorted(handed.items()):
+        # The drivers that publish the devices of this key.
+        drivers: set[str] = set()
+        for known in configuration.resource(key):
+            target = configuration.targets.get(known.row.target or known.dialect.target)
+            if target is not None:
+                drivers.add(target.driver)
+                if other := configuration.targets.get(target.instead):
+                    drivers.add(other.driver)
+        freed = stranded = 0
+        for name, count in amounts.items():
+            staying_count = staying[name, key]
+            if staying_count:
+                stranded += max(count - staying_count, 0)
+            else:
+                freed += count
+        one = PluginStock(
+            key=key,
+            nodes=len(amounts),
+            devices=sum(amounts.values()),
+            moving=sum([moving[name, key] for name in amounts]),
+            staying=sum([staying[name, key] for name in amounts]),
+            freed=freed,
+            stranded=stranded,
+            mixed=tuple(sorted(name for name in amounts if any((name, one) in publishing for one in drivers))),
+        )
+        found.append(one)
+    return found
+
+
+def published(stock: Stock) -> list[DriverStock]:
+    """Count what every driver publishes."""
+    counts = capacity.published(stock).items()
+    return [DriverStock(driver=driver, nodes=nodes, devices=devices) for driver, (nodes, devices) in counts]
+
+
+def uses(pods: Iterable[Object]) -> Counter[Use]:
+    """Count what pods that have a node use of the keys there: all containers together, or one init container if it asks for more."""
+    used: Counter[Use] = Counter()
+    for pod in pods:
+        spec = mapping(pod.get("spec"))
+        node = text(spec.get("nodeName"))
+        if not node:
+            continue
+        together: Counter[str] = Counter()
+        before: Counter[str] = Counter()
+        for name in ("containers", "initContainers"):
+            for container in items(spec, name):
+                limits: Counter[str] = Counter()
+                for key, amount in inside(container, "resources", "limits").items():
+                    if is_extended(key):
+                        with suppress(QuantityError):
+                            limits[key] = parse(str(amount)).nano // NANO
+                if name == "containers" or container.get("restartPolicy") == "Always":
+                    together.update(limits)
+                else:
+                    before |= limits
+        for key, amount in (together | before).items():
+            used[node, key] += amount
+    return used

@@ -1,0 +1,164 @@
+"""Feature gates that are off on the server and that workloads need. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from analysis.loading import identity_of, inside, items, text
+from analysis.survey.remedies import remedy_of
+from analysis.survey.verdicts import Key, gates_on
+from dra import server
+from dra.objects import IMPLICIT, versions
+from dra.raw import containers_of
+from dra.validation import gates, make_finding
+from webhook.dialects import Outcome
+from webhook.state import Inventory
+from webhook.translate import pods_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.loading import Gathered, Object
+    from analysis.survey.families import Family
+    from analysis.survey.verdicts import JudgedWorkload
+    from dra.finding import Finding
+    from dra.stock import Stock
+    from webhook.state import Features
+
+_TITLES: Final = {
+    server.CLAIMS: "resource claims",
+    server.ALTERNATIVES: "alternatives (firstAvailable)",
+    server.CAPACITY: "shares of devices",
+    server.COUNTERS: "partitions of devices",
+    server.TAINTS: "taints of devices",
+    server.EXTENDED: "names of DeviceClasses as resources",
+    server.ADMIN_ACCESS: "admin access",
+    server.BINDING: "binding conditions",
+    server.NODE_RESOURCES: "devices that count as the node's CPU or memory",
+    server.GROUPS: "compatibility groups",
+    server.DERIVED: "derived attributes",
+}
+# Without these a slice says less or its devices are not given at all; without others a claim still gets its devices.
+_OF_SLICES: Final = (server.COUNTERS, server.TAINTS, server.BINDING, server.NODE_RESOURCES, server.GROUPS)
+
+
+class OwnNeeds(NamedTuple):
+    """The gates that are off and that claims of a workload's own need, and the DeviceClasses that these name."""
+
+    gates: frozenset[str]
+    classes: frozenset[str]
+
+
+class GateNeeds:
+    """Counts the workloads that need a gate that is off, with their living pods."""
+
+    def __init__(self, gathered: Gathered, features: Features, stock: Stock | None) -> None:
+        self._features = features
+        likely = features.likely
+        self._off = frozenset(gate for gate in _TITLES if not likely.on(gate))
+        if not features.on(server.CLAIMS):
+            self._off |= {server.CLAIMS}
+        self._workloads: Counter[str] = Counter()
+        self._pods: Counter[str] = Counter()
+        # The specs of claims by kind, namespace and name; the gates of each pool; classes by the gates that their devices need.
+        self._specs: dict[tuple[str, str, str], Object] = {}
+        pools: dict[tuple[str, str], set[str]] = {}
+        for one in gathered.of("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
+            upgraded = versions.upgrade(one).value
+            name = identity_of(one)
+            if name.kind == "ResourceSlice":
+                spec = inside(upgraded, "spec")
+                pool = text(spec.get("driver")), text(inside(spec, "pool").get("name"))
+                pools.setdefault(pool, set()).update(
+                    (gates.required_by(name.kind, upgraded) & self._off).intersection(_OF_SLICES)
+                )
+            else:
+                self._specs[name.kind, name.namespace, name.name] = upgraded
+        self._classes: dict[str, frozenset[str]] = {}
+        if stock is None:
+            return
+        for gate in frozenset[str]().union(*pools.values()):
+            slices = [
+                one for one in stock.slices.values() if gate in pools.get((one.spec.driver, one.spec.pool.name), ())
+            ]
+            served = Inventory.of(stock.classes.values(), slices, ()).classes
+            self._classes[gate] = frozenset([name for name, devices in served.items() if devices.devices])
+
+    def of_own_claims(self, family: Family) -> OwnNeeds:
+        """Find what the claims need that a workload's author wrote, and requests by the name of a class."""
+        needed: set[str] = set()
+        classes: set[str] = set()
+        for shape in family.shapes:
+            for pod in pods_in(shape):
+                spec = inside(pod, "spec")
+                for claim in items(spec, "resourceClaims"):
+                    needed.add(server.CLAIMS)
+                    for kind, field in _REFERENCES.items():
+                        own = self._specs.get((kind, family.top.namespace, text(claim.get(field))), {})
+                        needed |= gates.required_by(kind, own)
+                        classes |= _classes(inside(own, *_SPEC_OF[kind]))
+                for container in containers_of(spec):
+                    for key in inside(container, "resources", "limits"):
+                        if key.startswith(IMPLICIT):
+                            needed |= {server.CLAIMS, server.EXTENDED}
+                            classes.add(key.removeprefix(IMPLICIT))
+        return OwnNeeds(frozenset(needed & self._off), frozenset(classes))
+
+    def count(self, family: Family, judged: JudgedWorkload | None, own: OwnNeeds) -> None:
+        """Count a workload."""
+        needed, classes = set(own.gates), set(own.classes)
+        if judged is not None:
+            needed |= judged.gates
+            classes |= judged.classes
+        needed |= {gate for gate, some in self._classes.items() if not some.isdisjoint(classes)}
+        for gate in needed & self._off:
+            self._workloads[gate] += 1
+            self._pods[gate] += len(family.pods)
+
+    def settled(self, judged: JudgedWorkload, own: OwnNeeds) -> JudgedWorkload:
+        """Leave a workload until the gates are on, whose own claims the API server would not take whole."""
+        if judged.keys or not own.gates:
+            return judged
+        gates_off = sorted(own.gates, key=list(_TITLES).index)
+        key = Key(
+            container="",
+            key="resourceClaims",
+            dialect="",
+            outcome=Outcome.LEFT,
+            until=gates_on(gates_off),
+            detail=f"the API server (1.{self._features.minor}, {', '.join(gates_off)} off) would drop what its claims need: "
+            + ", ".join([_TITLES[gate] for gate in gates_off]),
+            remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
+        )
+        return replace(judged, outcome=Outcome.LEFT, keys=(key,))
+
+    def obstacles(self) -> Iterator[Finding]:
+        """Name each gate that is missing, and how many wait for it."""
+        for gate in _TITLES:
+            if number := self._workloads[gate]:
+                guessed = "" if gate in self._features.gates else " by default"
+                waiting = f"{number} {'workload' if number == 1 else 'workloads'}"
+                pods = self._pods[gate]
+                yield make_finding(
+                    "S019",
+                    gate,
+                    f"Kubernetes 1.{self._features.minor} has it off{guessed}: {waiting} ({pods} {'pod' if pods == 1 else 'pods'})"
+                    f" {'needs' if number == 1 else 'need'} {_TITLES[gate]}",
+                    remedy_of(gate, self._features),
+                )
+
+
+_REFERENCES: Final = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}
+_SPEC_OF: Final = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
+
+
+def _classes(spec: Object) -> set[str]:
+    """Name the classes of a claim's requests."""
+    found: set[str] = set()
+    for request in items(inside(spec, "devices"), "requests"):
+        every: Iterable[Object] = (inside(request, "exactly"), *items(request, "firstAvailable"))
+        found |= {text(one.get("deviceClassName")) for one in every}
+    return found - {""}

@@ -1,0 +1,197 @@
+"""What stands in the way of a move, apart from the workloads: the server, classes, quotas, queues, other webhooks, device plugins. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from analysis.loading import identity_of, inside, is_extended, items, text
+from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
+from cluster.objects import LimitRange
+from dra.texts import count_of, list_first
+from dra.validation import make_finding
+from dra.wire import WireError, convert
+from webhook import names
+from webhook.state import NOTHING_INSTALLED
+from webhook.translate import pods_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from analysis.loading import Gathered, Object
+    from analysis.survey.families import Family
+    from analysis.survey.fleet import PluginStock
+    from dra.finding import Finding
+    from webhook.state import Installed, State
+
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_NAMED = 5
+_SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook reads in declared namespaces
+
+
+def obstacles(
+    gathered: Gathered, state: State, families: Sequence[Family], plugins: Iterable[PluginStock], classes: Iterable[str]
+) -> list[Finding]:
+    """Name everything in the way, each once though several files have it: the cluster's own first, then by namespace."""
+    installed = state.fleet.installed
+    found = (
+        _classes_without_devices(state, classes),
+        _mixed_nodes(plugins),
+        of_plugins(gathered.of("DaemonSet")),
+        _of_plugin_settings(installed),
+        of_gpu_operator(installed.gpu_operator),
+        of_operators(gathered.installed),
+        _of_autoscalers(installed),
+        _unread_evidence(gathered, state),
+        _injectors(gathered.of("MutatingWebhookConfiguration")),
+    )
+    of_namespaces = sorted(_of_namespaces(gathered, state, families), key=itemgetter(0))
+    return list(dict.fromkeys((*chain.from_iterable(found), *(finding for _, finding in of_namespaces))))
+
+
+def of_unread_pools(keys: Sequence[str]) -> Iterator[Finding]:
+    """Say which pools of network devices pods of a live cluster ask for, and no ConfigMap that was read describes."""
+    if keys:
+        yield make_finding(
+            "S001",
+            list_first(keys, _NAMED),
+            "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is",
+        )
+
+
+def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[Finding]:
+    for class_ in sorted(classes) if state.fleet.known else ():
+        served = state.fleet.classes.get(class_)
+        if served is None or not served.devices:
+            about = f"DeviceClass {class_}"
+            if served is None:
+                yield make_finding("S003", about, "workloads would request it, and it does not exist")
+            else:
+                yield make_finding("S004", about, "it exists, and selects no device of a complete pool")
+
+
+def _mixed_nodes(plugins: Iterable[PluginStock]) -> Iterator[Finding]:
+    for stock in plugins:
+        if stock.mixed:
+            yield make_finding(
+                "S005",
+                stock.key,
+                f"a device plugin and a driver both give the devices out on {list_first(stock.mixed, _NAMED)}",
+            )
+
+
+def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
+    for plugin in installed.plugins:
+        for configuration in plugin.configurations.values():
+            if configuration.imex:
+                yield make_finding(
+                    "S006",
+                    configuration.where,
+                    "the device plugin gives each container with a GPU IMEX channel 0, and a claim for GPUs does not",
+                )
+            for key, sharing in configuration.shared.items():
+                yield make_finding(
+                    "S007",
+                    configuration.where,
+                    f"{key}: it {sharing}",
+                )
+    for wrong in installed.network.mistakes:
+        yield make_finding(
+            "S002",
+            wrong.where,
+            f"it {wrong.problem}",
+        )
+
+
+def _of_autoscalers(installed: Installed) -> Iterator[Finding]:
+    for scaler in installed.autoscalers:
+        if not scaler.considers:
+            pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
+            yield make_finding(
+                "S008",
+                scaler.where or scaler.name,
+                f"{scaler.release}{pools} does not consider claims: a pod with claims gets no node by them",
+                f"{scaler.remedy}, or leave such pods by `extendedResources: {{autoscaled: leave}}`",
+            )
+        if scaler.empty:
+            yield make_finding(
+                "S009",
+                scaler.where or scaler.name,
+                f"no node of {list_first(scaler.empty, _NAMED)} exists: for a claim one is created only if the cloud provider reports its devices",
+            )
+
+
+def _unread_evidence(gathered: Gathered, state: State) -> Iterator[Finding]:
+    known = gathered.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
+    if known and not state.configuration.file.evidence.namespaces:
+        homes = sorted({identity_of(one).namespace for one in known if one.get("kind") in _SETTINGS})
+        yield make_finding(
+            "S010",
+            "DrawbridgeConfiguration",
+            "the webhook does not read how device plugins and autoscalers are set up",
+            f"declare `evidence: {{namespaces: [{', '.join(homes or ['kube-system'])}]}}`",
+        )
+
+
+def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
+    for one in registrations:
+        changes_pods = False
+        for hook in items(one, "webhooks"):
+            for rule in items(hook, "rules"):
+                resources, operations = rule.get("resources"), rule.get("operations")
+                if isinstance(resources, list) and isinstance(operations, list):
+                    of_pods = {"pods", "*", "*/*"} & set(map(str, resources))
+                    changes_pods |= bool(of_pods and {"CREATE", "*"} & set(map(str, operations)))
+        if changes_pods and not identity_of(one).name.startswith(names.NAME):
+            yield make_finding(
+                "S011",
+                f"MutatingWebhookConfiguration {identity_of(one).name}",
+                "it changes pods at creation, and may add or restore device requests",
+            )
+
+
+def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
+    """Give what is in the way in a namespace, with the namespace."""
+    concerned = {family.top.namespace for family in families}
+    for one in gathered.of("ResourceQuota"):
+        name = identity_of(one)
+        keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]
+        if keys and name.namespace in concerned:
+            finding = make_finding(
+                "S012",
+                f"ResourceQuota {name.namespace}/{name.name}",
+                f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
+            )
+            yield name.namespace, finding
+    for one in gathered.of("LimitRange"):
+        name = identity_of(one)
+        try:
+            bounded = sorted(convert(one, LimitRange).keys)
+        except WireError:
+            continue
+        keys = [key for key in bounded if is_extended(key) or state.configuration.resource(key)]
+        if keys and name.namespace in concerned:
+            finding = make_finding(
+                "S013",
+                f"LimitRange {name.namespace}/{name.name}",
+                f"it bounds or fills in {list_first(keys, _NAMED)}, and would refuse a pod without it",
+            )
+            yield name.namespace, finding
+    queues: Counter[tuple[str, str]] = Counter()
+    for family in families:
+        labels: dict[str, Any] = {}
+        for shape in family.shapes:
+            for one in (shape, *pods_in(shape)):
+                labels |= inside(one, "metadata", "labels")
+        if queue := text(labels.get(_QUEUE)):
+            queues[family.top.namespace, queue] += 1
+    for namespace in sorted({namespace for namespace, _ in queues}):
+        queued = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
+        finding = make_finding(
+            "S014",
+            f"LocalQueue {list_first([f'{namespace}/{queue}' for queue in queued], _NAMED)}",
+            f"{count_of(sum(queued.values()), 'workload')} in {count_of(len(queued), 'Kueue queue')}, and Kueue counts the old keys",
+        )
+        yield namespace, finding

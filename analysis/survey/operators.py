@@ -1,0 +1,130 @@
+"""Which device plugins vendors' operators and clouds run, and how nodes are taken from them. Pure.
+
+An operator undoes edits of the DaemonSets that it makes, so a remedy names the operator's own object. Follows NVIDIA/gpu-operator v26.7;
+ROCm/gpu-operator 6df13c1: internal/validator, docs/dra; intel/intel-device-plugins-for-kubernetes 94a91bc: pkg/controllers;
+Mellanox/network-operator b06827e: api/v1alpha1, its chart of k8snetworkplumbingwg/sriov-network-operator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.loading import identity_of, inside, items, owner_of, text
+from dra.raw import mapping
+from dra.validation import make_finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.loading import Object
+    from dra.finding import Finding
+    from webhook.state import GpuOperator
+
+_PLUGIN_FOLDER: Final = "/var/lib/kubelet/device-plugins"
+# Plugins that GKE itself runs in kube-system, by the beginning of their names: the label that keeps each off a node pool.
+_OF_GKE: Final = {
+    "nvidia-gpu-device-plugin": "gke-no-default-nvidia-gpu-device-plugin=true",
+    "tpu-device-plugin": "gke-no-default-tpu-device-plugin=true",
+}
+_INTEL: Final = {"GpuDevicePlugin": "gpu.intel.com", "QatDevicePlugin": "qat.intel.com"}
+
+
+def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
+    """Name the device plugins, and how each is kept off a node."""
+    for one in daemon_sets:
+        # A device plugin mounts the folder in which the kubelet listens.
+        volumes = items(inside(one, "spec", "template", "spec"), "volumes")
+        if not any(text(inside(volume, "hostPath").get("path")).startswith(_PLUGIN_FOLDER) for volume in volumes):
+            continue
+        name, owner = identity_of(one), owner_of(one)
+        managed = [label for begin, label in _OF_GKE.items() if name.name.startswith(begin)]
+        remedy = "keep it off a node (node selector, affinity) once the pods there have moved"
+        if owner is not None:
+            remedy = f"keep it off a node by {owner.kind} {owner.name}, which creates it and reverts edits"
+        elif name.namespace == "kube-system" and managed:
+            remedy = f"make a node pool with the label `{managed[0]}`, on which GKE does not run it"
+        yield make_finding(
+            "S015",
+            f"DaemonSet {name.namespace}/{name.name}",
+            f"it registers with kubelet as a device plugin, ready on {mapping(one.get('status')).get('numberReady') or 0} nodes",
+            remedy,
+        )
+
+
+def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
+    """Name what the stack of NVIDIA's GPU operator prevents: it installs the device plugin or the DRA driver, never both."""
+    if operator.policies and operator.clusters:
+        yield make_finding(
+            "S017",
+            f"GPUCluster {operator.clusters[0]}",
+            f"the GPU operator reconciles neither it nor ClusterPolicy {operator.policies[0]} while both exist",
+            "delete the ClusterPolicy to run the DRA driver, or the GPUCluster to keep the device plugin",
+        )
+        return
+    for name in operator.plugins:
+        yield make_finding(
+            "S016",
+            f"ClusterPolicy {name}",
+            "it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist together with it",
+            "install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
+        )
+    for name, reported in operator.unready:
+        yield make_finding(
+            "S018",
+            f"GPUCluster {name}",
+            f"its state is {reported}: its driver may publish no devices",
+            f"read its conditions: `kubectl describe gpucluster {name}`",
+        )
+
+
+def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
+    """Name what the objects of the other operators run in the place of DRA drivers."""
+    for one in objects:
+        name = identity_of(one)
+        spec = inside(one, "spec")
+        named = f"{name.kind} {name.namespace}/{name.name}"
+        match name.group, name.kind:
+            case "amd.com", "DeviceConfig":
+                yield from _amd(spec, named)
+            case "deviceplugin.intel.com", kind if kind in _INTEL:
+                yield make_finding(
+                    "S016",
+                    f"{kind} {name.name}",
+                    "it runs the device plugin, and its operator has no DRA driver",
+                    f"install the chart of {_INTEL[kind]}, and take nodes that move out of its `nodeSelector`",
+                )
+            case "mellanox.com", "NicClusterPolicy" if "sriovDevicePlugin" in spec:
+                yield make_finding(
+                    "S016",
+                    f"NicClusterPolicy {name.name}",
+                    "it runs the SR-IOV device plugin, and no DRA driver; its `nodeAffinity` holds for its network drivers too",
+                    "install the chart of dranet or of the SR-IOV driver, and remove `sriovDevicePlugin` when all its pods can move",
+                )
+            case "sriovnetwork.openshift.io", "SriovOperatorConfig":
+                if inside(spec, "featureGates").get("dynamicResourceAllocation") is not True:
+                    yield make_finding(
+                        "S016",
+                        named,
+                        "it runs the device plugin on all nodes with SR-IOV policies, and the DRA driver only in its place",
+                        "once all its pods can move, set `featureGates.dynamicResourceAllocation`, which newer operators have",
+                    )
+
+
+def _amd(spec: Object, named: str) -> Iterator[Finding]:
+    # The plugin is on by the API's default.
+    has_plugin = inside(spec, "devicePlugin").get("enableDevicePlugin") is not False
+    has_driver = inside(spec, "draDriver").get("enable") is True
+    if has_plugin and has_driver:
+        yield make_finding(
+            "S017",
+            named,
+            "the operator refuses it: device plugin and DRA driver are both on, the plugin by default",
+            "set `devicePlugin.enableDevicePlugin: false`",
+        )
+    elif has_plugin:
+        yield make_finding(
+            "S016",
+            named,
+            "it runs the device plugin on the nodes of its `selector`, and the DRA driver only in its place",
+            "move nodes from its `selector` to a DeviceConfig with `enableDevicePlugin: false` and `draDriver.enable: true`",
+        )

@@ -1,0 +1,236 @@
+"""A survey: of everything that was read, the workloads that ask for devices, what becomes of each, and what is in the way. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from analysis.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of, text
+from analysis.survey.families import Family, families, has_ended
+from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
+from analysis.survey.gates import GateNeeds
+from analysis.survey.obstacles import obstacles, of_unread_pools
+from analysis.survey.pools import PoolTables, pool_tables
+from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, is_on_claims, stays_for_good
+from dra.finding import Finding
+from webhook import names
+from webhook.admission import asks_in_unknown_kind
+from webhook.dialects import Outcome
+from webhook.mixed_fleet import NodesOfName, group_nodes
+from webhook.translate import decides_outcome, pods_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from webhook.state import Configuration, Features
+
+    Test = Callable[[Mapping[str, str]], bool]
+
+
+class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why keys are not simply translated, and how many workloads it concerns: what a person has to decide."""
+
+    outcome: Outcome
+    key: str
+    detail: str
+    remedy: str
+    code: str
+    stays: str = ""
+    until: str = ""
+    workloads: int = 0
+    pods: int = 0
+
+
+class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A workload that asks for devices, once, whatever it made."""
+
+    namespace: str
+    kind: str
+    name: str
+    outcome: Outcome
+    dialects: tuple[str, ...]
+    keys: tuple[Key, ...]
+    # The pods that live, those of them that have a node, and those of them that run on claims already.
+    pods: int
+    running: int
+    moved: int
+    warnings: tuple[str, ...] = ()
+    file: str = ""
+    line: int = 0
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Everything that a survey says."""
+
+    server: str
+    features: dict[str, bool]
+    objects: int
+    pods: int
+    workloads: tuple[Asking, ...]
+    reasons: tuple[MoveReason, ...]
+    obstacles: tuple[Finding, ...]
+    plugins: tuple[PluginStock, ...]
+    drivers: tuple[DriverStock, ...]
+    # Of each name that moves, the nodes: plugin, driver, both, halfway, neither.
+    sides: tuple[NodesOfName, ...]
+    # Pools of network devices that stay, and what can be declared, as YAML.
+    network: PoolTables
+    classes: dict[str, int]  # devices by class
+    modes: dict[str, str]  # by namespace
+    unread: tuple[Unread, ...]
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        """How many workloads have which outcome."""
+        return Counter(one.outcome for one in self.workloads)
+
+
+class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked about: a namespace, and labels of a workload or its pods. Empty is everything."""
+
+    namespaces: frozenset[str] = frozenset()
+    labels: Test | None = None
+
+    def holds(self, family: Family) -> bool:
+        """Say whether a workload is asked about."""
+        if self.namespaces and family.top.namespace not in self.namespaces:
+            return False
+        if self.labels is None:
+            return True
+        for shape in (*family.shapes, *family.pods[:1]):
+            labelled = (shape, *pods_in(shape))
+            if any(self.labels(inside(one, "metadata", "labels")) for one in labelled):
+                return True
+        return False
+
+
+def overview(gathered: Gathered, configuration: Configuration, features: Features, scope: SurveyScope) -> Overview:
+    """Look at everything that was read."""
+    state, odd = state_of(gathered, configuration, features)
+    stock = state.stock
+    move_judge = MoveJudge(state)
+    needs = GateNeeds(gathered, features, stock)
+    workloads: list[Asking] = []
+    concerned: list[Family] = []
+    wanted: set[str] = set()
+    moving: Counter[Use] = Counter()
+    staying: Counter[Use] = Counter()
+    for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state), gathered.places):
+        judged = move_judge.judge(family)
+        own = needs.of_own_claims(family)
+        if scope.holds(family):
+            needs.count(family, judged, own)
+        if judged is None:
+            continue
+        judged = needs.settled(judged, own)
+        # The use of nodes counts all workloads, whichever are asked about.
+        (staying if any(map(_stays, judged.keys)) else moving).update(uses(family.pods))
+        if scope.holds(family):
+            workloads.append(_asking(family, judged, *(gathered.places[family.number] if gathered.places else ("", 0))))
+            concerned.append(family)
+            wanted |= judged.classes
+    workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
+    plugins = plugin_stocks(stock, moving, staying, configuration) if stock is not None else []
+    is_installed = any(
+        identity_of(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration")
+    )
+    labels = {identity_of(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
+    namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
+    stays = {key.key for one in workloads for key in one.keys if _stays(key)}
+    known = state.fleet.installed.network.pools
+    pools = [pool for name, pool in known.items() if name in stays]
+    live = sorted(stays - known.keys()) if gathered.server else ()  # in files every ConfigMap counts
+    unread_pools = [key for key in live if any("<pool>" in one.row.name for one in configuration.resource(key))]
+    return Overview(
+        server=gathered.server.version if gathered.server else "",
+        features={gate: features.on(gate) for gate in features.known()},
+        objects=len(gathered.objects),
+        pods=sum(not has_ended(one) for one in gathered.of("Pod")),
+        workloads=tuple(workloads),
+        reasons=tuple(_reasons(workloads)),
+        obstacles=(
+            *needs.obstacles(),
+            *of_unread_pools(unread_pools),
+            *obstacles(gathered, state, concerned, plugins, wanted),
+        ),
+        plugins=tuple(plugins),
+        drivers=tuple(published(stock)) if stock is not None else (),
+        sides=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
+        network=pool_tables(pools, configuration),
+        classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
+        modes={
+            name: text(labels.get(name, {}).get(names.MODE_LABEL)) or configuration.file.mode
+            for name in namespaces
+            if is_installed or names.MODE_LABEL in labels.get(name, {})
+        },
+        unread=(*gathered.unread, *odd),
+    )
+
+
+def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Asking:
+    top = family.top
+    return Asking(
+        namespace=top.namespace,
+        kind=top.kind,
+        name=top.name,
+        outcome=judged.outcome,
+        dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
+        keys=judged.keys,
+        pods=len(family.pods),
+        running=sum(bool(inside(pod, "spec").get("nodeName")) for pod in family.pods),
+        moved=sum(map(is_on_claims, family.pods)),
+        warnings=judged.warnings,
+        file=file,
+        line=line,
+    )
+
+
+def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
+    """Put equal reasons together; the reason of the gravest outcome and of most pods comes first."""
+    counts: Counter[MoveReason] = Counter()
+    pods: Counter[MoveReason] = Counter()
+    for one in workloads:
+        for reason in {
+            MoveReason(
+                outcome=key.outcome,
+                key=key.key,
+                detail=key.detail,
+                remedy=key.remedy,
+                code=key.code,
+                stays=key.stays,
+                until=key.until,
+            )
+            for key in one.keys
+            if needs_decision(key)
+        }:
+            counts[reason] += 1
+            pods[reason] += one.pods
+    found = [replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
+    order = list(Outcome)
+    return sorted(
+        found,
+        key=lambda one: (
+            -order.index(one.outcome),
+            bool(one.until or one.stays),
+            -one.pods,
+            -one.workloads,
+            one.key,
+            one.detail,
+        ),
+    )
+
+
+def needs_decision(key: Key) -> bool:
+    """Say whether a person has to read why a key is not simply translated, or served."""
+    if key.would:  # the reason is with the key for which the object is refused
+        return False
+    if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):
+        return bool(key.stays or key.until or key.code)
+    return bool(decides_outcome(key) or key.code)
+
+
+def _stays(key: Key) -> bool:
+    return decides_outcome(key) and stays_for_good(key)

@@ -1,0 +1,233 @@
+"""Tables for pools of network devices, ready to paste: targets with the selectors of the plugins, or the SR-IOV driver's objects. Pure.
+
+A target asks for the devices by what their driver publishes of them: kubernetes-sigs/dranet at f258477 (pkg/apis, pkg/inventory) for
+pools of the shared RDMA plugin, k8snetworkplumbingwg/dra-driver-sriov at cd9404f (pkg/consts, pkg/devicestate) for all others. What
+they do not publish is told in a comment. The objects have the SR-IOV driver publish the name of a pool, by which Multus finds devices.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from cluster.manifests import dump
+from rendering.terminal import printable
+from webhook.dialects import NETWORK_RESOURCE, TARGETS
+from webhook.names import API_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from webhook.dialects import Target
+    from webhook.state import Configuration, NetworkPool
+
+_DRIVERS_NAMESPACE = (
+    "dra-driver-sriov"  # where its chart installs it: the driver reads objects of its own namespace alone
+)
+_LABEL = "drawbridge.dev/pool"
+_MOST_TARGETS = 32  # half of those that a configuration may have
+_MOST_TERMS = 8
+_LONGEST = 9_000  # letters of a selector
+# Hexadecimal ids, and the names that dranet publishes: those of the public list of PCI ids.
+_VENDORS = {"15b3": "Mellanox Technologies", "8086": "Intel Corporation", "14e4": "Broadcom Inc. and subsidiaries"}
+_LINKS = {"ether": "ethernet", "infiniband": "infiniband"}  # as the kernel names them, and as the SR-IOV driver does
+_SRIOV = {"vendors": "vendor", "devices": "deviceID", "pciAddresses": "pciAddress", "linkTypes": "linkType"}
+_FUNCTIONS = {"pfNames": "PFName", "rootDevices": "pfPciAddress"}
+_DRANET = {"vendors": "pciVendor", "ifNames": "ifName", "linkTypes": "encapsulation"}
+_FILTERS = {"vendors": "vendors", "devices": "devices", "pciAddresses": "pciAddresses", "linkTypes": "linkType"}
+_FILTERS |= {"pfNames": "pfNames", "rootDevices": "pfPciAddresses"}
+_SRIOV_ADVICE = (
+    "Multus finds a device by the name that the driver publishes: pods with its networks need that name.",
+    "The SR-IOV driver publishes the virtual functions that a SriovResourcePolicy selects, and no whole devices.",
+    "In STANDALONE mode the SR-IOV driver needs a VfConfig for each target under `parameters`.",
+)
+_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?").fullmatch
+
+
+class PoolTables(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Pools that pods ask for and that stay, with what can be declared for them; each text is YAML, "" if there is nothing to say."""
+
+    # Resource name: what its plugin's configuration selects, and where that stands.
+    pools: dict[str, str] = {}
+    # A DrawbridgeConfiguration with a target for each pool.
+    configuration: str = ""
+    # Objects of the SR-IOV driver that publish the names of pools, and the configuration that relies on them.
+    driver_objects: str = ""
+    driver_configuration: str = ""
+
+
+def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> PoolTables:
+    """Write the tables of some pools."""
+    if not pools:
+        return PoolTables()
+    targets: dict[str, Target] = {}
+    comments = [] if all(pool.is_shared for pool in pools) else list(_SRIOV_ADVICE)
+    taken = {*TARGETS, *(target.name for target in configuration.file.targets)}
+    for pool in pools:
+        target, missing = _target(pool, configuration)
+        if target is None or len(targets) == _MOST_TARGETS:
+            comments.append(f"{pool.name}: without a target: {missing or 'too many pools'}")
+            continue
+        name = pool.name.partition("/")[2]
+        name = pool.name if name in taken else name
+        taken.add(name)
+        targets[pool.name] = replace(target, name=name, title=f"device of {pool.name}")
+        if missing:
+            comments.append(f"{pool.name}: its driver does not publish what the plugin selects by: {missing}")
+    filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
+    named = {name: found for name, (found, _) in filters.items() if found}
+    # Of these the driver publishes the name on more devices than the plugin selects.
+    advice = [f"In the namespace of the SR-IOV driver, which runs in MULTUS mode (chart: {_DRIVERS_NAMESPACE})."]
+    advice += [
+        f"{name}: a filter cannot say {filters[name][1]}: more devices get the name."
+        for name in named
+        if filters[name][1]
+    ]
+    built = [msgspec.to_builtins(target) for target in targets.values()]
+    declared = _file(targets=built, nics={"targets": {pool: one.name for pool, one in targets.items()}})
+    return PoolTables(
+        pools={pool.name: str(pool) for pool in pools},
+        configuration=_commented(comments, dump([declared])) if targets else "",
+        driver_objects=_commented(advice, dump(_objects(named))) if named else "",
+        driver_configuration=dump([_file(nics={"pools": list(named)})]) if named else "",
+    )
+
+
+def _commented(comments: Iterable[str], text: str) -> str:
+    return "".join(f"# {printable(line)}\n" for line in comments) + text
+
+
+def _file(**fields: Any) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "DrawbridgeConfiguration", **fields}
+
+
+def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | None, str]:
+    """Make the target of a pool, and say what the driver does not publish of what the plugin selects by."""
+    base = TARGETS["nic" if pool.is_shared else "vf"]
+    chosen = configuration.file.classes.get(base.name)
+    terms: list[list[str]] = []
+    missing: dict[str, None] = {}
+    for one in pool.alternatives:
+        if "deviceType" in one or "vdpaType" in one:
+            return None, "its devices are no network devices that a driver publishes"
+        written: list[str] = []
+        for name, values in one.items():
+            term = _dranet(name, values) if pool.is_shared else _sriov(name, values)
+            written += [term] if term else []
+            if not term:
+                missing[f"{name} {', '.join(values)}".strip()] = None
+        terms.append(written)
+    selectors = terms[0] if len(terms) == 1 else [" || ".join(f"({' && '.join(one)})" for one in terms if one)]
+    if not all(terms):  # an alternative of which nothing can be said takes in all devices of the class
+        selectors = []
+    if len(selectors) > _MOST_TERMS:
+        selectors = [" && ".join(selectors)]
+    if any(len(text) > _LONGEST for text in selectors):
+        return None, "its selectors are too long for a claim"
+    target = replace(
+        base,
+        classes=tuple(dict.fromkeys([*([chosen] if chosen else []), *base.classes])),
+        true=("rdma",) if pool.is_shared else (),
+        selectors=tuple(selectors),
+        rdma_flags=(),
+        virtual="",
+        virtual_flag="",
+        pooled=False,
+    )
+    return target, "; ".join(missing)
+
+
+def _attribute(driver: str, name: str, default: str = '""') -> str:
+    return f'device.attributes["{driver}"].?{name}.orValue({default})'
+
+
+def _quoted(values: Iterable[str]) -> str:
+    return msgspec.json.encode(list(values)).decode()
+
+
+def _sriov(name: str, values: tuple[str, ...]) -> str:
+    driver = TARGETS["vf"].driver
+    if name == "isRdma":
+        return _attribute(driver, "rdmaCapable", "false")
+    if name in _SRIOV:
+        known = [_LINKS.get(one, one) for one in values] if name == "linkTypes" else values
+        return f"{_attribute(driver, _SRIOV[name])} in {_quoted(known)}"
+    if name not in _FUNCTIONS:
+        return ""
+    # Of two entries for one physical function the plugin reads the first.
+    ranges: dict[str, str] = {}
+    for value in values:
+        function, ranged, numbers = value.partition("#")
+        if ranged and not numbers:
+            return ""
+        ranges.setdefault(function, numbers)
+    function = _attribute(driver, _FUNCTIONS[name])
+    tests = [f"{function} in {_quoted(whole)}"] if (whole := [one for one in ranges if not ranges[one]]) else []
+    number = _attribute(driver, "vfID", "-1")
+    for one, numbers in ranges.items():
+        if not numbers:
+            continue
+        parts: list[str] = []
+        for part in numbers.split(","):
+            found = _RANGE(part)
+            if found is None:
+                return ""
+            first, last = found[1], found[2] or found[1]
+            parts.append(
+                f"({number} >= {int(first)} && {number} <= {int(last)})"
+                if first != last
+                else f"{number} == {int(first)}"
+            )
+        tests.append(f"({function} == {_quoted([one])[1:-1]} && ({' || '.join(parts)}))")
+    return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
+
+
+def _dranet(name: str, values: tuple[str, ...]) -> str:
+    if name not in _DRANET:
+        return ""
+    known = [_VENDORS.get(one.lower(), "") for one in values] if name == "vendors" else list(values)
+    return f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(known)}" if all(known) else ""
+
+
+def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
+    """Write the resource filters of the SR-IOV driver, none where an alternative would take in all devices, and what they cannot say."""
+    found: list[dict[str, Any]] = []
+    missing: dict[str, None] = {}
+    for one in pool.alternatives:
+        made: dict[str, Any] = {}
+        for name, values in one.items():
+            ranged = [value for value in values if "#" in value and name in _FUNCTIONS]
+            if ranged or name not in _FILTERS:
+                missing[f"{name} {', '.join(ranged or values)}".strip()] = None
+            if name in _FILTERS:
+                made[_FILTERS[name]] = list(dict.fromkeys(value.partition("#")[0] for value in values))
+        if "deviceType" in one or "vdpaType" in one or not made:
+            return [], ""
+        links = made.pop("linkType", None)  # a filter has one, and a plugin's configuration a list
+        found += [made] if links is None else [made | {"linkType": _LINKS.get(link, link)} for link in links]
+    return found, "; ".join(missing)
+
+
+def _objects(pools: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    version = f"{TARGETS['vf'].driver}/v1alpha1"
+    configs: list[dict[str, Any]] = []
+    for pool, filters in pools.items():
+        name = re.sub(r"[^a-z0-9.-]+", "-", pool.lower()).strip("-.")
+        label = re.sub(r"[^A-Za-z0-9_.-]+", "_", pool)[:63].strip("-_.")
+        yield {
+            "apiVersion": version,
+            "kind": "DeviceAttributes",
+            "metadata": {"name": name, "namespace": _DRIVERS_NAMESPACE, "labels": {_LABEL: label}},
+            "spec": {"attributes": {NETWORK_RESOURCE: {"string": pool}}},
+        }
+        selector = {"matchLabels": {_LABEL: label}}
+        configs.append({"deviceAttributesSelector": selector, "resourceFilters": filters})
+    yield {
+        "apiVersion": version,
+        "kind": "SriovResourcePolicy",
+        "metadata": {"name": "pools", "namespace": _DRIVERS_NAMESPACE},
+        "spec": {"configs": configs},
+    }

@@ -1,0 +1,95 @@
+"""A survey key by key: a row for each as CSV for a spreadsheet, and findings for code hosts and test reports. Pure.
+
+A spreadsheet takes a cell that begins with =, +, - or @ for a formula, and runs it. Such a cell is given an apostrophe.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+from analysis.survey.overview import needs_decision
+from analysis.survey.screen import why
+from dra.finding import Finding, Place
+from dra.texts import joined
+from rendering import formats
+from rendering.terminal import printable
+from webhook.dialects import Outcome
+from webhook.refusals import Code
+
+if TYPE_CHECKING:
+    from analysis.survey.overview import Overview
+    from analysis.survey.verdicts import Key
+
+_OF_WORKLOAD = ("namespace", "kind", "name", "outcome", "pods", "running", "moved", "file", "line")
+_OF_KEY = ("container", "dialect", "key", "amount", "outcome", "code", "detail", "stays", "until", "remedy")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def table(overview: Overview) -> str:
+    """Write the rows, with a head."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    of_key = ["keyOutcome" if name == "outcome" else name for name in _OF_KEY]
+    writer.writerow([*_OF_WORKLOAD, *of_key])
+    for workload in overview.workloads:
+        mine = [_cell(getattr(workload, name)) for name in _OF_WORKLOAD]
+        for key in workload.keys or (None,):
+            values = [getattr(key, name, "") for name in _OF_KEY]
+            writer.writerow([*mine, *map(_cell, values)])
+    return out.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value == "":
+        return ""
+    text = printable(str(value))
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+# The code of an outcome, for keys whose decision has none. It says how bad the outcome is.
+CODES = {
+    Outcome.APPROXIMATED: formats.APPROXIMATED,
+    Outcome.LEFT: formats.STAYS,
+    Outcome.UNKNOWN: "D211",
+    Outcome.REFUSED: Code.NEVER.value,
+}
+
+
+def code_of(key: Key) -> str:
+    """Return the code of the finding about a key; "" if it is simply translated or served."""
+    if not needs_decision(key):
+        return ""
+    if key.code or key.outcome is Outcome.APPROXIMATED:
+        return key.code or formats.APPROXIMATED
+    if key.until:
+        return formats.WAITS
+    return formats.AT_WEBHOOK if key.stays else CODES[key.outcome]
+
+
+def findings(overview: Overview) -> list[formats.ObjectFindings]:
+    """List the workloads, with a finding of each key that is not simply translated."""
+    checked: list[formats.ObjectFindings] = []
+    for workload in overview.workloads:
+        name = f"{workload.kind}/{workload.namespace}/{workload.name}"
+        place = Place(file=workload.file, line=workload.line, column=1) if workload.file else Place()
+        found: list[Finding] = []
+        for key in workload.keys:
+            code = code_of(key)
+            if not code:
+                continue
+            where = f"container {key.container}: " if key.container else ""
+            finding = Finding(
+                code=code,
+                severity=formats.KNOWN[code].severity,
+                object=name,
+                path="",
+                message=where + joined(key.key, why(key)),
+                remedy=key.remedy,
+                place=place,
+                basis=formats.USUAL_MEANING if key.assumed else "",
+            )
+            found.append(finding)
+        checked.append(formats.ObjectFindings(name, workload.file, found))
+    return checked

@@ -1,0 +1,286 @@
+"""What becomes of a workload, and why: the decisions of the webhook, and what has to change before a key that is left can be translated. Pure.
+
+The webhook decides on the cluster as it is. Where a key is left, it decides once more on the cluster as it would be when the drivers are
+installed, the device plugins gone and the feature gates on; only `until` and the remedy come from that.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from analysis.check import why_stranded
+from analysis.loading import Object, inside, text
+from analysis.survey.families import Family, is_pod
+from analysis.survey.remedies import remedy_of
+from dra import server
+from dra.raw import containers_of, mapping
+from dra.texts import list_first
+from dra.validation import gates
+from webhook import names
+from webhook.admission import STRANDED, decide_object, find_unrequested_access
+from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Outcome, Position, Role, Served, assumed
+from webhook.state import Mode, State, with_mode
+from webhook.translate import Decision, outcome_of, pods_in, view_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.translate import Verdict
+
+_MOST_SHAPES = 32  # of one workload whose owner could not be read
+_OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate, server.EXTENDED)
+# The metadata that an object is judged by.
+_TELLING = ("namespace", "labels", "annotations")
+# Members of a spec that are written after a pod is made.
+_WRITTEN_LATER = ("nodeName", "ephemeralContainers")
+
+
+class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What becomes of one key of one container ("" for the whole pod), and how much of it is requested."""
+
+    object: str = ""  # not told: the key is listed with its workload
+    amount: str = ""
+
+
+class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a workload; `classes` are the DeviceClasses that its claims would name."""
+
+    outcome: Outcome
+    keys: tuple[Key, ...]
+    classes: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
+    # The feature gates that its claims would need where they cannot be made for one that is off.
+    gates: frozenset[str] = frozenset()
+
+
+_Word = tuple[str, str]  # container, key
+
+
+class MoveJudge:
+    """Judges workloads on one cluster, as it is and as it would be with all drivers installed."""
+
+    def __init__(self, state: State) -> None:
+        # `observe` and `warn` are steps on the way to `enforce`; a namespace with `off` wants to stay.
+        self.now = with_mode(state, Mode.ENFORCE, but=frozenset((Mode.OFF,)))
+        # Give the same cluster with all drivers installed, their classes there, and no device plugin any more.
+        fleet = self.now.fleet
+        classes: dict[str, Served] = dict(fleet.classes)
+        for target in self.now.configuration.targets.values():
+            declared = self.now.configuration.file.classes.get(target.name, "")
+            served = fleet.find(target, declared)
+            if served is None or not served.devices:
+                added = assumed(target, Served(name=served.name if served else declared))
+                classes[added.name] = added
+        # A key that most of its nodes hand out as replicas does not mean whole devices when the plugin is gone either.
+        most = {
+            key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
+        }
+        ready = replace(fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes)
+        self.later = replace(self.now, fleet=ready, stock=None, prospects=None)
+        # The same with the gates on that decide whether a claim can be made; None if they are.
+        features = state.features
+        off = {gate: True for gate in _OF_CLAIMS if not features.on(gate)}
+        on = replace(features, gates={**features.gates, **off})
+        self.switched_on = replace(self.later, features=on) if off else None
+        self._judged: dict[bytes, JudgedWorkload] = {}
+
+    def judge(self, family: Family) -> JudgedWorkload | None:
+        """Say what becomes of a workload; None for one that never asked for a device."""
+        # Every shape once. Two pods of one owner are equal if their resources and placement are.
+        shapes: dict[bytes, Object] = {}
+        for number, shape in enumerate(family.shapes):
+            if is_pod(shape):
+                # Take off what a scheduler wrote when it placed the pod, its node first of all.
+                # Without a phase its author wrote the node, and none is chosen.
+                placed = bool(inside(shape, "status").get("phase"))
+                spec = {
+                    name: value
+                    for name, value in inside(shape, "spec").items()
+                    if name not in _WRITTEN_LATER or (name == "nodeName" and not placed)
+                }
+                metadata = dict(inside(shape, "metadata"))
+                rows = self.now.configuration.rows[Position.ANNOTATION]
+                metadata["annotations"] = {
+                    name: value
+                    for name, value in inside(metadata, "annotations").items()
+                    if all(known.row.role is not Role.PLACED for known in rows.get(name, ()))
+                }
+                pod = {**shape, "spec": spec, "metadata": metadata}
+                spec = inside(pod, "spec")
+                asks = [(one.get("name"), one.get("resources")) for _, one in _containers(pod)]
+                where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
+                shapes.setdefault(msgspec.json.encode((asks, where)), pod)
+            else:
+                shapes[b"%d" % number] = shape
+            if len(shapes) == _MOST_SHAPES:
+                break
+        judged = [self._shape(shape) for shape in shapes.values()]
+        if not any(one.keys for one in judged):
+            pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
+            return judged[0] if any(map(_has_claims, pods)) else None
+        return judged[0] if len(judged) == 1 else _merge(judged)
+
+    def _shape(self, shape: Object) -> JudgedWorkload:
+        """Judge one shape; another of the same namespace that differs in its name alone is not judged again."""
+        judged_by = dict(shape)
+        judged_by.pop("status", None)
+        metadata = mapping(shape.get("metadata"))
+        if metadata.get("uid"):  # a server has checked its name
+            judged_by["metadata"] = [metadata.get(name) for name in _TELLING]
+        sign = blake2b(msgspec.json.encode(judged_by), digest_size=16).digest()
+        found = self._judged.get(sign)
+        if found is not None:
+            return found
+        done = later = decide_object(shape, self.now, about_devices=True)
+        if done.refusals or any(one.outcome is Outcome.LEFT for one in done.decisions):
+            later = decide_object(shape, self.later, about_devices=True)
+        # What could be claimed with every gate on, where something cannot be now.
+        claimed = later
+        if self.switched_on is not None and any(stays_for_good(one) for one in later.decisions):
+            claimed = decide_object(shape, self.switched_on, about_devices=True)
+        needed = {server.EXTENDED for one in claimed.decisions if one.outcome is Outcome.SERVED}
+        classes: set[str] = set()
+        for spec in claimed.templates.values():
+            needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
+            for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
+                alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
+                classes.update(one["deviceClassName"] for one in alternatives if one)
+        prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
+        keys = tuple(dict.fromkeys(self._keys(shape, done, prepared)))
+        # Warnings that say what stands with a key already are left out.
+        details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
+        warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
+        found = self._judged[sign] = JudgedWorkload(
+            outcome=outcome_of(keys) or Outcome.TRANSLATED,  # without keys it asks for no device, or is on claims
+            keys=keys,
+            classes=frozenset(classes),
+            warnings=tuple(dict.fromkeys(warnings)) if keys else (),
+            gates=frozenset(needed),
+        )
+        return found
+
+    def _keys(self, shape: Object, done: Verdict, prepared: _Prepared) -> Iterator[Key]:
+        """Give the decisions about a shape as they are, with `until`; none if it asks for no device."""
+        amounts: dict[_Word, str] = {}
+        for spec, container in _containers(shape):
+            name = text(container.get("name"))
+            for resource, amount in _requests(container).items():
+                amounts[name, resource] = amount
+                amounts.setdefault(("", resource), amount)
+            variable, value = find_unrequested_access(container, spec, self.now)
+            if variable:
+                amounts[name, variable] = value
+        asks = any(
+            one.dialect or one.outcome is not Outcome.LEFT or (one.container, one.key) in amounts
+            for one in done.decisions
+        )
+        if not asks:
+            # Words outside of pod templates, and all of them where there is no template or one speaks.
+            pods = pods_in(shape)
+            containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
+            every = not pods or any(view_pod(pod, self.now.configuration).asks_for_devices for pod in pods)
+            if not any(
+                one.code in ("", STRANDED) and (every or one.container not in containers) for one in done.decisions
+            ):
+                return
+        for one in done.decisions:
+            until, remedy = self._until(one, prepared)
+            fields = msgspec.structs.asdict(one) | {
+                "object": "",
+                "amount": amounts.get((one.container, one.key), ""),
+                "until": until,
+                "remedy": remedy,
+            }
+            yield Key(**fields)
+
+    def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
+        """Say what has to change before a key that is left can be translated, or one that is served gets its devices; and the remedy."""
+        until, remedy = "", decision.remedy
+        if decision.outcome is Outcome.SERVED:
+            stranding = why_stranded(decision.key, self.now)
+            return (stranding.until, stranding.remedy) if stranding else (until, remedy)
+        if decision.outcome is not Outcome.LEFT or decision.would:
+            return until, remedy
+        word = decision.container, decision.key
+        later = prepared.later.get(word, decision)
+        with_gates = prepared.with_gates.get(word, later)
+        if later.outcome in REPLACED:
+            absent = sorted(
+                name
+                for name in prepared.classes
+                if name not in self.now.fleet.classes or not self.now.fleet.classes[name].devices
+            )
+            changes = [f"DeviceClass {list_first(absent, 3)} has devices"] if absent else []
+            if decision.key in self.now.fleet.handed_out_anywhere:
+                changes.append(f"no device plugin has {decision.key}")
+            return " and ".join(changes) or "its driver is installed", remedy
+        if later.outcome is Outcome.LEFT and with_gates.outcome in (*REPLACED, Outcome.SERVED):
+            features = self.now.features
+            off = [gate for gate in _OF_CLAIMS if gate in prepared.needed and not features.on(gate)]
+            return gates_on(off), remedy or "; ".join([remedy_of(gate, features) for gate in off])
+        if later.outcome is Outcome.LEFT and not (decision.code or remedy or later.detail in decision.detail):
+            remedy = f"with its driver installed and without its device plugin it is left, too: {later.detail}"
+        return until, remedy
+
+
+def _merge(judged: list[JudgedWorkload]) -> JudgedWorkload:
+    """Merge what becomes of the shapes of one workload."""
+    keys = tuple(dict.fromkeys(key for one in judged for key in one.keys))
+    return JudgedWorkload(
+        outcome=outcome_of(keys) or Outcome.TRANSLATED,
+        keys=keys,
+        classes=frozenset().union(*[one.classes for one in judged]),
+        warnings=tuple(dict.fromkeys(text for one in judged for text in one.warnings)),
+        gates=frozenset().union(*[one.gates for one in judged]),
+    )
+
+
+class _Prepared(NamedTuple):
+    """The decisions about a shape on the cluster as it would be prepared, and what its claims need there."""
+
+    later: Mapping[_Word, Decision]
+    with_gates: Mapping[_Word, Decision]
+    classes: set[str]
+    needed: set[str]
+
+
+def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
+    return {(one.container, one.key): one for one in verdict.decisions}
+
+
+def stays_for_good(decision: Decision) -> bool:
+    """Say whether a key stays with its device plugin, whatever changes on the cluster."""
+    if decision.outcome is Outcome.LEFT:
+        return not decision.until
+    return decision.outcome in (Outcome.UNKNOWN, Outcome.REFUSED)
+
+
+def gates_on(gates_off: list[str]) -> str:
+    """Say, as `until` does, that feature gates have to be on."""
+    return f"feature {'gate' if len(gates_off) == 1 else 'gates'} {', '.join(gates_off)} {'is' if len(gates_off) == 1 else 'are'} on"
+
+
+def is_on_claims(pod: Object) -> bool:
+    """Say whether a pod was translated when it was made, or has claims of its own."""
+    return names.ORIGINAL in inside(pod, "metadata", "annotations") or _has_claims(pod)
+
+
+def _has_claims(pod: Object) -> bool:
+    return bool(inside(pod, "spec").get("resourceClaims"))
+
+
+def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
+    for pod in pods_in(shape):
+        spec = inside(pod, "spec")
+        yield from ((spec, one) for one in containers_of(spec))
+
+
+def _requests(container: Object) -> dict[str, str]:
+    """Give what a container asks for, limits before requests, as it is written."""
+    resources = inside(container, "resources")
+    requested = {**inside(resources, "requests"), **inside(resources, "limits")}
+    return {key: str(value) for key, value in requested.items() if value is not None}

@@ -1,0 +1,707 @@
+"""Repositories of kustomizations: an edit is written only where all that is built of them then means what translating it means.
+
+The result of a kustomization is not computed here: the user's own kustomize or kubectl builds each of them before and after, of copies
+of the files that they name, without plugins, Helm or the network. Where a build differs, nothing is written and each place is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+from collections import Counter, deque
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace as replace_fields
+
+from analysis.edited import Edited, Result, edit_text, text_at
+from analysis.outside import CHART, MOST_BYTES, build_offline, builder, text_of
+from cluster import manifests
+from cluster.manifests import CannotEdit, Document, InputProblem, ManifestError, chart_of, is_of_chart
+from cluster.patch import apply_json_patch
+from dra.raw import Object, inside, mapping, members
+from dra.texts import list_first
+from webhook.names import ANNOTATIONS
+from webhook.translate import Verdict, at, group_kind, name_of, namespace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    Translate = Callable[[Sequence[Document]], list[Result]]
+    Meaning = Counter[tuple[str, str]]
+
+_NAMES: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_TEMPLATE: Final = "ResourceClaimTemplate"
+_TEMPLATES: Final = "resource-claim-templates.yaml"
+_REFERENCES: Final = "resource-claim-references.yaml"
+_OF_CHARTS: Final = frozenset((".yaml", ".yml", ".tpl"))
+_UNIT_TESTS: Final = "tests/*_test.yaml"  # helm-unittest's: they say what the templates make
+_DIGITS: Final = 8
+_DEPLOYED: Final = ("namePrefix", "nameSuffix", "namespace", "patches", "components")
+_PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
+_EMPTY: Final = frozenset(("resources", "limits", "requests", "annotations"))
+_LISTS: Final = ("resources", "bases", "components")
+# Fields that change nothing that a translation depends on, nor the names of templates.
+_PLAIN: Final = frozenset(
+    ("apiVersion", "kind", "metadata", "resources", "bases", "images", "replicas", "commonAnnotations", "buildMetadata")
+)
+_NO_PATHS: Final = frozenset(
+    ("apiVersion", "kind", "metadata", "commonAnnotations", "commonLabels", "labels", "images")
+)
+_REMOTE: Final = re.compile(r"[a-z+]+://|git@|[\w-]+\.[a-z]+/.*(//|\?ref=)")
+_AMOUNT: Final = re.compile(
+    r"(?P<container>(?P<pod>(?:/\w+)*/spec)/containers/\d+)/resources/(?P<field>limits|requests)/(?P<key>[^/]+)"
+)
+_DOMAIN: Final = re.compile(
+    r"(?<![A-Za-z0-9.-])[A-Za-z0-9.-]+(?=/|~1)"
+)  # where a key may begin: few places of a large file
+_NOTHING: Final = re.compile(r"""["']? *: *["']?0+["']? *(?:[#,}]|$)""")  # an amount that asks for no device
+_HOLDING_VALUES: Final = frozenset(("HelmRelease", "HelmChart", "Application", "ApplicationSet"))
+_MOST: Final = 10_000  # kustomizations of a repository
+
+
+class Kustomization(NamedTuple):
+    """One that is named or lies in the same repository, and what it names that is there."""
+
+    folder: str
+    document: Document
+    files: frozenset[str]  # all that it names, itself among them
+    folders: tuple[str, ...]
+    missing: str  # the first that is not there, or would be asked for elsewhere
+    made: str = ""  # the text of one that Argo CD or Flux make
+
+
+class Plan(NamedTuple):
+    """The edit of a group of kustomizations, and why it must not be written. With problems it is the best attempt, for people."""
+
+    edited: list[Edited]
+    problems: list[InputProblem]
+    unnamed: list[InputProblem] = []  # files that change and are not among those of the command
+
+
+class _EditedPart(NamedTuple):
+    """Objects, or patches, in one text of a kustomization: a file, or its own field."""
+
+    home: Kustomization
+    file: str
+    pointer: str  # of the field
+    documents: list[Document]
+    is_patch: bool
+    text: str = ""  # what is translated in the place of a JSON patch: a patch that says the same
+
+
+def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
+    """Read every kustomization that may use these files: those of the repository that they lie in, or of what is named."""
+    documents: dict[str, Document] = {}
+    roots: dict[str, str] = {}
+    for path in paths:
+        named = Path(os.path.realpath(path))
+        folder = named if named.is_dir() else named.parent
+        root = _repository(folder)
+        # Below a file that is in no repository lies what may be another's.
+        is_ours = folder == named or Path(root, ".git").exists()
+        for parent, folders, files in manifests.walk(root):
+            folders[:] = sorted(name for name in folders if is_ours and name not in manifests.FOREIGN_FOLDERS)
+            name = next((name for name in _NAMES if name in files), "")
+            if name and parent not in documents and Path(parent, name).is_file() and len(documents) < _MOST:
+                roots[parent] = root
+                try:
+                    documents[parent], *_ = manifests.read([Path(parent, name)])
+                except (ManifestError, ValueError):
+                    continue  # kustomize would not build it either
+    return {
+        folder: _read_kustomization(folder, document, documents, roots[folder])
+        for folder, document in documents.items()
+    }
+
+
+def _repository(folder: Path) -> str:
+    return str(next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder))
+
+
+def deployed_kustomizations(
+    documents: Iterable[Document], known: Mapping[str, Kustomization]
+) -> Iterator[Kustomization]:
+    """Make a kustomization of each object of Argo CD and Flux that builds a folder in its own way."""
+    for document in documents:
+        spec = mapping(document.object.get("spec"))
+        sources: list[tuple[Object, Object]] = []
+        match group_kind(document.object):
+            case "kustomize.toolkit.fluxcd.io", "Kustomization":
+                sources = [(spec, {**spec, "namespace": spec.get("targetNamespace")})]
+            case "argoproj.io", "Application":
+                given = [spec.get("source"), *members(spec.get("sources"))]
+                sources = [(mapping(one), inside(one, "kustomize")) for one in given]
+        for number, (source, fields) in enumerate(sources):
+            file = Path(os.path.realpath(document.file))
+            root = _repository(file.parent)
+            target = os.path.normpath(f"{root}/{source.get('path')}")
+            own = {field: fields[field] for field in _DEPLOYED if fields.get(field)}
+            if target not in known or not own:
+                continue
+            folder = str(
+                Path(root, f".drawbridge-{sha256(f'{file}:{document.first_line}:{number}'.encode()).hexdigest()}")
+            )
+            listed = own.get("components")
+            if isinstance(listed, list):
+                own["components"] = [os.path.relpath(f"{target}/{one}", folder) for one in listed]
+            value = {"resources": [os.path.relpath(target, folder)], **own}
+            made = _read_kustomization(folder, replace(document, object=value, file=str(file)), known, root)
+            yield made._replace(made=manifests.dump([value]))
+
+
+def _read_kustomization(folder: str, document: Document, known: Collection[str], root: str) -> Kustomization:
+    files, folders, missing = {document.file}, [], ""
+    for key, text in _texts(document.object):
+        if _REMOTE.match(text):
+            missing = missing or text
+            continue
+        # Generators name a file as KEY=FILE, too.
+        for name in (text, text.partition("=")[2]):
+            path = os.path.normpath(Path(folder, name)) if name else ""
+            is_file = bool(path) and Path(path).is_file()
+            if (is_file or name.startswith("../")) and not Path(path).is_relative_to(root):
+                missing = missing or text
+            elif is_file:
+                # A file that is not copied cannot be built, and is named then.
+                if Path(path).stat().st_size <= MOST_BYTES:
+                    files.add(path)
+            elif path in known and path != folder:
+                folders.append(path)
+            elif name == text and key in _LISTS:
+                missing = missing or text
+    if link := next((path for path in sorted({*files, *folders}) if os.path.realpath(path) != path), ""):
+        missing = missing or os.path.relpath(link, folder)
+    return Kustomization(folder, document, frozenset(files), tuple(dict.fromkeys(folders)), missing)
+
+
+def _texts(value: Object) -> Iterator[tuple[str, str]]:
+    """Give each text of one line that may be a path, and the field that it stands in."""
+    waiting = deque((key, inner) for key, inner in value.items() if key not in _NO_PATHS)
+    while waiting:
+        key, one = waiting.popleft()
+        if isinstance(one, str) and one and not {"\n", "\0"} & set(one) and len(one) < 4096:
+            yield key, one
+        elif isinstance(one, dict):
+            waiting += [(key, inner) for inner in one.values()]
+        elif isinstance(one, list):
+            waiting += [(key, inner) for inner in one]
+
+
+class Trees:
+    """The kustomizations around the files of a command, and what of them asks for devices."""
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        others: Iterable[str],
+        paths: Iterable[str],
+        keys: re.Pattern[str],
+        *,
+        changed: bool = False,
+    ) -> None:
+        """With `changed`, kustomizations of which no named file requests devices are left alone."""
+        self._known = find_kustomizations(paths)
+        self._known |= {one.folder: one for one in list(deployed_kustomizations(documents, self._known))}
+        self._keys = keys
+        self._texts: dict[str, str] = {}
+        self._asking: dict[str, bool] = {}
+        self._read: dict[str, list[Document]] = {os.path.realpath(file): [] for file in others}  # JSON patches
+        self._around: dict[str, list[Document]] = {}  # files of kustomizations that are not named
+        for document in documents:
+            self._read.setdefault(os.path.realpath(document.file), []).append(document)
+        # Put kustomizations together that share a file which asks for devices: they are edited together, or not at all.
+        groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
+        for folder in self._known:
+            files = frozenset(file for one in self._used(folder).values() for file in one.files)
+            asking = frozenset(filter(self._asks, files))
+            if not asking:
+                continue
+            members = [folder]
+            for one in [one for one in groups if one[2] & asking]:
+                groups.remove(one)
+                members, files, asking = one[0] + members, files | one[1], asking | one[2]
+            groups.append((members, files, asking))
+        # Those of which no file is named are another's: nothing of them is edited.
+        self.groups = [
+            (members, files)
+            for members, files, asking in groups
+            if not (asking if changed else files).isdisjoint(self._read)
+        ]
+        self.files = frozenset(file for _, files in self.groups for file in files)
+
+    def _used(self, folder: str) -> dict[str, Kustomization]:
+        """All kustomizations that go into a build."""
+        found: dict[str, Kustomization] = {}
+        waiting = [folder]
+        while waiting:
+            one = self._known[waiting.pop()]
+            if one.folder not in found:
+                found[one.folder] = one
+                waiting += one.folders
+        return found
+
+    def _asks(self, file: str) -> bool:
+        """Return whether a key of devices stands in a file; many kustomizations use the same one."""
+        if file not in self._asking:
+            text = self._text(file)
+            self._asking[file] = any(self._keys.match(text, found.start()) for found in _DOMAIN.finditer(text))
+        return self._asking[file]
+
+    def _text(self, file: str) -> str:
+        if file not in self._texts:
+            try:
+                self._texts[file] = text_at(file) if Path(file).stat().st_size <= MOST_BYTES else ""
+            except (OSError, UnicodeDecodeError):
+                self._texts[file] = ""  # a picture in a ConfigMap
+        return self._texts[file]
+
+    def _documents(self, file: str, known: Collection[str]) -> list[Document]:
+        """Return the objects of a file that is named, or is one of these; none if it cannot be read."""
+        if file not in self._read and file not in self._around:
+            self._around[file] = []
+            if file in known:
+                with suppress(ManifestError, ValueError):
+                    self._around[file] = manifests.read([file])
+        return self._read.get(file) or self._around.get(file, [])
+
+    def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
+        """Find an edit after which every build of a group means what translating it means; or give what is in the way."""
+        used = {name: one for folder in folders for name, one in self._used(folder).items()}
+        after: dict[str, str] = {}
+        try:
+            parts = list(self._parts(used.values()))
+            after, problems = self._edit(parts, translate, frozenset())
+            uncomparable = self._uncomparable(used.values())
+            if after or problems:
+                problems = uncomparable or problems
+            if not (problems or uncomparable) and builder():
+                after, problems = self._compared(parts, folders, files, translate)
+        except ManifestError as error:
+            problems = list(error.problems)
+        edited = []
+        for file, text in after.items():
+            is_new = not Path(file).exists()
+            edited.append(Edited(shown(file), "" if is_new else self._text(file), text, root="/", is_new=is_new))
+        unnamed = sorted(file for file in after if file not in self._read and Path(file).exists())
+        return Plan(edited, problems, self._unnamed(unnamed, used.values()) if unnamed else [])
+
+    def _uncomparable(self, used: Iterable[Kustomization]) -> list[InputProblem]:
+        """Name the first reason why builds before and after an edit cannot be compared."""
+        for one in used:
+            if one.missing:
+                problem = f"{one.missing} is not a file of this repository, so what is built with it is not compared"
+                return [self._name_line(one.document.file, one.missing, problem)]
+        for one in () if builder() else used:
+            for field in sorted(one.document.object.keys() - _PLAIN):
+                problem = f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
+                return [self._name_line(one.document.file, f"{field}:", problem)]
+        return []
+
+    def _unnamed(self, unnamed: Sequence[str], used: Iterable[Kustomization]) -> list[InputProblem]:
+        """Name the kustomization that a named file belongs to, and the other files of it that change."""
+        named, folder = next((file, one.folder) for one in used for file in sorted(one.files) if file in self._read)
+        homes: list[str] = []
+        for home in sorted({str(Path(file).parent) for file in unnamed}):
+            if not any(Path(home).is_relative_to(above) for above in homes):
+                homes.append(home)
+        others = list_first([shown(file) for file in unnamed], 3)
+        verb = "changes" if len(unnamed) == 1 else "change"
+        problem = f"belongs to the kustomization {shown(folder)}/; {others} {verb} with it"
+        options = " ".join(f"-f {shlex.quote(shown(home))}" for home in homes)
+        return [InputProblem(shown(named), problem, f"pass `{options}` too")]
+
+    def _compared(
+        self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
+    ) -> tuple[dict[str, str], list[InputProblem]]:
+        """Return the first edit whose builds mean what their translation means, or the best one with the builds that do not."""
+        wanted, keys = self._wanted(folders, files, translate)
+        tries: list[tuple[dict[str, str], dict[str, str]]] = []
+        for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
+            after, problems = self._edit(parts, translate, frozenset(options))
+            if problems:
+                return after, problems
+            wrong = self._compare(wanted, files, after)
+            if not wrong:
+                return after, []
+            tries.append((after, wrong))
+        after, wrong = min(tries, key=lambda one: len(one[1]))
+        # Name the builds that would be wrong, and the lines that ask for devices and would stay.
+        problems = [
+            InputProblem(shown(self._known[folder].document.file), problem, "edit its files by hand")
+            for folder, problem in wrong.items()
+        ]
+        concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
+        for file in sorted(concerned & set(files)):
+            stay = Counter(after.get(file, self._text(file)).split("\n"))
+            problems += [
+                one for one in self.lines_to_edit(file, keys) if self._text(file).split("\n")[one.line - 1] in stay
+            ]
+        return after, problems
+
+    # Editing
+
+    def _parts(self, used: Iterable[Kustomization]) -> Iterator[_EditedPart]:
+        """List the objects and patches of kustomizations; what a generator makes data of is neither."""
+        patched: list[tuple[Kustomization, str, str, Object, str]] = []
+        objects: list[Object] = []
+        for one in used:
+            for field in () if one.made else (*_LISTS[:2], *_PATCHES):
+                for number, entry in enumerate(members(one.document.object.get(field))):
+                    path = entry.get("path") if isinstance(entry, dict) else entry
+                    text = entry.get("patch") if isinstance(entry, dict) else entry
+                    file = (
+                        os.path.normpath(Path(one.folder, path)) if isinstance(path, str) and "\n" not in path else ""
+                    )
+                    if documents := self._documents(file, one.files):
+                        objects += [document.object for document in documents if field not in _PATCHES]
+                        yield _EditedPart(one, file, "", documents, field in _PATCHES)
+                    elif field in _PATCHES and isinstance(text, str) and (isinstance(entry, dict) or "\n" in text):
+                        pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
+                        try:
+                            yield _EditedPart(one, "", pointer, manifests.parse(text, one.document.file), is_patch=True)
+                        except ManifestError:
+                            patched.append((one, "", pointer, mapping(entry), text))
+                    elif field == "patches" and file in one.files:
+                        patched.append((one, file, "", mapping(entry), self._text(file)))
+        for one, file, pointer, entry, text in patched:
+            if merged := _merging(text, mapping(entry.get("target")), objects):
+                yield _EditedPart(
+                    one, file, pointer, manifests.parse(merged, one.document.file), is_patch=True, text=merged
+                )
+
+    def _edit(
+        self, parts: Iterable[_EditedPart], translate: Translate, options: frozenset[str]
+    ) -> tuple[dict[str, str], list[InputProblem]]:
+        """Return the texts of all files that a translation of these changes, and what cannot be edited."""
+        after: dict[str, str] = {}
+        problems: list[InputProblem] = []
+        made: dict[str, list[Object]] = {}  # templates that a kustomization needs beside its patches
+        operations: dict[str, list[Object]] = {}
+        references: dict[str, set[tuple[str, str]]] = {}
+        for part in parts:
+            home = part.home
+            results = [
+                _named_by_object(result, os.path.relpath(part.file or home.document.file, home.folder) + part.pointer)
+                for result in translate(part.documents)
+                if result.translation.changed
+            ]
+            if not results:
+                continue
+            for result in results:
+                for one in result.translation.operations:
+                    path, found, _ = one["path"].partition("/resourceClaims")
+                    if found:
+                        field = re.sub(r"/\d+(?=/)", "", f"{path}/resourceClaims/resourceClaimTemplateName")
+                        fields = references.setdefault(home.folder, set())
+                        fields.add((str(result.object.get("kind")), field.lstrip("/")))
+            if part.is_patch:
+                # Templates of a patch stand elsewhere, and its tolerations may take the place of others.
+                made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
+                results = [_of_patch(one, tolerations="no tolerations" not in options) for one in results]
+            where = part.file or home.document.file
+            if where in after and not part.pointer:
+                continue
+            old = at(home.document.object, part.pointer) if part.pointer else self._text(where)
+            try:
+                text = _edited(shown(where), part.text or old, results)
+            except ManifestError as error:
+                problems += error.problems
+                continue
+            if part.pointer:
+                new = text.rstrip("\n") + old[len(old.rstrip("\n")) :]
+                operation = {"op": "replace", "path": part.pointer, "value": new}
+                operations.setdefault(home.folder, []).append(operation)
+            else:
+                after[where] = text
+        for folder, templates in made.items():
+            file = str(Path(folder, _TEMPLATES))
+            before = f"{self._text(file).rstrip()}\n---\n" if Path(file).exists() else ""
+            after[file] = before + manifests.dump(templates)
+            operations.setdefault(folder, []).extend(self._listing(folder, "resources", _TEMPLATES))
+        for folder, fields in references.items() if _REFERENCES in options else ():
+            paths = [{"kind": kind, "path": path} for kind, path in sorted(fields)]
+            named = {"kind": _TEMPLATE, "group": "resource.k8s.io", "fieldSpecs": paths}
+            after[str(Path(folder, _REFERENCES))] = manifests.dump([{"nameReference": [named]}])
+            operations.setdefault(folder, []).extend(self._listing(folder, "configurations", _REFERENCES))
+        for folder, doing in operations.items():
+            document = self._known[folder].document
+            if doing:
+                changed = Verdict(operations=tuple(doing))
+                result = Result("", document, changed, apply_json_patch(document.object, changed.operations))
+                try:
+                    after[document.file] = _edited(shown(document.file), self._text(document.file), [result])
+                except ManifestError as error:
+                    problems += error.problems
+        return after, problems
+
+    def _listing(self, folder: str, field: str, name: str) -> Iterator[Object]:
+        """Name a file in a field of a kustomization, unless it is named there."""
+        listed = self._known[folder].document.object.get(field)
+        if not listed:
+            yield {"op": "add", "path": f"/{field}", "value": [name]}
+        elif name not in listed:
+            yield {"op": "add", "path": f"/{field}/-", "value": name}
+
+    # Comparing
+
+    def _wanted(
+        self, folders: Sequence[str], files: Collection[str], translate: Translate
+    ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str]]:
+        """Say what each build should mean; and by which keys devices are asked for in them."""
+        wanted = {}
+        keys: set[str] = set()
+        broken: dict[str, ManifestError] = {}
+        with self._copied(files, {}) as copy:
+            for folder in folders:
+                if self._known[folder].document.object.get("kind") == "Component":
+                    continue
+                try:
+                    built = self._build(copy, folder)
+                except ManifestError as error:
+                    broken[folder] = error
+                    continue
+                done = translate(built)
+                keys |= {decision.key for one in done for decision in one.translation.decisions}
+                template_names = frozenset(name_of(one.object) for one in built if one.object.get("kind") == _TEMPLATE)
+                wanted[folder] = (
+                    template_names,
+                    _meaning([obj for one in done for obj in (*one.templates, one.object)], template_names),
+                )
+        for folder, why in broken.items():
+            # What others are built with need be nothing by itself.
+            if not any(folder in self._used(other) for other in wanted):
+                raise why
+        return wanted, keys - {""}
+
+    def _compare(
+        self, wanted: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Say of each folder whose build would mean something else what is wrong with it."""
+        wrong = {}
+        with self._copied(files, after) as copy:
+            for folder, (template_names, meaning) in wanted.items():
+                try:
+                    now = _meaning([document.object for document in self._build(copy, folder)], template_names)
+                except ManifestError as error:
+                    wrong[folder] = f"it cannot be built from the edited files: {error.problems[0].message}"
+                    continue
+                if different := sorted((meaning - now) + (now - meaning)):
+                    wrong[folder] = f"{different[0][0]}, built from the edited files, would differ from its translation"
+        return wrong
+
+    def _build(self, copy: str, folder: str) -> list[Document]:
+        name = shown(self._known[folder].document.file)
+        try:
+            return manifests.parse(build_offline(copy + folder, name), name)
+        except ManifestError as error:
+            raise ManifestError(
+                replace(one, message=one.message.replace(copy, "")) for one in error.problems
+            ) from error
+
+    @contextmanager
+    def _copied(self, files: Collection[str], after: Mapping[str, str]) -> Iterator[str]:
+        """Copy files to where they can be built, with these texts in them."""
+        texts = {file: text.encode() for file, text in after.items()}
+        texts |= {f"{one.folder}/{_NAMES[0]}": one.made.encode() for one in self._known.values() if one.made}
+        with tempfile.TemporaryDirectory() as copy:
+            for file in {*files, *texts}:
+                target = Path(copy + file)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(texts[file] if file in texts else Path(file).read_bytes())
+            yield copy
+
+    # Telling
+
+    def _name_line(self, file: str, token: str, problem: str) -> InputProblem:
+        """Name the first line of a file in which a word stands."""
+        numbers = (number for number, line in enumerate(self._text(file).split("\n"), 1) if token in line)
+        return InputProblem(shown(file), problem, "", next(numbers, 0))
+
+    def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
+        """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
+        # Folders of charts that an object of Argo CD or Flux renders by values of its own.
+        given: set[str] = set()
+        for file, documents in self._read.items():
+            for one in documents:
+                spec = mapping(one.object.get("spec"))
+                paths: list[object] = []
+                match one.object.get("kind"):
+                    case "HelmRelease" if spec.keys() & {"values", "valuesFrom"}:
+                        paths.append(inside(spec, "chart", "spec").get("chart"))
+                    case "Application":
+                        sources = [spec.get("source"), *members(spec.get("sources"))]
+                        paths += [mapping(each).get("path") for each in sources if mapping(each).get("helm")]
+                given.update(os.path.normpath(f"{_repository(Path(file).parent)}/{path}") for path in paths)
+        for chart in sorted({chart_of(file) for file in self._read} - {""}):
+            keys: set[str] = set()
+            with suppress(ManifestError):  # no helm, or it needs values
+                done = translate(manifests.parse(text_of(f"{CHART}{chart}")[0], chart))
+                keys = {decision.key for one in done for decision in one.translation.decisions if decision.key}
+                if not keys and chart not in given:
+                    continue
+            files = (Path(parent, name) for parent, _, names in manifests.walk(chart) for name in sorted(names))
+            files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
+            lines = [one for file in files for one in self.lines_to_edit(str(file), keys)]
+            if keys and not lines:
+                lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}", "edit it by hand")]
+            yield from lines
+        for file, documents in self._read.items():
+            # Values of a chart, or an object that holds some.
+            gives = any("kind" not in one.object or str(one.object["kind"]) in _HOLDING_VALUES for one in documents)
+            if file not in self.files and gives and not chart_of(file):
+                yield from self.lines_to_edit(file)
+
+    def lines_to_edit(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
+        """Name the lines of a file that ask for devices, by these keys or by any."""
+        found = []
+        place = ""
+        if file not in self.files:
+            place = " in a Helm template" if is_of_chart(file) else " in Helm values"
+        for number, line in enumerate(self._text(file).split("\n"), 1):
+            match = self._keys.search(line)
+            key = match.group().replace("~1", "/") if match and not _NOTHING.match(line, match.end()) else ""
+            if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
+                found.append(InputProblem(shown(file), f"{key}{place} is not rewritten", "change it by hand", number))
+        return found
+
+
+def _edited(file: str, text: str, results: Sequence[Result]) -> str:
+    try:
+        return edit_text(text, results)
+    except CannotEdit as error:
+        remedy = "edit it by hand, or write it so that it can be"
+        line = results[0].document.line if len(results) == 1 else 0
+        raise ManifestError([InputProblem(file, f"cannot be edited in place: {error}", remedy, line)]) from error
+
+
+def _of_patch(result: Result, *, tolerations: bool) -> Result:
+    """Leave templates, and tolerations if they are not to be added, out of a translated patch."""
+    operations = result.translation.operations
+    if not tolerations:
+        operations = tuple(one for one in operations if "/tolerations" not in one["path"])
+    obj = apply_json_patch(result.document.object, operations)
+    return replace_fields(
+        result, translation=replace_fields(result.translation, operations=operations), object=obj, templates=()
+    )
+
+
+def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) -> str:
+    """Say what a JSON patch says that sets amounts of containers and nothing else, as a patch that is merged; nothing of any other."""
+    try:
+        [document] = manifests.parse(f"operations:\n{indent(text, '  ')}")
+    except (ManifestError, ValueError):
+        return ""
+    listed = document.object["operations"]
+    targets = [
+        one
+        for one in objects
+        if one.get("kind") == target.get("kind")
+        and target.get("name") in {None, mapping(one.get("metadata")).get("name")}
+    ]
+    amounts: dict[str, Object] = {}
+    pods = set()
+    for one in members(listed):
+        operation = mapping(one)
+        found = _AMOUNT.fullmatch(str(operation.get("path")))
+        if (
+            not found
+            or operation.get("op") not in {"add", "replace"}
+            or isinstance(operation.get("value"), dict | list)
+        ):
+            return ""
+        names = {str(at(obj, f"{found['container']}/name")) for obj in targets}
+        if len(names) != 1 or names == {"None"}:
+            return ""
+        pods.add(found["pod"])
+        resources = amounts.setdefault(names.pop(), {})
+        resources.setdefault(found["field"], {})[found["key"].replace("~1", "/")] = operation["value"]
+    if len(pods) != 1:
+        return ""
+    value: Object = {"containers": [{"name": name, "resources": fields} for name, fields in amounts.items()]}
+    for field in reversed(pods.pop().split("/")[1:]):
+        value = {field: value}
+    first = targets[0]
+    metadata = {"name": mapping(first.get("metadata")).get("name")}
+    return manifests.dump(
+        [{"apiVersion": first.get("apiVersion"), "kind": first["kind"], "metadata": metadata, **value}]
+    )
+
+
+def with_own_templates(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
+    """Give each file the templates that its objects need, once; what two files would have is named after its object in both."""
+    templates = [(one.object, one.file) for one in documents if one.object.get("kind") == _TEMPLATE]
+    present = {(name_of(template), file) for template, file in templates}
+    # By what they say, since a run that ended early has named some after their objects.
+    holders: dict[bytes, set[str]] = {}
+    for template, file in [
+        *templates,
+        *((one, result.document.file) for result in results for one in result.templates),
+    ]:
+        holders.setdefault(_encoded_spec(template), set()).add(file)
+    separate = []
+    for result in results:
+        file = result.document.file
+        if any(len(holders[_encoded_spec(one)]) > 1 for one in result.templates):
+            result = _named_by_object(result, Path(file).name)  # noqa: PLW2901
+        new = tuple(one for one in result.templates if (name_of(one), file) not in present)
+        present.update((name_of(one), file) for one in new)
+        separate.append(replace_fields(result, templates=new))
+    return separate
+
+
+def _encoded_spec(template: Object) -> bytes:
+    return msgspec.json.encode(template.get("spec"), order="deterministic")
+
+
+def _named_by_object(result: Result, place: str) -> Result:
+    """Name the templates of an object after it and its place, so that no two in a build are one and the same."""
+    metadata = result.object.get("metadata")
+    name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+    owner = f"{name[:200]}-" if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) else ""
+    text = msgspec.json.encode((result.translation.operations, result.object, result.templates)).decode()
+    for template in result.templates:
+        old = template["metadata"]["name"]
+        digest = sha256(f"{old}\n{result.object.get('kind')}\n{place}".encode()).hexdigest()[:_DIGITS]
+        text = text.replace(f'"{old}"', f'"{owner}{old.rpartition("-")[0]}-{digest}"')
+    operations, obj, templates = msgspec.json.decode(text)
+    translation = replace_fields(result.translation, operations=tuple(operations))
+    return replace_fields(result, translation=translation, object=obj, templates=tuple(templates))
+
+
+def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Meaning:
+    """Say what objects mean: with what templates say in the place of their names, and without those that nothing had before."""
+    every = list(objects)
+    templates = {name_of(one): one.get("spec") for one in every if one.get("kind") == _TEMPLATE}
+
+    def resolved(value: Any, namespace: str) -> Any:
+        if isinstance(value, list):
+            return [resolved(one, namespace) for one in value]
+        if not isinstance(value, dict):
+            return value
+        plain = {}
+        for key, one in value.items():
+            if key == "resourceClaimTemplateName":
+                plain[key] = templates.get(f"{_TEMPLATE}/{namespace}/{one}", one)
+            elif key not in ANNOTATIONS:
+                plain[key] = resolved(one, namespace)
+        return {key: one for key, one in plain.items() if not (key in _EMPTY and one in ({}, None))}
+
+    return Counter(
+        (name_of(one), msgspec.json.encode(resolved(one, namespace_of(one)), order="deterministic").decode())
+        for one in every
+        if one.get("kind") != _TEMPLATE or name_of(one) in template_names
+    )
+
+
+def shown(file: str) -> str:
+    """A path as people name it: from here on where it lies below."""
+    name = os.path.relpath(file)
+    return file if name.startswith("..") else name

@@ -1,7 +1,0 @@
-"""What is wrong in a cluster, each with its remedy, and which of it can be repaired: `drawbridge doctor`."""
-
-from cli.doctor.diagnosis import diagnose
-from cli.doctor.reading import read_dump, survey, survey_parts
-from cli.doctor.repair import describe, write_repair
-
-__all__ = ["describe", "diagnose", "read_dump", "survey", "survey_parts", "write_repair"]

@@ -1,0 +1,9 @@
+"""`drawbridge dashboard`: what a cluster or a dump has, who holds it and who waits, as pages and as JSON. It only reads."""
+
+from dashboard.events import read_events
+from dashboard.login import Login, certificate
+from dashboard.prometheus import Prometheus
+from dashboard.server import Dashboard, PictureSource
+from dashboard.waiting import waits_for_node
+
+__all__ = ["Dashboard", "Login", "PictureSource", "Prometheus", "certificate", "read_events", "waits_for_node"]

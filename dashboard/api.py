@@ -1,0 +1,243 @@
+"""What the pages show, as JSON: one type for each answer, from which the OpenAPI document is made, too. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from allocator.quota import QuotaReport
+from analysis import explain
+from analysis.explain import DeviceStory, LoneClaimStory, NodeStory, PodStory
+from analysis.loading import Unread
+from analysis.matrix import PoolMatrix, judge, reachable
+from analysis.survey import DriverStock, MoveReason, PluginStock
+from dashboard.events import Events
+from dashboard.hardware import HardwareUsage, hardware_of
+from dashboard.history import Sample
+from dashboard.lines import Line
+from dashboard.move import NamespaceMoved
+from dashboard.prometheus import SPANS
+from dashboard.timeline import Step, steps_of, steps_of_claim
+from dashboard.waiting import Waiting, pod_story
+from dashboard.whatif import WhatIf
+from dra.finding import Finding
+from webhook.mixed_fleet import NodesOfName
+from webhook.names import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dashboard.picture import DashboardView
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """When it was read, which kinds could not be, and why it is old, if it is."""
+
+    read_at: str
+    unread: tuple[Unread, ...]
+    problem: str = ""
+
+
+class FleetShown(Shown, frozen=True, kw_only=True):
+    """Nodes, their devices, and who holds each."""
+
+    nodes: tuple[NodeStory, ...]
+
+
+class WaitingShown(Shown, frozen=True, kw_only=True):
+    """Pods that ask for devices and have no node, and why."""
+
+    waiting: tuple[Waiting, ...]
+
+
+class QuotasShown(Shown, frozen=True, kw_only=True):
+    """What is left of each line of each DeviceQuota."""
+
+    quotas: tuple[QuotaReport, ...]
+
+
+class PodShown(Shown, frozen=True, kw_only=True):
+    """The story of a pod, as `drawbridge explain pod -o json` tells it, and when what happened."""
+
+    pod: PodStory
+    steps: tuple[Step, ...]
+    events: Events
+
+
+class ClaimShown(Shown, frozen=True, kw_only=True):
+    """The story of a claim."""
+
+    claim: LoneClaimStory
+    steps: tuple[Step, ...]
+    events: Events
+
+
+class DeviceShown(Shown, frozen=True, kw_only=True):
+    """The story of a device."""
+
+    device: DeviceStory
+
+
+class TogetherShown(Shown, frozen=True, kw_only=True):
+    """Which devices of the fleet, or of a node, can be in use at the same time, as `drawbridge matrix -o json` tells it."""
+
+    pools: tuple[PoolMatrix, ...]
+
+
+class HardwareShown(Shown, frozen=True, kw_only=True):
+    """The hardware of a node: where it is plugged in, which parts of it are held, and how much is free."""
+
+    hardware: tuple[HardwareUsage, ...]
+
+
+class WhatIfShown(Shown, frozen=True, kw_only=True):
+    """What would become of pods; the question is that of a link on the page: `q` is a manifest, `remove` and `add` are nodes."""
+
+    found: WhatIf
+
+
+class MoveShown(Shown, frozen=True, kw_only=True):
+    """How far the move from device plugins is, and what is in the way, as `drawbridge survey -o json` tells it."""
+
+    namespaces: tuple[NamespaceMoved, ...]
+    # How many pods have their devices, or are to have them, by which mechanism.
+    mechanisms: dict[str, int]
+    # Devices by plugin and by driver, and the nodes by where they stand for each name.
+    plugins: tuple[PluginStock, ...]
+    drivers: tuple[DriverStock, ...]
+    sides: tuple[NodesOfName, ...]
+    obstacles: tuple[Finding, ...]
+    reasons: tuple[MoveReason, ...]
+
+
+class HistoryShown(Shown, frozen=True, kw_only=True):
+    """How use of the fleet went since the dashboard began, for a day at most; or, with `days`, what Prometheus has kept of it."""
+
+    samples: tuple[Sample, ...]
+    lines: tuple[Line, ...] = ()
+
+
+class DashboardEndpoint(NamedTuple):
+    """An address, the type of what is answered there, and what finds it; None where there is none of that name."""
+
+    path: str
+    type: type[Shown]
+    find: Callable[[DashboardView, Mapping[str, str]], dict[str, Any] | None]
+    # The kind of the object that an address names, if its events are shown.
+    about: str = ""
+
+
+def key_of(parameters: Mapping[str, str]) -> str:
+    return f"{parameters['namespace']}/{parameters['name']}"
+
+
+def device_of(parameters: Mapping[str, str]) -> str:
+    return f"{parameters['driver']}/{parameters['pool']}/{parameters['device']}"
+
+
+def _pod(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    key, scene = key_of(parameters), view.scene
+    if key not in scene.pods:
+        return None
+    return {
+        "pod": pod_story(key, scene, view.configuration),
+        "steps": steps_of(scene.pods[key], scene),
+        "events": view.events,
+    }
+
+
+def _claim(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    key = key_of(parameters)
+    claim = view.scene.stock.claims.get(key)
+    if claim is None:
+        return None
+    story = explain.lone_claim_story(key, view.scene, view.configuration)
+    return {"claim": story, "steps": steps_of_claim(claim), "events": view.events}
+
+
+def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    try:
+        return {
+            "device": explain.device_story(explain.find_device(device_of(parameters), view.scene.stock), view.scene)
+        }
+    except explain.NotThere:
+        return None
+
+
+def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
+    """Judge the pools of the fleet, or of a node; None of a node that has no devices."""
+    if node and all(one.node != node for one in view.picture.nodes):
+        return None
+    stock = view.scene.stock
+    nodes = [node] if node else [one.node for one in view.picture.nodes]
+    return judge(reachable(stock, nodes).values(), stock, ())
+
+
+def _hardware(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    if all(one.node != parameters["name"] for one in view.picture.nodes):
+        return None
+    return {"hardware": hardware_of(view.scene.stock, parameters["name"])}
+
+
+def _together(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+    judged = matrices(view, parameters.get("name", ""))
+    return None if judged is None else {"pools": tuple(judged)}
+
+
+ENDPOINTS = (
+    DashboardEndpoint("/api/v1/fleet", FleetShown, lambda view, _: {"nodes": view.picture.nodes}),
+    DashboardEndpoint("/api/v1/waiting", WaitingShown, lambda view, _: {"waiting": view.picture.waiting}),
+    DashboardEndpoint("/api/v1/quotas", QuotasShown, lambda view, _: {"quotas": view.picture.quotas}),
+    DashboardEndpoint("/api/v1/pods/{namespace}/{name}", PodShown, _pod, "Pod"),
+    DashboardEndpoint("/api/v1/claims/{namespace}/{name}", ClaimShown, _claim, "ResourceClaim"),
+    DashboardEndpoint("/api/v1/together", TogetherShown, _together),
+    DashboardEndpoint("/api/v1/nodes/{name}/together", TogetherShown, _together),
+    DashboardEndpoint("/api/v1/nodes/{name}/hardware", HardwareShown, _hardware),
+    DashboardEndpoint("/api/v1/devices/{driver}/{pool}/{device}", DeviceShown, _device),
+)
+
+
+def answer(endpoint: DashboardEndpoint, view: DashboardView, parameters: Mapping[str, str]) -> Shown | None:
+    """Shown a question; None where there is nothing of that name."""
+    found = endpoint.find(view, parameters)
+    if found is None:
+        return None
+    return endpoint.type(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, **found)
+
+
+def openapi() -> dict[str, Any]:
+    """Describe the endpoints, as OpenAPI 3.1 has it."""
+    unread = {"503": "The cluster could not be read."}
+    # Each address with what is shown there, what it is asked by, and what it answers by status.
+    described: list[tuple[str, type[Shown], list[dict[str, Any]], dict[str, str]]] = []
+    for endpoint in ENDPOINTS:
+        names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+        parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in names]
+        answers = {"200": "What was read.", **unread}
+        if parameters:
+            answers["404"] = "It did not exist when this was read."
+        described.append((endpoint.path, endpoint.type, parameters, answers))
+    question = [{"name": one, "in": "query", "schema": {"type": "string"}} for one in ("q", "remove", "add")]
+    answers = {"200": "What was found.", "400": "The question has no answer.", **unread}
+    described.append(("/api/v1/what-if", WhatIfShown, question, answers))
+    refused = "The account may not list all namespaces."
+    answers = {"200": "What a survey found.", "403": refused, "503": "The survey is not made."}
+    described.append(("/api/v1/move", MoveShown, [], answers))
+    days = {"name": "days", "in": "query", "schema": {"type": "integer", "enum": [*SPANS]}}
+    answers = {"200": "What was seen.", "502": "Prometheus could not be asked.", **unread}
+    described.append(("/api/v1/history", HistoryShown, [days], answers))
+
+    types = [type_ for _, type_, _, _ in described]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+    paths: dict[str, Any] = {}
+    for (path, type_, parameters, answers), schema in zip(described, schemas, strict=True):
+        responses: dict[str, Any] = {}
+        for status, description in answers.items():
+            content = {"application/json": {"schema": schema if status == "200" else error}}
+            responses[status] = {"description": description, "content": content}
+        summary = (type_.__doc__ or "").strip()
+        paths[path] = {"get": {"summary": summary, "parameters": parameters, "responses": responses}}
+    info = {"title": "drawbridge dashboard", "version": VERSION}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}

@@ -1,0 +1,140 @@
+"""How many devices there are of each state, and what devices are coloured by: their state, health, holder, driver, mechanism or model, or an attribute that drivers publish. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from analysis.capacity import STATES, count_devices
+from rendering.html import STATE_TEXTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from analysis.explain import DeviceHeld, NodeStory
+    from analysis.loading import Scene
+    from dra.objects import Device, DeviceAttribute
+    from dra.stock import Stock
+
+STATE = "state"
+CHOICES = (STATE, "health", "namespace", "owner", "driver", "mechanism", "model")
+MOST_VALUES = 50  # of an attribute that devices are coloured by
+_OWN = 7  # values that have their own colour; the others share the last
+_FREE, _LAST, _OTHERS, _PLUGIN = "free", f"k{_OWN + 1}", "others", "device plugin"
+_WITHOUT = {
+    "health": "no taint",
+    "namespace": "not held",
+    "owner": "not held by a workload",
+    "mechanism": "not held",
+    "model": "no model",
+}
+
+
+class Colours(NamedTuple):
+    """The class of each value, the most frequent first, and what a class stands for."""
+
+    by: str
+    classes: dict[str, str]
+    # The values of devices by name, where they are coloured by what is published of them; of pods by their owner.
+    known: dict[str, str] = {}
+
+    def of(self, node: NodeStory, device: DeviceHeld) -> str:
+        """The class of a device on a node."""
+        if self.by == STATE:
+            return device.state
+        value = self.value(node, device)
+        return self.classes.get(value, _LAST) if value else _FREE
+
+    def value(self, node: NodeStory, device: DeviceHeld) -> str:
+        """What a device is coloured by; "" if it has no holder, or nothing of that name is published."""
+        is_plugin = device.state == "plugin"
+        match self.by:
+            case "namespace":
+                holders = (one.claim or next(iter(one.pods), "") for one in device.holders)
+                return next((one.partition("/")[0] for one in holders if one), "")
+            case "owner":
+                holders = (pod for one in device.holders for pod in one.pods)
+                return next((owner for one in holders if (owner := self.known.get(one))), "")
+            case "driver":
+                return _PLUGIN if is_plugin else device.device.partition("/")[0]
+            case "mechanism":
+                if not device.holders:
+                    return ""
+                both = len({one.state == "plugin" for one in node.devices if one.holders}) > 1
+                return f"{_PLUGIN if is_plugin else 'claim'}{', on a node with both' if both else ''}"
+            case "model":
+                return device.model
+        return self.known.get(device.device, "")
+
+    def legend(self) -> list[tuple[str, str]]:
+        """Each class with its words."""
+        if self.by == STATE:
+            return [(one, STATE_TEXTS[one]) for one in STATES if one in self.classes]
+        named = [(colour, value) for value, colour in list(self.classes.items())[:_OWN]]
+        others = len(self.classes) - len(named)
+        words = _WITHOUT.get(self.by, "" if self.by == "driver" else f"no {self.by}")
+        return [*([(_FREE, words)] if words else []), *named, *([(_LAST, f"{others} {_OTHERS}")] if others else [])]
+
+    def counts(self, nodes: Iterable[NodeStory]) -> dict[str, int]:
+        """Count devices by class."""
+        counted = count_devices(nodes, self.of)
+        return {colour: counted[colour] for colour, _ in self.legend() if counted.get(colour)}
+
+    def words(self, counts: dict[str, int]) -> str:
+        """Say counts by class in words."""
+        named = dict(self.legend()) | {_LAST: _OTHERS}
+        return ", ".join(f"{number:,} {colour if self.by == STATE else named[colour]}" for colour, number in counts.items()) or "none"  # fmt: skip
+
+
+def colours_of(nodes: Iterable[NodeStory], by: str, scene: Scene) -> Colours:
+    """Give the values of a fleet their classes; of a choice that there is not, those of the state."""
+    known: dict[str, str] = {}
+    if by == "health":
+        known = dict(_published(scene.stock, _taints_of))
+    elif by == "owner":
+        for key, pod in scene.pods.items():
+            for one in pod.metadata.owner_references:
+                if one.controller:
+                    known[key] = f"{one.kind} {key.partition('/')[0]}/{one.name}"
+    elif by not in CHOICES:
+        known = dict(_published(scene.stock, lambda device: text_of(device.attributes.get(by))))
+    if by == STATE or (by not in CHOICES and not known):
+        return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
+    plain = Colours(by, {}, known)
+    counted = Counter(value for node in nodes for device in node.devices if (value := plain.value(node, device)))
+    ranked = [value for value, _ in sorted(counted.items(), key=lambda one: (-one[1], one[0]))]
+    return plain._replace(classes={value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
+
+
+def _published(stock: Stock, value_of: Callable[[Device], str]) -> Iterator[tuple[str, str]]:
+    for page in stock.pages.values():
+        place = "/".join(page.pool)
+        for device in page.devices:
+            if value := value_of(device):
+                yield f"{place}/{device.name}", value
+
+
+def _taints_of(device: Device) -> str:
+    return ", ".join(sorted({f"{one.key} ({one.effect})" for one in device.taints}))
+
+
+def text_of(attribute: DeviceAttribute | None) -> str:
+    """Write an attribute of one value; "" for one of several, or none."""
+    if attribute is None:
+        return ""
+    values = (attribute.int_, attribute.bool_, attribute.string, attribute.version)
+    return next((str(one).lower() if one is attribute.bool_ else str(one) for one in values if one is not None), "")
+
+
+def attributes_of(stock: Stock) -> tuple[str, ...]:
+    """List the attributes that divide the fleet: with two values and not too many."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for page in stock.pages.values():
+        for device in page.devices:
+            for name, attribute in device.attributes.items():
+                known = values[name]
+                if len(known) <= MOST_VALUES and (value := text_of(attribute)):
+                    known.add(value)
+    return tuple(
+        sorted(name for name, those in values.items() if 1 < len(those) <= MOST_VALUES and name not in CHOICES)
+    )

@@ -1,0 +1,85 @@
+"""What events say of a pod or a claim: of a live cluster asked for with its page, of files as they stand there.
+
+Events of an object that had the same name before are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cluster.objects import Event
+from cluster.resources import EVENTS
+from dra.raw import moment
+from dra.wire import WireError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.loading import Scene
+    from cluster.protocol import Cluster
+
+MOST_SHOWN = 50
+_LONGEST = 1024  # characters of a message, as events.k8s.io allows; one in v1 may have a megabyte
+_PAGES = 4  # of 500 events, that one object is looked up in
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one event says."""
+
+    at: str
+    times: int
+    type: str
+    reason: str
+    message: str
+    source: str
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The events of an object, the last first; or why they are not known."""
+
+    shown: tuple[Happening, ...] = ()
+    problem: str = ""
+
+
+async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) -> list[Event]:
+    """Ask a cluster for the events of an object."""
+    fields = f"involvedObject.kind={kind},involvedObject.name={name}"
+    found: list[Event] = []
+    more = ""
+    for _ in range(_PAGES):
+        page = await cluster.list(EVENTS, namespace, fields=fields, more=more)
+        found += page.items
+        more = page.more
+        if not more:
+            break
+    return found
+
+
+def events_in(scene: Scene, kind: str, namespace: str, name: str) -> Iterator[Event]:
+    """Look for the events of an object in files."""
+    for one in scene.gathered.of("Event"):
+        try:
+            event = convert(one, Event)
+        except WireError:
+            continue
+        about = event.involved_object
+        if (about.kind, about.namespace or "default", about.name) == (kind, namespace, name):
+            yield event
+
+
+def shown(events: Iterable[Event], uid: str) -> Events:
+    """Put events in order, without those of an object that had the name before."""
+    happenings: list[Happening] = []
+    for one in events:
+        if uid and one.involved_object.uid not in ("", uid):
+            continue
+        last = one.series.last_observed_time if one.series else one.last_timestamp
+        at = last or one.event_time or one.first_timestamp or one.metadata.creation_timestamp
+        times = one.series.count if one.series else one.count
+        source = one.source.component or one.reporting_component
+        message = f"{one.message[:_LONGEST]}…" if len(one.message) > _LONGEST else one.message
+        happenings.append(Happening(at=at, times=max(times, 1), type=one.type, reason=one.reason[:_LONGEST], message=message, source=source[:_LONGEST]))  # fmt: skip
+    happenings.sort(key=lambda one: (time.timestamp() if (time := moment(one.at)) else 0.0, one.reason), reverse=True)
+    return Events(shown=tuple(happenings[:MOST_SHOWN]))

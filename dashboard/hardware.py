@@ -1,0 +1,117 @@
+"""The hardware of a node to scale: what of each card is held whole, as a partition or as a share, and what stands beside it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from allocator.strategies import room, scale_of, units
+from dashboard.colours import text_of
+from rendering.html import el, link, strip, table, together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dra.objects import Device, DeviceRequestAllocationResult
+    from dra.stock import Stock
+    from rendering.html import Html
+
+# Where a device is plugged in, the nearest first.
+_PLACES: Final = (
+    ("resource.kubernetes.io/pcieRoot", "PCIe root"),
+    ("resource.kubernetes.io/numaNode", "NUMA node"),
+    ("dra.net/numaNode", "NUMA node"),
+)
+_MOST, _PARTS, _NAMED = 100, 20, 5  # cards on a page, parts of a card that are drawn apart, and claims that are named
+
+
+class PartHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a card that a claim holds, from 0 to 1."""
+
+    device: str
+    claim: str
+    part: float
+    # Whether others can have the rest of the device.
+    shared: bool
+
+
+class HardwareUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """A card, or what a driver partitions: where it is plugged in, what of it is held, and how much is free."""
+
+    name: str
+    place: str
+    parts: tuple[PartHeld, ...]
+    free: float
+
+
+def hardware_of(stock: Stock, node: str) -> tuple[HardwareUsage, ...]:
+    """List the hardware of a node by where it is plugged in."""
+    scale = scale_of(stock.pages.values())
+    found: list[HardwareUsage] = []
+    for pool in stock.pools(node):
+        for unit in units(pool, scale):
+            parts = {part.device.name: part for part in unit.parts}
+            held_parts: list[PartHeld] = []
+            for claim, results in stock.results.get(pool.id, {}).items():
+                for result in results:
+                    part = parts.get(result.device)
+                    if part is None or result.admin_access:
+                        continue
+                    size = round(part.size * _share(result, part.device), 4)
+                    held_parts.append(
+                        PartHeld(device=result.device, claim=claim, part=size, shared=bool(result.share_id))
+                    )
+            name = "/".join((*pool.id, unit.name))
+            free = round(room(unit, stock.use(pool.id)).free, 4)
+            attributes = unit.parts[0].device.attributes
+            places = (f"{word} {value}" for name, word in _PLACES if (value := text_of(attributes.get(name))))
+            found.append(HardwareUsage(name=name, place=next(places, ""), parts=tuple(held_parts), free=free))
+    return tuple(sorted(found, key=lambda one: one.place or "~"))
+
+
+def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
+    """Say how much of a device a claim has: the mean of the capacities that it consumes."""
+    if not result.share_id or not result.consumed_capacity:
+        return 1.0
+    shares = [
+        amount.nano / device.capacity[key].value.nano
+        for key, amount in result.consumed_capacity.items()
+        if key in device.capacity and device.capacity[key].value.nano
+    ]
+    return sum(shares) / len(shares) if shares else 1.0
+
+
+def page_of(found: Iterable[HardwareUsage]) -> Iterator[Html]:
+    """Draw the hardware of a node, what is plugged in at one place in one row."""
+    shown = list(found)
+    rows: dict[str, list[Html]] = {}
+    for one in shown[:_MOST]:
+        parts = [
+            (
+                held_part.part,
+                "shared" if held_part.shared else "held",
+                f"{held_part.device}: {held_part.part:.0%}, claim {held_part.claim}",
+            )
+            for held_part in one.parts[:_PARTS]
+        ]
+        if rest := one.parts[_PARTS:]:
+            parts.append((sum(held_part.part for held_part in rest), "shared", f"{len(rest):,} more claims"))
+        taken = sum(part for part, *_ in parts)
+        blocked = max(0.0, 1.0 - taken - one.free)
+        parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (one.free, "free", f"{one.free:.0%} free")]
+        summary = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
+        claim_links: list[object] = []
+        for held_part in one.parts[:_NAMED]:
+            claim_links += [" ", link(held_part.claim, "claims", *held_part.claim.split("/", 1))]
+        drawn = strip([part for part in parts if part[0] > 0], summary)
+        rows.setdefault(one.place, []).append(el("div", drawn, el("small", summary, *claim_links), class_="unit"))
+    if not rows:
+        return
+    yield el("h2", "To scale")
+    yield table(
+        ("Plugged in at", "Hardware"),
+        [(place or "not published", together(cards)) for place, cards in rows.items()],
+    )
+    if len(shown) > _MOST:
+        yield el("p", f"and {len(shown) - _MOST:,} more", class_="soft")

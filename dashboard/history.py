@@ -1,0 +1,111 @@
+"""How use of the fleet went: a sample of each reading, one a minute at most, for a day; in memory, so it begins anew with the process. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.strategies import fragmentation, room, units_of
+from analysis.capacity import count_devices, in_use
+from dashboard.lines import WAITING, Line, draw
+from dashboard.timeline import ago
+from dra.raw import moment
+from rendering.html import el
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dashboard.picture import Picture
+    from dra.stock import Stock
+    from rendering.html import Html
+
+DAY, APART = 86400.0, 60.0  # seconds that samples are kept, and between two
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fleet at one moment: devices by state, nodes of which every device is free, and pods that wait for devices."""
+
+    at: str
+    devices: dict[str, int]
+    nodes: int
+    idle_nodes: int
+    # How much of the free hardware lies beside devices that are in use, where nothing whole is free.
+    fragmentation: float = 0.0
+    # Not told to an account that sees some namespaces only.
+    waiting: int | None = None
+
+
+def sample_of(picture: Picture, stock: Stock) -> Sample:
+    """Count what a reading shows."""
+    rooms = [(one, room(one, stock.use(pool))) for pool, found in units_of(stock).items() for one in found]
+    return Sample(
+        at=picture.read_at,
+        devices=count_devices(picture.nodes),
+        nodes=len(picture.nodes),
+        idle_nodes=sum(all(one.state == "free" for one in node.devices) for node in picture.nodes),
+        fragmentation=round(fragmentation(rooms), 4),
+        waiting=len(picture.waiting),
+    )
+
+
+class Samples:
+    """The samples of the last day."""
+
+    def __init__(self, apart: float = APART) -> None:
+        self._samples: deque[Sample] = deque()
+        self._apart = apart
+
+    def is_due(self, at: str) -> bool:
+        """Say whether the last sample is old enough for another one."""
+        time, last = moment(at), moment(self._samples[-1].at) if self._samples else None
+        return time is not None and (last is None or abs((time - last).total_seconds()) >= self._apart)
+
+    def add(self, sample: Sample) -> None:
+        """Remember a sample, if one is due."""
+        time = moment(sample.at)
+        if time is None or not self.is_due(sample.at):
+            return
+        while self._samples and (moment(self._samples[-1].at) or time) > time:  # the clock was put back
+            self._samples.pop()
+        self._samples.append(sample)
+        while (begun := moment(self._samples[0].at)) and (time - begun).total_seconds() >= DAY:
+            self._samples.popleft()
+
+    def samples(self, *, narrowed: bool = False) -> tuple[Sample, ...]:
+        """Give the samples, the oldest first."""
+        if not narrowed:
+            return tuple(self._samples)
+        return tuple(replace(one, waiting=None) for one in self._samples)
+
+
+def lines_of(samples: Sequence[Sample]) -> list[Line]:
+    """Make lines of samples; that of waiting pods where all of them were told."""
+    moments = [moment(one.at) for one in samples]
+    times = [one.timestamp() if one else 0.0 for one in moments]
+
+    def line(title: str, values: Sequence[float], most: float, *, is_part: bool = False) -> Line:
+        return Line(title, list(zip(times, values, strict=True)), most, is_part)
+
+    found = [
+        line("Devices in use", [in_use(one.devices) for one in samples], max(sum(one.devices.values()) for one in samples)),
+        line("Nodes with every device free", [one.idle_nodes for one in samples], max(one.nodes for one in samples)),
+        line("Free hardware that is fragmented", [one.fragmentation for one in samples], 1.0, is_part=True),
+    ]  # fmt: skip
+    waiting = [one.waiting for one in samples if one.waiting is not None]
+    if len(waiting) == len(samples):
+        found.append(line(WAITING, waiting, 0))
+    return found
+
+
+def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:
+    """Draw the samples of this process, with the numbers below."""
+    if len(samples) < 2:
+        hint = "A line needs two readings: they are taken while a page is open, and a restart begins again."
+        yield el("p", hint, f" It began at {begun}.")
+        return
+    first, last = samples[0], samples[-1]
+    yield el("p", f"{len(samples):,} readings since {first.at}, {ago(first.at, moment(last.at))}.")
+    yield from draw(lines_of(samples))

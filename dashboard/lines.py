@@ -1,0 +1,53 @@
+"""Values over time as lines of a page, each with its numbers in words, and a table of them all. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rendering.html import chart, el, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rendering.html import Html
+
+WAITING = "Pods waiting"
+_ROWS = 24
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Values over time, as seconds and value, of at most `most`."""
+
+    title: str
+    points: list[tuple[float, float]]
+    most: float
+    is_part: bool = False  # of 1
+
+
+def draw(lines: Sequence[Line]) -> Iterator[Html]:
+    """Draw lines, each with its numbers in words, and below them all as a table."""
+    for line in lines:
+        values = [value for _, value in line.points]
+        most = line.most or max(values)
+        of = f" of {line.most:,.0f}" if line.most and not line.is_part else ""
+        yield el("h2", f"{line.title}: {_formatted(line, values[-1])}{of}")
+        caption = f"{line.title}: from {_formatted(line, values[0])} to {_formatted(line, values[-1])}, at least {_formatted(line, min(values))} and at most {_formatted(line, max(values))}"
+        yield chart(line.points, most, caption)
+        yield el("p", caption, class_="soft")
+    if not lines:
+        return
+    times = sorted({time for line in lines for time, _ in line.points}, reverse=True)
+    known = [dict(line.points) for line in lines]
+    rows: list[Sequence[object]] = []
+    for time in times[:: -(-len(times) // _ROWS)]:
+        at = datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        numbers = [_formatted(line, of[time]) if time in of else "" for line, of in zip(lines, known, strict=True)]
+        rows.append((el("time", at, datetime=at), *numbers))
+    yield el("details", el("summary", "Numbers"), table(("At", *(line.title for line in lines)), rows))
+
+
+def _formatted(line: Line, value: float) -> str:
+    return f"{value:.1%}" if line.is_part else f"{value:,.0f}"

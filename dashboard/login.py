@@ -1,0 +1,148 @@
+"""The account of a token, as the API server says (TokenReview), and the namespaces that it may read (SubjectAccessReview). The rim.
+
+The token comes with each request: as a bearer token, which a proxy may pass on, or in a cookie that the form of the first page sets and
+no script can read. Nothing of it is kept here but what the server said of its hash, for two minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aiohttp import web
+
+from certs import mutual, reload
+from cluster.errors import ApiError, Unavailable
+from cluster.resources import SUBJECT_ACCESS_REVIEWS
+from rendering.exits import CommandFailed
+from runtime.authentication import Account, TokenReviews, TooManyTokens
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Iterable
+
+    from cluster.protocol import Cluster
+
+logger = logging.getLogger("drawbridge.dashboard")
+LOOK_SECONDS = 10.0  # between looks at the files of a certificate
+COOKIE: Final = "__Host-drawbridge"
+LASTS = 12 * 3600  # seconds after which a browser forgets the token
+KEPT = 60.0  # seconds for which the answer about rights holds
+_ASKED_AT_ONCE = 16
+MOST_NAMESPACES = 2_000
+# What one who sees a namespace's objects here may list there.
+_LISTED: Final = (("", "pods"), ("resource.k8s.io", "resourceclaims"))
+_EVENTS: Final = (("", "events"),)
+
+
+@asynccontextmanager
+async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> AsyncIterator[ssl.SSLContext]:
+    """Serve what is in these files, also when they change."""
+    files = mutual.Files(file, key, "")
+    try:
+        pair = mutual.read(files).pair
+    except mutual.UnusableFile as error:
+        raise CommandFailed(str(error), "name a certificate and its key, in PEM") from None
+    context = reload.context()
+    reload.load(context, pair)
+
+    async def follow() -> None:
+        shown = pair
+        while True:
+            await asyncio.sleep(every)
+            with contextlib.suppress(mutual.UnusableFile):  # the last good answer is served meanwhile
+                found = (await asyncio.to_thread(mutual.read, files)).pair
+                if found != shown:
+                    reload.load(context, found)
+                    shown = found
+
+    following = asyncio.create_task(follow())
+    try:
+        yield context
+    finally:
+        following.cancel()
+
+
+class Viewer(NamedTuple):
+    """An account, with the namespaces that it may see; None for all of them."""
+
+    name: str
+    namespaces: frozenset[str] | None = None
+
+
+class Login:
+    """Knows viewers by the tokens of their requests."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._accounts = TokenReviews(cluster, "", time.monotonic)
+        self._turn = asyncio.Semaphore(_ASKED_AT_ONCE)
+        self._known: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
+
+    async def account_of(self, request: web.Request) -> Account | None:
+        """The account of a request's token; None without one that counts."""
+        kind, _, shown = request.headers.get("Authorization", "").partition(" ")
+        token = shown.strip() if kind.lower() == "bearer" else request.cookies.get(COOKIE, "")
+        return await self.account(token)
+
+    async def account(self, token: str) -> Account | None:
+        """The account of a token. HTTPTooManyRequests and HTTPServiceUnavailable where it cannot be found out."""
+        try:
+            account = await self._accounts.of(token)
+        except TooManyTokens:
+            raise web.HTTPTooManyRequests(headers={"Retry-After": "5"}) from None
+        except ApiError as error:
+            raise _unanswered("TokenReview", error) from None
+        return account if account.name else None
+
+    async def viewer(self, account: Account, namespaces: Iterable[str]) -> Viewer:
+        """Find out what an account may see, of these namespaces."""
+        try:
+            if await self._may_list(account, ""):
+                return Viewer(account.name)
+            checked = sorted(set(namespaces))[:MOST_NAMESPACES]
+            may = await asyncio.gather(*(self._may_list(account, one) for one in checked))
+        except ApiError as error:
+            raise _unanswered("SubjectAccessReview", error) from None
+        return Viewer(account.name, frozenset(one for one, is_visible in zip(checked, may, strict=True) if is_visible))
+
+    async def may_see_events(self, account: Account, namespace: str) -> bool:
+        """Find out whether an account may list the events of a namespace."""
+        try:
+            return await self._may_list(account, namespace, _EVENTS)
+        except ApiError as error:
+            raise _unanswered("SubjectAccessReview", error) from None
+
+    async def _may_list(self, account: Account, namespace: str, kinds: tuple[tuple[str, str], ...] = _LISTED) -> bool:
+        """Ask for a namespace, or for all of them."""
+        may, until = self._known.get((account, namespace, kinds), (False, 0.0))
+        if time.monotonic() < until:
+            return may
+        async with self._turn:
+            user = {"user": account.name, "groups": list(account.groups), "uid": account.uid}
+            extra = {key: list(values) for key, values in account.extra}
+            may = True
+            for group, resource in kinds:
+                attributes = {"namespace": namespace, "verb": "list", "group": group, "resource": resource}
+                spec = {"resourceAttributes": attributes, "extra": extra, **user}
+                answer = await self._cluster.create(SUBJECT_ACCESS_REVIEWS, {"spec": spec})
+                status = answer.get("status")
+                if not isinstance(status, dict):
+                    raise Unavailable("the answer is not a SubjectAccessReview")
+                may = status.get("allowed") is True and status.get("denied") is not True
+                if not may:
+                    break
+        if len(self._known) > 4 * MOST_NAMESPACES:
+            self._known.clear()
+        self._known[account, namespace, kinds] = may, time.monotonic() + KEPT
+        return may
+
+
+def _unanswered(review: str, error: ApiError) -> web.HTTPServiceUnavailable:
+    """Tell the reason to the log alone, as the account is not known yet."""
+    logger.warning("%s: %s (its account needs the ClusterRole system:auth-delegator)", review, error)
+    return web.HTTPServiceUnavailable(headers={"Retry-After": "5"})

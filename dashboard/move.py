@@ -1,0 +1,118 @@
+"""How far the move from device plugins to Dynamic Resource Allocation is: what `drawbridge survey` says, by namespace and as a whole. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.pods import requests
+from analysis import survey
+from analysis.loading import is_extended
+from rendering.html import el, link, table
+from rendering.report import Drawn, Rows, part_as_html
+from webhook import names
+from webhook.dialects import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from analysis.loading import Scene
+    from analysis.survey import Overview
+    from dra.objects import Pod
+    from rendering.html import Html
+
+MOST_ROWS = 100
+_COMMAND = "drawbridge survey"
+
+
+class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A namespace whose workloads ask for devices: its mode, its workloads by outcome, its pods, and how many run on claims already."""
+
+    namespace: str
+    mode: str
+    workloads: dict[str, int]
+    pods: int
+    moved: int
+
+
+def survey_of(scene: Scene) -> Overview:
+    """Make the survey of what was read."""
+    objects = (*scene.gathered.objects, *scene.raw.values())
+    gathered = msgspec.structs.replace(scene.gathered, objects=objects)
+    return survey.overview(gathered, scene.configuration, scene.features, survey.SurveyScope())
+
+
+def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
+    """Add up a survey by namespace, the one with most pods still to move first."""
+    outcomes: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
+    pods: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
+    for one in overview.workloads:
+        outcomes[one.namespace][one.outcome] += 1
+        pods[one.namespace] += one.pods
+        moved[one.namespace] += one.moved
+    found = [
+        NamespaceMoved(
+            namespace=name,
+            mode=overview.modes.get(name, ""),
+            workloads={outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]},
+            pods=pods[name],
+            moved=moved[name],
+        )
+        for name, counts in outcomes.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (one.moved - one.pods, one.namespace)))
+
+
+def mechanism_of(pod: Pod) -> str:
+    """Say by which mechanism a pod has its devices, or is to have them; "" if it asks for none."""
+    extended = any(amount and is_extended(key) for key, amount in requests(pod).items())
+    found: list[str] = []
+    if pod.spec.resource_claims:
+        found.append("translated by drawbridge" if names.ORIGINAL in pod.metadata.annotations else "claims of its own")
+    if pod.status.extended_resource_claim_status is not None:
+        found.append("a claim that the scheduler created for an extended resource")
+    elif extended:
+        found.append("device plugin" if pod.spec.node_name else "an extended resource, not scheduled yet")
+    return " and ".join(found)
+
+
+def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
+    """Count the pods that have not ended by mechanism, most first."""
+    return dict(
+        Counter(mechanism for pod in pods if not pod.has_ended and (mechanism := mechanism_of(pod))).most_common()
+    )
+
+
+def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
+    """Write a survey as parts of a page of bounded size."""
+    rows = [
+        (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", ", ".join(f"{number} {outcome}" for outcome, number in one.workloads.items()), one.moved, one.pods)
+        for one in namespaces_of(overview)
+    ]  # fmt: skip
+    first, *others = survey.report(overview).parts
+    yield part_as_html(first)
+    if mechanisms:
+        yield el("h2", "Pods by mechanism")
+        yield table(("Mechanism", "Pods"), list(mechanisms.items()))
+    if rows:
+        yield el("h2", "Namespaces")
+        yield table(("Namespace", "Mode", "Workloads", "Pods on claims", "Pods"), rows[:MOST_ROWS])
+        yield from _left(rows)
+    for part in others:
+        if isinstance(part, Drawn):  # the table below it has the same numbers
+            continue
+        if isinstance(part, Rows):
+            listed = list(part.rows)
+            yield part_as_html(msgspec.structs.replace(part, rows=listed[:MOST_ROWS]))
+            yield from _left(listed)
+        else:
+            yield part_as_html(part)
+    yield el("p", "The same on a terminal: ", el("code", _COMMAND), class_="soft")
+
+
+def _left(rows: Sequence[object]) -> Iterator[Html]:
+    if len(rows) > MOST_ROWS:
+        yield el("p", f"and {len(rows) - MOST_ROWS:,} more, which ", el("code", _COMMAND), " lists", class_="soft")

@@ -1,0 +1,540 @@
+"""The pages: fleet, waiting pods, quotas, and one pod, claim, device, node or namespace. Pure: a picture in, HTML out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis import explain
+from analysis.capacity import count_devices, in_use
+from analysis.matrix import group_equal, report
+from analysis.redaction import redaction_of
+from analysis.simulated import reasons_of
+from cluster.manifests import dump
+from dashboard import api
+from dashboard.colours import CHOICES, STATE, attributes_of, colours_of
+from dashboard.hardware import hardware_of
+from dashboard.hardware import page_of as to_scale
+from dashboard.history import page_of as history_of
+from dashboard.lines import draw
+from dashboard.move import mechanisms_of, page_of
+from dashboard.picture import devices_by_namespace, labels_of, reading_of, shelves, value_of
+from dashboard.timeline import ago, steps_of, steps_of_claim
+from dashboard.waiting import pod_story, reasons
+from dashboard.whatif import STRATEGY
+from dra.quantity import parse
+from dra.raw import moment
+from dra.texts import count_of, list_first
+from dra.wire import builtins
+from rendering.html import STATE_TEXTS, Html, area, bar, el, lines, link, squares, table, together, words_of
+from rendering.report import Drawn, part_as_html
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from analysis.explain import DeviceHeld, NodeStory
+    from analysis.survey import Overview
+    from dashboard.colours import Colours
+    from dashboard.history import Sample
+    from dashboard.lines import Line
+    from dashboard.picture import DashboardView
+    from dashboard.timeline import Step
+    from dashboard.waiting import Waiting
+    from dashboard.whatif import WhatIf, WhatIfQuestion
+    from dra.objects import Pod, ResourceClaim
+
+NODES_A_PAGE = 100
+_PODS_OF_A_REASON = 20
+_REASONS = 50
+_HOLDERS, _NAMED, _LINES = 20, 5, 400  # of a device, in a few words, of what the command prints
+_NAMESPACES = 12
+_AGAIN = 30  # seconds after which a page is read again by itself
+_NAV = (
+    ("Fleet", ""),
+    ("Waiting", "waiting"),
+    ("Quota", "quota"),
+    ("Together", "together"),
+    ("Move", "move"),
+    ("History", "history"),
+    ("What if", "what-if"),
+    ("JSON", "api"),
+)
+
+
+def layout(title: str, view: DashboardView | None, *content: object, current: str = "-", again: bool = True) -> Html:
+    """Put a page together, which is asked for again by itself."""
+    links = [el("a", word, href=f"/{path}", aria_current="page" if path == current else "") for word, path in _NAV]
+    find = el(
+        "form",
+        el("input", name="q", type="search", placeholder="pod, claim, node", aria_label="Find a pod, claim or node"),
+        el("button", "Find"),
+        action="/find",
+    )
+    head = el("header", el("strong", "drawbridge"), el("nav", *links, aria_label="Pages"), find)
+    notices: list[object] = []
+    if view is not None:
+        if view.problem:
+            notices.append(el("p", f"This page is out of date: {view.problem}", class_="warn", role="alert"))
+        unread = [f"{one.kind}: {one.reason}" for one in view.picture.unread]
+        if unread:
+            notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
+        refreshed = " This page is kept up to date." if again else ""
+        source = f"Read {view.picture.read_at} from {view.picture.source}.{refreshed} Nothing is ever written."
+        account = ""
+        if view.viewer:
+            account_text = (
+                f"Logged in as {view.viewer}; of namespaces that you may not read, only held devices are shown."
+            )
+            account = el("form", el("span", account_text), el("button", "Log out"), action="/logout", method="post")
+        foot = el("footer", el("span", source), account)
+    else:
+        foot = el("footer", "Nothing is ever written.")
+    skip = el("a", "Skip to the content", href="#content", class_="skip")
+    shown = {"data_reading": reading_of(view)} if view is not None else {}
+    # Focusable, for a link to it and for what stood where a page changed.
+    body = el(
+        "body", skip, head, el("main", *notices, el("h1", title), *content, id="content", tabindex="-1", **shown), foot
+    )
+    often: tuple[Html, ...] = ()
+    if again:
+        without_script = el("noscript", el("meta", http_equiv="refresh", content=_AGAIN))
+        often = without_script, el("script", src="/script.js", defer="defer", data_again=_AGAIN)
+    top = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("link", rel="stylesheet", href="/style.css"),
+        *often,
+        el("title", f"{title} · drawbridge"),
+    )
+    return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
+
+
+def what_if(view: DashboardView, question: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
+    """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
+    field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
+    fewer = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
+    more = el(
+        "input", name="add", id="add", value=" ".join(question.added), placeholder="node-1=10", spellcheck="false"
+    )
+    form = el(
+        "form",
+        el("label", "Pods or workloads, as for kubectl apply", for_="manifest"),
+        field,
+        el("label", "Remove these nodes: their pods are placed again", for_="remove"),
+        fewer,
+        el("label", "Add idle nodes like one that is there, NODE=N: pods that wait are placed, too", for_="add"),
+        more,
+        el("button", "What would happen?"),
+        action="/what-if",
+        method="post",
+        class_="tall",
+    )
+    parts: list[object] = [el("p", problem, class_="warn", role="alert")] if problem else []
+    if found is not None:
+        rows: list[Sequence[object]] = []
+        for one in found.pods:
+            if one.node:
+                rows.append((one.pod, link(one.node, "nodes", one.node), ", ".join(one.devices) or "no devices"))
+                continue
+            why: list[object] = []
+            for reason in reasons_of(one):
+                why += [reason, el("br")]
+            rows.append((one.pod, "no node", together(why)))
+        summary = f"{found.placed} of {count_of(len(found.pods), 'pod')} would fit ({STRATEGY}); nothing was created."
+        left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
+        parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
+        parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
+        quotas = [(one.line, "more than is left" if one.exceeded else "within") for one in found.quotas[:NODES_A_PAGE]]
+        parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
+    return layout("What if", view, *parts, form, current="what-if", again=False)
+
+
+def login(problem: str) -> Html:
+    """Ask for a token."""
+    field = el("input", name="token", id="token", type="password", autocomplete="off", required="required")
+    form = el("form", el("label", "Token", for_="token"), field, el("button", "Log in"), action="/login", method="post")
+    hint = el("p", "A bearer token of this cluster, such as ", el("code", "kubectl create token NAME -n NAMESPACE"), " prints. You see what it may list.")  # fmt: skip
+    alerts = [el("p", problem, class_="warn", role="alert")] if problem else []
+    return layout("Log in", None, *alerts, form, hint, again=False)
+
+
+def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
+    """All devices: shelves of nodes by a label, and the nodes of one shelf."""
+    picture, scene = view.picture, view.scene
+    labels = labels_of(scene, picture.nodes)
+    by = label if label is not None else (labels[0] if labels else "")
+    counts = count_devices(picture.nodes)
+    colours = colours_of(picture.nodes, colour, scene)
+    colour_query = {"colour": colours.by} if colours.by != STATE else {}
+    if not picture.nodes:
+        hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
+        return layout("No devices", view, el("p", hint), current="")
+    figures = (
+        (len(picture.nodes), "nodes with devices"),
+        (counts.get("free", 0), "devices free"),
+        (in_use(counts), "devices in use"),
+        (len(picture.waiting), "pods waiting"),
+    )
+    tiles = [el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures]
+    coloured = colours.counts(picture.nodes)
+    legend = [
+        el("li", squares([(one, one)]), f"{meaning}, {coloured.get(one, 0):,}") for one, meaning in colours.legend()
+    ]
+    parts: list[object] = [el("ul", *tiles, class_="tiles"), el("ul", *legend, class_="legend")]
+    if shelf is None:
+        rows: list[Sequence[object]] = []
+        for one in shelves(scene, picture.nodes, by):
+            found = colours.counts(one.nodes)
+            words = colours.words(found)
+            to_shelf = link(one.value, "", by=by, shelf=one.value, **colour_query)
+            rows.append((to_shelf, len(one.nodes), sum(found.values()), bar(found, words), words))
+        parts += [
+            el("h2", "Nodes"),
+            _choice(labels, by, colours.by, attributes_of(scene.stock)),
+            table((by or "Nodes", "Nodes", "Devices", "", ""), rows),
+        ]
+    else:
+        nodes = [one for one in picture.nodes if not by or value_of(scene, one.node, by) == shelf]
+        parts += [
+            el("h2", f"{by}: {shelf}" if by else "All nodes"),
+            el("p", link("All of the fleet", "", by=by, **colour_query)),
+        ]
+        parts += _nodes(nodes, at, colours, {"by": by, "shelf": shelf, **colour_query})
+    holders = list(devices_by_namespace(picture).items())
+    if holders:
+        rows_ = [(link(name, "namespaces", name), number) for name, number in holders[:_NAMESPACES]]
+        more = f" and {len(holders) - _NAMESPACES} more" if len(holders) > _NAMESPACES else ""
+        parts += [el("h2", "Who holds devices"), table(("Namespace", "Devices"), rows_), el("p", more, class_="soft")]
+    return layout("Fleet", view, *parts, current="")
+
+
+def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
+    options = [
+        el("option", one or "no label", value=one or " ", **({"selected": "selected"} if one == by else {}))
+        for one in (*labels, "")
+    ]
+    colours = [
+        el("option", one, **({"selected": "selected"} if one == colour else {})) for one in (*CHOICES, *attributes)
+    ]
+    return el(
+        "form",
+        el("label", "By the label", for_="by"),
+        el("select", *options, name="by", id="by"),
+        el("label", "coloured by", for_="colour"),
+        el("select", *colours, name="colour", id="colour"),
+        el("button", "Show"),
+        action="/",
+    )
+
+
+def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
+    rows: list[Sequence[object]] = []
+    for one in nodes[at : at + NODES_A_PAGE]:
+        drawn = squares([(colours.of(one, device), _title(device)) for device in one.devices])
+        rows.append((link(one.node, "nodes", one.node), drawn, colours.words(colours.counts([one]))))
+    yield table(("Node", "Devices", ""), rows)
+    if len(nodes) > NODES_A_PAGE:
+        steps: list[object] = []
+        for first in range(0, len(nodes), NODES_A_PAGE):
+            number = first // NODES_A_PAGE + 1
+            steps += [el("b", number) if first == at else link(number, "", **query, at=str(first)), " "]
+        yield el("p", f"{len(nodes):,} nodes, pages: ", together(steps))
+
+
+def _title(device: DeviceHeld) -> str:
+    holders = list_first([list_first(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
+    return ", ".join(filter(None, (f"{device.device}: {device.state}", holders, device.model)))
+
+
+def node(view: DashboardView, name: str) -> Html | None:
+    """One node, device by device."""
+    found = next((one for one in view.picture.nodes if one.node == name), None)
+    if found is None:
+        return None
+    rows: list[Sequence[object]] = []
+    for device in found.devices:
+        for holder in device.holders[:_HOLDERS] or (None,):
+            which = (
+                device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
+            )
+            share = "" if holder is None else ", ".join(f"{key}={amount}" for key, amount in holder.share.items())
+            holder_links = "" if holder is None else _holder_links(holder.pods, holder.claim)
+            state = together((squares([(device.state, STATE_TEXTS.get(device.state, ""))]), " ", device.state))
+            rows.append((which, state, holder_links, share, holder.since if holder else "", device.model))
+        if len(device.holders) > _HOLDERS:
+            rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
+    drawn = squares([(device.state, _title(device)) for device in found.devices])
+    together_link = link("What can be used together", "nodes", name, "together")
+    body = (
+        drawn,
+        el("p", words_of(count_devices([found])), ". ", together_link),
+        table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
+        *to_scale(hardware_of(view.scene.stock, name)),
+    )
+    return layout(f"Node {name}", view, *body)
+
+
+def combinations(view: DashboardView, name: str = "") -> Html | None:
+    """Which devices of a node, or of the fleet, can be in use at the same time: the tables of `drawbridge matrix`."""
+    judged = api.matrices(view, name)
+    if judged is None:
+        return None
+    found = report(group_equal(judged), ())
+    # A picture brings its own style, which no page here may have.
+    parts = [part_as_html(one) for one in found.parts if not isinstance(one, Drawn)]
+    back = [el("p", "On node ", link(name, "nodes", name))] if name else []
+    if not judged:
+        parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
+    command = f"drawbridge matrix --node {name}" if name else "drawbridge matrix"
+    hint = el("p", "The same on a terminal: ", el("code", command), class_="soft")
+    return layout(found.title, view, *back, *parts, hint, current="-" if name else "together")
+
+
+def _holder_links(pods: Sequence[str], claim: str) -> Html:
+    named = [link(pod, "pods", *pod.split("/", 1)) for pod in pods[:_HOLDERS]]
+    if left := pods[_HOLDERS:]:
+        named.append(el("span", f"{len(left):,} more"))
+    if claim:
+        named.append(together(("claim ", link(claim, "claims", *claim.split("/", 1)))))
+    return together(part for at, one in enumerate(named) for part in ((", ", one) if at else (one,)))
+
+
+def waiting(view: DashboardView) -> Html:
+    """Waiting pods, by reason."""
+    those = view.picture.waiting
+    if not those:
+        return layout("Waiting", view, el("p", "No pod that requests devices waits for a node."), current="waiting")
+    return layout(f"{count_of(len(those), 'pod')} waiting", view, *_by_reason(those), current="waiting")
+
+
+def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
+    if unasked := sum(not one.keeper for one in those):
+        words = f"{count_of(unasked, 'pod')} with what the scheduler says alone, as finding out why takes longer; the page of a pod says it."
+        yield el("p", words, class_="warn")
+    groups = reasons(those)
+    for reason, pods in groups[:_REASONS]:
+        yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
+        nearest = {one.nearest for one in pods if one.nearest}
+        if len(nearest) == 1:
+            yield el("p", nearest.pop())
+        columns = (
+            ("Waits since", [one.since for one in pods]),
+            ("Made by", [one.owner for one in pods]),
+            ("In the way", [", ".join(one.in_the_way) for one in pods]),
+        )
+        filled_columns = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
+        rows: list[Sequence[object]] = []
+        for at, one in enumerate(pods[:_PODS_OF_A_REASON]):
+            rows.append((link(one.pod, "pods", *one.pod.split("/", 1)), *(values[at] for _, values in filled_columns)))
+        yield table(("Pod", *(word for word, _ in filled_columns)), rows)
+        if len(pods) > _PODS_OF_A_REASON:
+            yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
+    if rest := groups[_REASONS:]:
+        left = count_of(sum(len(pods) for _, pods in rest), "pod")
+        yield el("p", f"and {left} for {len(rest):,} other reasons, which /api/v1/waiting lists", class_="soft")
+
+
+def move(view: DashboardView, overview: Overview | None, problem: str, made_at: str = "") -> Html:
+    """How far the move from device plugins is."""
+    parts = [el("p", problem, class_="warn")] if problem else []
+    if made_at:
+        parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
+    if overview is not None:
+        parts += page_of(overview, mechanisms_of(view.scene.pods.values()))
+    return layout("The move to DRA", view, *parts, current="move")
+
+
+def history(view: DashboardView, samples: Sequence[Sample], begun: str, spans: Sequence[int]) -> Html:
+    """How use of the fleet went since this process began, with links to what Prometheus has kept of more days."""
+    longer = [part for days in spans for part in (" ", link(f"{days} days", "history", days=str(days)))]
+    more = [el("p", "From Prometheus:", *longer)] if longer else []
+    return layout("History", view, *history_of(samples, begun), *more, current="history")
+
+
+def history_of_days(view: DashboardView, days: int, lines: Sequence[Line], problem: str) -> Html:
+    """How use of the fleet went, as Prometheus has kept it."""
+    parts = [el("p", problem, class_="warn", role="alert")] if problem else []
+    if not lines and not problem:
+        parts.append(el("p", "Prometheus has none of our series: docs/operating.md says how it comes to them."))
+    back = el("p", link("The last day", "history"), ", as this process has seen it")
+    return layout(f"History of {count_of(days, 'day')}", view, *parts, *draw(lines), back, current="history")
+
+
+def quota(view: DashboardView) -> Html:
+    """What quotas leave."""
+    if not view.picture.quotas:
+        return layout(
+            "Quota", view, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), current="quota"
+        )
+    parts: list[Html] = []
+    for one in view.picture.quotas[:NODES_A_PAGE]:
+        rows: list[Sequence[object]] = []
+        for line in one.lines:
+            used, waiting_, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
+            drawn = bar({"held": used, "shared": waiting_, "free": left}, f"{line.used} of {line.hard} used")
+            holders = list_first(
+                [f"{it.amount}: {list_first(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS
+            )
+            rows.append((line.key, drawn, line.hard, line.used, line.waiting, line.left, holders))
+        parts += [el("h2", one.quota), table(("Line", "", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
+        if one.idle:
+            parts.append(el("p", one.idle, class_="soft"))
+    return layout("Quota", view, *parts, _more(view.picture.quotas), current="quota")
+
+
+def pod(view: DashboardView, key: str) -> Html | None:
+    """One pod: the words of `drawbridge explain`."""
+    if key not in view.scene.pods:
+        return None
+    story = pod_story(key, view.scene, view.configuration)
+    claims: list[Sequence[object]] = []
+    for one in story.claims:
+        is_there = one.name in view.scene.stock.claims
+        named = link(one.name, "claims", *one.name.split("/", 1)) if is_there else one.name
+        claims.append((named, one.state.value, one.since, ", ".join(it.device for it in one.devices)))
+    parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
+    if claims:
+        parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
+    if story.node:
+        parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
+    parts += _in_time(steps_of(view.scene.pods[key], view.scene), view)
+    parts += _terminal_output(
+        explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
+    )
+    return layout(f"Pod {key}", view, *parts, *_as_yaml(view.scene.pods[key], view))
+
+
+def claim(view: DashboardView, key: str) -> Html | None:
+    """One claim."""
+    if key not in view.scene.stock.claims:
+        return None
+    story = explain.lone_claim_story(key, view.scene, view.configuration)
+    command = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
+    users = [el("p", "Pods: ", _holder_links(story.pods, ""))] if story.pods else []
+    found = view.scene.stock.claims[key]
+    return layout(
+        f"Claim {key}",
+        view,
+        *users,
+        *_in_time(steps_of_claim(found), view),
+        *_terminal_output(explain.screen_of_claim(story), command),
+        *_as_yaml(found, view),
+    )
+
+
+def _in_time(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
+    now = moment(view.picture.read_at)
+    rows = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.description) for one in steps]
+    if rows:
+        yield el("h2", "In time")
+        yield table(("When", "", "What"), rows)
+    events = view.events
+    event_rows = [
+        (el("time", one.at, datetime=one.at), ago(one.at, now), f"{one.times} ×" if one.times > 1 else "", one.type, one.reason, one.message, one.source)
+        for one in events.shown
+    ]  # fmt: skip
+    if event_rows:
+        yield el("h2", "Events")
+        yield table(("When", "", "Times", "Type", "Reason", "Message", "From"), event_rows)
+    elif events.problem:
+        yield el("p", f"Its events could not be read: {events.problem}", class_="soft")
+
+
+def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
+    """Write what of an object decides about devices, as a snapshot has it: no variables and arguments, where people put passwords."""
+    redacted = redaction_of(view.configuration).redact(
+        {"apiVersion": obj.api_version, "kind": obj.kind} | builtins(obj)
+    )
+    command = f"kubectl get {obj.kind.lower()} {obj.metadata.name} -n {obj.metadata.namespace} -o yaml"
+    yield el(
+        "details",
+        el("summary", "YAML"),
+        lines(dump([redacted]).splitlines()),
+        el("p", "What decides about devices; all of it: ", el("code", command), class_="soft"),
+    )
+
+
+def device(view: DashboardView, name: str) -> Html | None:
+    """One device."""
+    try:
+        story = explain.device_story(explain.find_device(name, view.scene.stock), view.scene)
+    except explain.NotThere:
+        return None
+    holders = [
+        (
+            _holder_links(one.pods, one.claim),
+            one.since,
+            ", ".join(f"{key}={amount}" for key, amount in one.share.items()),
+        )
+        for one in story.holders
+    ]
+    parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _more(holders)] if holders else []
+    where = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
+    return layout(
+        f"Device {name}",
+        view,
+        *where,
+        *parts,
+        *_terminal_output(explain.screen_of_device(story), f"drawbridge explain device/{name}"),
+    )
+
+
+def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
+    yield el("h2", "In full")
+    shown = list(output)
+    yield lines([*shown[:_LINES], *([f"and {len(shown) - _LINES:,} more lines"] if len(shown) > _LINES else [])])
+    yield el("p", "The same on a terminal: ", el("code", command), class_="soft")
+
+
+def namespace(view: DashboardView, name: str) -> Html:
+    """One namespace: what it holds, what waits, its quotas."""
+    rows = [
+        (_holder_links(holder.pods, holder.claim), device.device, link(one.node, "nodes", one.node), holder.since)
+        for one in view.picture.nodes
+        for device in one.devices
+        for holder in device.holders
+        if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
+    ]
+    parts: list[object] = [el("p", "It holds no device.")]
+    if rows:
+        parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _more(rows)]
+    queued = [one for one in view.picture.waiting if one.pod.partition("/")[0] == name]
+    if queued:
+        parts += [
+            el("h2", f"{count_of(len(queued), 'pod')} waiting"),
+            *_by_reason(queued),
+        ]
+    quotas = [one for one in view.picture.quotas if one.quota.partition("/")[0] == name]
+    for each in quotas[:NODES_A_PAGE]:
+        lines = [(line.key, line.hard, line.used, line.left) for line in each.lines]
+        parts += [el("h2", f"Quota {each.quota}"), table(("Line", "Hard", "Used", "Left"), lines)]
+    return layout(f"Namespace {name}", view, *parts, _more(quotas))
+
+
+def found(view: DashboardView, text: str) -> Html:
+    """Pods, claims and nodes whose name has the words in it."""
+    scene = view.scene
+    hits = [
+        *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(scene.pods) if text in key),
+        *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(scene.stock.claims) if text in key),
+        *(("node", link(one.node, "nodes", one.node)) for one in view.picture.nodes if text in one.node),
+    ]
+    if not text or not hits:
+        return layout("Nothing found", view, el("p", f"No pod, claim or node with devices has {text!r} in its name."))
+    return layout(f"{text}", view, table(("Kind", "Name"), hits[:NODES_A_PAGE]), _more(hits))
+
+
+def _more(rows: Sequence[object]) -> Html:
+    left = len(rows) - NODES_A_PAGE
+    return el("p", f"and {left:,} more", class_="soft") if left > 0 else Html("")
+
+
+def index(view: DashboardView) -> Html:
+    """Every answer for programs, with its address."""
+    rows = []
+    for path, operations in api.openapi()["paths"].items():
+        # An address that needs a name or a question is not a link.
+        linked = "{" not in path and "400" not in operations["get"]["responses"]
+        rows.append((el("a", path, href=path) if linked else path, operations["get"]["summary"]))
+    also = el("p", "All of it as ", el("a", "OpenAPI", href="/api/v1/openapi.json"), ".")
+    return layout("JSON", view, table(("Path", "What"), rows), also, current="api")

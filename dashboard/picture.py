@@ -1,0 +1,134 @@
+"""What the pages show: values made of what was read, by the code that answers `nodes`, `explain` and `quota`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from allocator.quota import QuotaReport
+from analysis import explain
+from analysis.explain import NodeStory
+from analysis.loading import Unread
+from analysis.quota import report
+from dashboard.events import Events
+from dashboard.waiting import Waiting, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from analysis.loading import Scene
+    from webhook.state import Configuration
+
+# Labels that fleets are usually looked at by, the first that nodes differ in or have at all.
+USUAL_LABELS = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/rack",
+    "node.kubernetes.io/instance-type",
+    "nvidia.com/gpu.product",
+)
+NONE = "(none)"
+_MOST_VALUES = 50  # of a label that nodes are put on shelves by
+_COUNTED: Final = re.compile(r"([^0-9]*)([0-9]{0,18})")
+
+
+class Shelf(NamedTuple):
+    """Nodes with one value of a label."""
+
+    value: str
+    nodes: list[NodeStory]
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that is shown, of one moment."""
+
+    read_at: str
+    source: str
+    nodes: tuple[NodeStory, ...]
+    waiting: tuple[Waiting, ...]
+    quotas: tuple[QuotaReport, ...]
+    unread: tuple[Unread, ...]
+
+
+class DashboardView(NamedTuple):
+    """What was read, the picture of it, and why it is old, if it is."""
+
+    scene: Scene
+    configuration: Configuration
+    picture: Picture
+    problem: str = ""
+    # Who is logged in, where that is asked for.
+    viewer: str = ""
+    # Whether names of namespaces that the viewer may not list were taken away.
+    narrowed: bool = False
+    # Of the object that is asked about.
+    events: Events = Events()
+
+
+def reading_of(view: DashboardView) -> str:
+    """Name a reading, so that a page knows whether it shows the last one."""
+    return f"{view.picture.read_at}{' old' if view.problem else ''}"
+
+
+def draw_picture(scene: Scene, *, read_at: str, source: str) -> Picture:
+    """Make the picture, with what the scheduler says of pods that wait."""
+    return Picture(
+        read_at=read_at,
+        source=source,
+        nodes=tuple(explain.node_stories((), scene)),
+        waiting=tuple(waiting(scene, scene.configuration, lambda: True)),
+        quotas=tuple(report(scene)),
+        unread=scene.unread,
+    )
+
+
+def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
+    """Find out why pods wait; `is_late` ends the search."""
+    found = tuple(waiting(view.scene, view.configuration, is_late))
+    return view._replace(picture=msgspec.structs.replace(view.picture, waiting=found))
+
+
+def labels_of(scene: Scene, nodes: Iterable[NodeStory]) -> list[str]:
+    """List the labels that nodes with devices can be put on shelves by, the usual ones first."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for node in nodes:
+        found = scene.stock.nodes.get(node.node)
+        for key, value in (found.metadata.labels if found else {}).items():
+            values[key].add(value)
+    usual = [key for key in USUAL_LABELS if key in values]
+    return usual + sorted(key for key, those in values.items() if key not in usual and len(those) <= _MOST_VALUES)
+
+
+def value_of(scene: Scene, node: str, label: str) -> str:
+    """The shelf of a node."""
+    found = scene.stock.nodes.get(node)
+    return found.metadata.labels.get(label, NONE) if found else NONE
+
+
+def _as_counted(name: str) -> list[tuple[str, int]]:
+    """Sort zone-2 before zone-10."""
+    return [(word, int(number or "0")) for word, number in _COUNTED.findall(name)]
+
+
+def shelves(scene: Scene, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
+    """Put nodes on shelves by a label; without a label on one."""
+    groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
+    for node in nodes:
+        groups[value_of(scene, node.node, label) if label else "all nodes"].append(node)
+    return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda one: _as_counted(one[0]))]
+
+
+def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
+    """How many devices the pods of each namespace hold, most first."""
+    counts: Counter[str] = Counter()
+    counted: set[tuple[str, str]] = set()
+    for node in picture.nodes:
+        for device in node.devices:
+            for one in device.holders:
+                holder = one.claim or ",".join(one.pods)
+                if (device.device, holder) not in counted:
+                    counted.add((device.device, holder))
+                    counts[holder.partition("/")[0]] += 1
+    return dict(counts.most_common())

@@ -1,0 +1,77 @@
+"""What Prometheus has kept of our metrics: devices in use and pods that wait, for longer than this process remembers. The rim."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from dashboard.lines import WAITING, Line
+from rendering.exits import CommandFailed
+
+SPANS: Final = (7, 30, 90)  # days that can be asked for
+_FRESH = 60.0  # seconds for which an answer is shown
+_POINTS, _MOST_BYTES = 500, 1 << 20
+_QUESTIONS: Final = {
+    "Devices in use": "count(count by (driver, pool, device) (drawbridge_pod_device))",
+    WAITING: "max(drawbridge_waiting_pods)",
+}
+_REMEDY: Final = "check --prometheus, and that Prometheus scrapes the allocator (docs/operating.md)"
+
+
+class _Series(msgspec.Struct):
+    values: list[tuple[float, str]]
+
+
+class _Data(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    data: _Data
+
+
+class Prometheus:
+    """Asks the one at this address."""
+
+    def __init__(self, url: str, *, patience: float = 10.0) -> None:
+        self._url = url.rstrip("/")
+        self._patience = patience
+        self._turn = asyncio.Lock()
+        self._known: dict[int, tuple[float, list[Line]]] = {}
+
+    async def lines(self, days: int, *, narrowed: bool) -> list[Line]:
+        """Give the lines of the last days; that of waiting pods is not for a viewer of some namespaces. Raise CommandFailed."""
+        async with self._turn:  # however many look, it is asked once
+            asked_at, known = self._known.get(days, (-math.inf, []))
+            if time.monotonic() - asked_at > _FRESH:
+                timeout = aiohttp.ClientTimeout(total=self._patience)
+                try:
+                    async with aiohttp.ClientSession(timeout=timeout) as session:
+                        queries = [self._points(session, query, days) for query in _QUESTIONS.values()]
+                        found = await asyncio.gather(*queries)
+                except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                    reason = str(error) or "it did not answer in time"
+                    raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
+                known = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, found, strict=True) if points]
+                self._known[days] = time.monotonic(), known
+        return [one for one in known if not (narrowed and one.title == WAITING)]
+
+    async def _points(self, session: aiohttp.ClientSession, query: str, days: int) -> list[tuple[float, float]]:
+        end, span = time.time(), days * 86400
+        parameters: dict[str, str | float] = {"query": query, "start": end - span, "end": end, "step": span / _POINTS}
+        async with session.get(f"{self._url}/api/v1/query_range", params=parameters, allow_redirects=False) as answer:
+            if answer.status != 200:
+                raise ValueError(f"it answers {answer.status}")
+            body = bytearray()
+            async for part in answer.content.iter_chunked(1 << 16):
+                body += part
+                if len(body) > _MOST_BYTES:
+                    raise ValueError("its answer is too long")
+        series = msgspec.json.decode(body, type=_Answer).data.result
+        points = [(at, float(value)) for at, value in (series[0].values if series else ())]
+        return [(at, value) for at, value in points if math.isfinite(value) and math.isfinite(at)][: _POINTS + 1]

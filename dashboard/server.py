@@ -1,0 +1,557 @@
+"""Serves the pages and their JSON. The cluster is read again, in a thread, when a page is asked for and the last reading is old. The rim."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from analysis.loading import Unread, look_at
+from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dashboard import api, pages, tenants
+from dashboard.events import Events, events_in, read_events, shown
+from dashboard.history import Samples, sample_of
+from dashboard.live import LASTS as LISTENING
+from dashboard.live import SCRIPT, Live
+from dashboard.login import COOKIE, LASTS, logger
+from dashboard.loopback import refuse_other_hosts, refuse_other_origins
+from dashboard.move import mechanisms_of, namespaces_of, survey_of
+from dashboard.picture import DashboardView, draw_picture, reading_of, with_reasons
+from dashboard.prometheus import SPANS
+from dashboard.waiting import waits_for_node
+from dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
+from rendering.exits import CommandEnded
+from rendering.html import STYLE, el, link
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+
+    from analysis.configuration import ConfigurationInForce
+    from analysis.loading import Scene
+    from analysis.survey import Overview
+    from cluster.objects import Event
+    from cluster.protocol import Cluster
+    from dashboard.lines import Line
+    from dashboard.login import Login
+    from dashboard.prometheus import Prometheus
+    from dashboard.whatif import WhatIf
+    from dra.objects import Pod, ResourceClaim
+    from rendering.html import Html
+
+    _Handler = Callable[[web.Request], Awaitable[web.Response]]
+    # Of what the sender of a request may see.
+    _Shower = Callable[[DashboardView, web.Request], Awaitable[web.Response]]
+    _Writer = Callable[[DashboardView, web.Request], Html | None]
+
+T = TypeVar("T")
+MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
+FRESH = 10.0  # seconds for which what was read is shown without a look at the cluster
+EVENTS_SECONDS = 5.0  # that a page waits for the events of its object
+MOST_OF_TIME = 0.2  # the part of the time that is spent on reading while a page listens
+SURVEY_LASTS = 300.0  # seconds for which a survey of a live cluster is shown
+SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
+_ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
+# The kinds that a sample of the history counts: one without a kind that others had would show what is not so.
+_COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    # Under no-referrer a browser says of our own forms, too, that they come from nowhere (Origin: null), and they are refused.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class PictureSource(NamedTuple):
+    """Where it is read from: what reads it (in a thread), and in words. Files are read once."""
+
+    name: str
+    read: Callable[[], Scene]
+    lives: bool
+    # Asks for those of an object by kind, namespace and name; None if they were read with the rest.
+    events: Callable[[str, str, str], Iterable[Event]] | None = None
+    # Reads what a survey looks at; None if that was read with the rest.
+    survey: Callable[[], Overview] | None = None
+
+    @classmethod
+    def of_cluster(cls, cluster: Cluster, name: str, given: ConfigurationInForce) -> PictureSource:
+        """Read a cluster of the loop that runs now."""
+        loop = asyncio.get_running_loop()
+
+        def wait(coroutine: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+        return cls(
+            name,
+            lambda: wait(look_at(cluster, keep=waits_for_node, given=given)),
+            lives=True,
+            events=lambda *arguments: wait(read_events(cluster, *arguments)),
+        )
+
+
+class Dashboard:
+    """What was read last, and the pages of it."""
+
+    def __init__(
+        self,
+        source: PictureSource,
+        *,
+        login: Login | None = None,
+        fresh: float = FRESH,
+        search: float = SEARCH,
+        patience: float = EVENTS_SECONDS,
+        listening: float = LISTENING,
+        again: float = 0.0,
+        prometheus: Prometheus | None = None,
+    ) -> None:
+        """Without `login` every client of the port sees all. With `again` the cluster is read every so many seconds, for the history."""
+        self._again, self._prometheus = again, prometheus
+        self._source = source
+        self._login = login
+        self._narrowed: dict[frozenset[str], DashboardView] = {}
+        self._narrowing = asyncio.Lock()
+        self._asking = asyncio.Lock()
+        self._asking_events = asyncio.Semaphore(4)
+        self._fresh, self._search, self._patience = fresh, search, patience
+        self._view: DashboardView | None = None
+        self._problem = ""
+        self._read_at = 0.0
+        self._took = 0.0
+        self._live = Live(listening)
+        self._reading: asyncio.Task[None] | None = None
+        self._ended_or_seen = asyncio.Event()
+        self._is_whole = False
+        self._history, self._begun = Samples(), _now()
+        self._known: set[str] = set()  # which of the counted kinds a reading has had
+        self._survey: Overview | None = None
+        self._survey_problem, self._survey_made_at = "", ""
+        self._surveyed_at = 0.0
+        self._surveying: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+        """Listen; give the URL."""
+        strangers = refuse_other_hosts if self._login is None else refuse_other_origins
+        app = web.Application(client_max_size=1 << 16, middlewares=[_guard, strangers])
+        app.add_routes(
+            [
+                web.get("/style.css", _always(lambda: web.Response(text=STYLE, content_type="text/css"))),
+                web.get("/script.js", _always(lambda: web.Response(text=SCRIPT, content_type="text/javascript"))),
+                web.get("/events", self._events),
+                web.get("/what-if", self._shown(self._what_if)),
+                web.post("/what-if", self._shown(self._what_if)),
+                web.get("/api/v1/what-if", self._json_handler(self._what_if_json)),
+                web.post("/login", self._log_in),
+                web.post("/logout", _always(_logged_out)),
+                web.get("/", self._page(self._fleet, whole=False)),
+                web.get("/waiting", self._page(_whole_reading(pages.waiting))),
+                web.get("/move", self._shown(self._move)),
+                web.get("/api/v1/move", self._json_handler(self._move_json)),
+                web.get("/history", self._shown(self._show_history)),
+                web.get("/api/v1/history", self._json_handler(self._history_json)),
+                web.get("/quota", self._page(_whole_reading(pages.quota))),
+                web.get(
+                    "/find", self._page(_asked(pages.found, lambda request: request.query.get("q", "")[:200].strip()))
+                ),
+                web.get("/pods/{namespace}/{name}", self._page(_asked(pages.pod, _key), about="Pod")),
+                web.get("/claims/{namespace}/{name}", self._page(_asked(pages.claim, _key), about="ResourceClaim")),
+                web.get("/devices/{driver}/{pool:.+}/{device}", self._page(_asked(pages.device, _device))),
+                web.get("/nodes/{name}", self._page(_asked(pages.node, _name))),
+                web.get("/together", self._page(_whole_reading(pages.combinations))),
+                web.get("/nodes/{name}/together", self._page(_asked(pages.combinations, _name))),
+                web.get("/namespaces/{name}", self._page(_asked(pages.namespace, _name))),
+                web.get("/api", self._page(_whole_reading(pages.index))),
+                web.get("/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
+                *(web.get(one.path.replace("{pool}", "{pool:.+}"), self._json(one)) for one in api.ENDPOINTS),
+            ]
+        )
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+
+        async def read_again() -> None:
+            while True:
+                await self.look()
+                await asyncio.sleep(self._again)
+
+        reading = asyncio.create_task(read_again()) if self._again else None
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=tls).start()
+            host_, port_ = runner.addresses[0][:2]
+            yield f"http{'s' if tls else ''}://{f'[{host_}]' if ':' in host_ else host_}:{port_}"
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+            for task in (self._surveying, reading):
+                if task is not None:
+                    task.cancel()
+            self._live.end()
+            await runner.cleanup()
+
+    async def look(self, *, whole: bool = True) -> DashboardView | None:
+        """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
+        old = time.monotonic() - self._read_at > self._fresh
+        is_due = self._view is None or (old and self._source.lives)
+        if is_due and (self._reading is None or self._reading.done()):
+            self._ended_or_seen.clear()
+            self._reading = asyncio.create_task(self._read())
+        if self._reading is not None and (self._view is None or (whole and not self._is_whole)):
+            await (asyncio.shield(self._reading) if whole else self._ended_or_seen.wait())
+        return self._view
+
+    async def _seen_by(self, request: web.Request, *, whole: bool = True) -> DashboardView | None:
+        """What the sender of a request may see of what is shown now. HTTPUnauthorized for one without a token."""
+        if self._login is None:
+            return await self.look(whole=whole)
+        account = await self._login.account_of(request)
+        if account is None:
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+        view = await self.look(whole=whole)
+        if view is None:
+            return None
+        viewer = await self._login.viewer(account, tenants.namespaces_of(view.scene))
+        if viewer.namespaces is None:
+            return view._replace(viewer=viewer.name)
+        async with self._narrowing:  # one after the other: each takes as long as a first page
+            known = self._narrowed.get(viewer.namespaces)
+            if known is None or known.picture.read_at != view.picture.read_at:
+                scene = await asyncio.to_thread(tenants.for_tenant, view.scene, viewer.namespaces)
+                known = await asyncio.to_thread(self._view_of, scene, view.picture.read_at)
+                known = await asyncio.to_thread(self._find_reasons, known)
+                self._narrowed.pop(viewer.namespaces, None)
+                self._narrowed[viewer.namespaces] = known
+                while len(self._narrowed) > MOST_NARROWED:
+                    self._narrowed.pop(next(iter(self._narrowed)))
+        return known._replace(viewer=viewer.name, problem=view.problem, narrowed=True)
+
+    async def _read(self) -> None:
+        begun = time.monotonic()
+        try:
+            scene = await asyncio.to_thread(self._source.read)
+            view = await asyncio.to_thread(self._view_of, scene, _now())
+            if self._view is None:  # a first page does not wait for the reasons of pods that wait
+                self._view = view
+                self._ended_or_seen.set()
+            self._view = await asyncio.to_thread(self._find_reasons, view)
+            self._is_whole = True
+            unread = {one.kind for one in scene.unread}
+            self._known |= _COUNTED - unread
+            if self._history.is_due(view.picture.read_at) and not unread & self._known:
+                self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.scene.stock))
+        except CommandEnded as error:
+            self._tell(f"{error.message} ({error.remedy})" if error.remedy else error.message)
+        except Exception:  # noqa: BLE001  a defect of ours: what was read before stays, and the next reading may do
+            logger.exception("the cluster could not be read")
+            self._tell("the reading failed: the log of the dashboard says why")
+        self._read_at = time.monotonic()
+        self._ended_or_seen.set()
+        self._took = self._read_at - begun
+        self._live.wake()
+
+    def _tell(self, problem: str) -> None:
+        """Say on every page what is wrong with the last reading."""
+        self._problem = problem
+        if self._view is not None:
+            self._view = self._view._replace(problem=problem)
+
+    def _view_of(self, scene: Scene, read_at: str) -> DashboardView:
+        if scene.in_force.problem:
+            unread = Unread("configuration", f"{scene.in_force.problem}; the default configuration applies")
+            scene = msgspec.structs.replace(scene, unread=(*scene.unread, unread))
+        picture = draw_picture(scene, read_at=read_at, source=self._source.name)
+        return DashboardView(scene, scene.configuration, picture)
+
+    def _find_reasons(self, view: DashboardView) -> DashboardView:
+        end = time.monotonic() + self._search
+        return with_reasons(view, lambda: time.monotonic() > end)
+
+    def _shown(self, show: _Shower, *, whole: bool = True) -> _Handler:
+        """Show a page of what the sender may see, or how to log in, or that nothing could be read."""
+
+        async def answer(request: web.Request) -> web.Response:
+            try:
+                view = await self._seen_by(request, whole=whole)
+            except web.HTTPUnauthorized:
+                return _ask_for_token()
+            if view is not None:
+                return await show(view, request)
+            page = pages.layout("The cluster could not be read", None, el("p", self._problem))
+            return web.Response(status=503, text=page, content_type="text/html")
+
+        return answer
+
+    def _json_handler(self, write: _Shower) -> _Handler:
+        """Answer a program likewise."""
+
+        async def answer(request: web.Request) -> web.Response:
+            view = await self._seen_by(request)
+            return _answer({"error": self._problem}, 503) if view is None else await write(view, request)
+
+        return answer
+
+    def _page(self, write: _Writer, *, whole: bool = True, about: str = "") -> _Handler:
+        async def answer(view: DashboardView, request: web.Request) -> web.Response:
+            view = await self._with_events(view, about, request)
+            page_ = await asyncio.to_thread(write, view, request)
+            if page_ is not None:
+                return web.Response(text=page_, content_type="text/html")
+            why = "It did not exist when this was read, or is of a kind that could not be read (below). " if view.picture.unread else "It did not exist when this was read. "  # fmt: skip
+            nothing = el("p", why, link("Look at the fleet"))
+            return web.Response(status=404, text=pages.layout("Not found", view, nothing), content_type="text/html")
+
+        return self._shown(answer, whole=whole)
+
+    async def _with_events(self, view: DashboardView, kind: str, request: web.Request) -> DashboardView:
+        """Add the events of the object that an address names, where it is shown at all."""
+        key = api.key_of(request.match_info) if kind else ""
+        known: Mapping[str, Pod | ResourceClaim] = view.scene.pods if kind == "Pod" else view.scene.stock.claims
+        if key not in known:
+            return view
+        namespace, _, name = key.partition("/")
+        if self._login is not None:
+            account = await self._login.account_of(request)
+            if account is None or not await self._login.may_see_events(account, namespace):
+                return view._replace(events=Events(problem=f"your account may not list events in {namespace}"))
+        try:
+            async with asyncio.timeout(self._patience), self._asking_events:
+                ask = self._source.events or partial(events_in, view.scene)
+                found = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
+        except CommandEnded as error:
+            return view._replace(events=Events(problem=error.message))
+        except TimeoutError:
+            return view._replace(events=Events(problem="the API server did not answer in time"))
+        return view._replace(events=shown(found, known[key].metadata.uid))
+
+    def _json(self, endpoint: api.DashboardEndpoint) -> _Handler:
+        async def answer(view: DashboardView, request: web.Request) -> web.Response:
+            view = await self._with_events(view, endpoint.about, request)
+            answered = await asyncio.to_thread(lambda: api.answer(endpoint, view, request.match_info))
+            return (
+                _answer(answered)
+                if answered is not None
+                else _answer({"error": "it did not exist when this was read"}, 404)
+            )
+
+        return self._json_handler(answer)
+
+    async def _what_if(self, view: DashboardView, request: web.Request) -> web.Response:
+        """Answer a form, or the question that an address brings; nothing is made."""
+        question, found, problem, status = WhatIfQuestion(), None, "", 400
+        try:
+            question = WhatIfQuestion.of(request.query or await _fields(request))
+            found = None if question.is_empty else await self._answer(view, question)
+        except Unanswerable as error:
+            problem = str(error)
+        except web.HTTPRequestEntityTooLarge:
+            status, problem = 413, TOO_LONG
+        page = await asyncio.to_thread(pages.what_if, view, question, found, problem)
+        return web.Response(status=status if problem else 200, text=page, content_type="text/html")
+
+    async def _what_if_json(self, view: DashboardView, request: web.Request) -> web.Response:
+        try:
+            found = await self._answer(view, WhatIfQuestion.of(request.query))
+        except Unanswerable as error:
+            return _answer({"error": str(error)}, 400)
+        shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=found)  # fmt: skip
+        return _answer(shown)
+
+    async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
+        """Answer one question at a time: each may take as long as a first page."""
+        async with self._asking:
+            end = time.monotonic() + self._search
+            return await asyncio.to_thread(what_if, view, question, lambda: time.monotonic() > end)
+
+    async def _show_history(self, view: DashboardView, request: web.Request) -> web.Response:
+        days, lines, problem = await self._days_of_history(view, request)
+        if days:
+            page = pages.history_of_days(view, days, lines, problem)
+        else:
+            page = pages.history(view, self._history.samples(narrowed=view.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
+        return web.Response(text=page, content_type="text/html")
+
+    async def _history_json(self, view: DashboardView, request: web.Request) -> web.Response:
+        days, lines, problem = await self._days_of_history(view, request)
+        if problem:
+            return _answer({"error": problem}, 502)
+        samples = () if days else self._history.samples(narrowed=view.narrowed)
+        return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
+
+    async def _days_of_history(self, view: DashboardView, request: web.Request) -> tuple[int, Sequence[Line], str]:
+        """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
+        days_text = request.query.get("days", "")
+        days = next((one for one in SPANS if str(one) == days_text), 0)
+        if self._prometheus is None or not days:
+            return 0, (), ""
+        try:
+            return days, await self._prometheus.lines(days, narrowed=view.narrowed), ""
+        except CommandEnded as error:
+            return days, (), f"{error.message} ({error.remedy})"
+
+    async def _move(self, view: DashboardView, request: web.Request) -> web.Response:
+        """Show the survey, which is made in the background: a page asks again until it is there."""
+        del request
+        if view.narrowed:
+            return web.Response(status=403, text=pages.move(view, None, _ALL_NAMESPACES), content_type="text/html")
+        overview, problem = await self._surveyed(view)
+        page = await asyncio.to_thread(pages.move, view, overview, problem, self._survey_made_at)
+        return web.Response(text=page, content_type="text/html")
+
+    async def _move_json(self, view: DashboardView, request: web.Request) -> web.Response:
+        del request
+        if view.narrowed:
+            return _answer({"error": _ALL_NAMESPACES}, 403)
+        overview, problem = await self._surveyed(view)
+        if overview is None:
+            return _answer({"error": problem}, 503)
+        shown = api.MoveShown(
+            read_at=self._survey_made_at,
+            unread=overview.unread,
+            problem=problem,
+            namespaces=namespaces_of(overview),
+            mechanisms=mechanisms_of(view.scene.pods.values()),
+            plugins=overview.plugins,
+            drivers=overview.drivers,
+            sides=overview.sides,
+            obstacles=overview.obstacles,
+            reasons=overview.reasons,
+        )
+        return _answer(shown)
+
+    async def _surveyed(self, view: DashboardView) -> tuple[Overview | None, str]:
+        """Give the last survey, or why there is none. An old one is made anew."""
+        is_old = time.monotonic() - self._surveyed_at > SURVEY_LASTS and self._source.lives
+        if self._surveying is None or (self._surveying.done() and (is_old or self._survey is None)):
+            self._surveying = asyncio.create_task(self._make_survey(view))
+        if self._survey is None:
+            await asyncio.wait((self._surveying,), timeout=self._search)
+        return self._survey, self._survey_problem
+
+    async def _make_survey(self, view: DashboardView) -> None:
+        make = self._source.survey or partial(survey_of, view.scene)
+        self._survey_problem = "the survey is running: this page reloads"
+        made_at = _now()
+        try:
+            self._survey, self._survey_problem = await asyncio.to_thread(make), ""
+            self._survey_made_at = made_at
+        except CommandEnded as error:
+            self._survey_problem = f"the survey failed: {error.message}"
+        except Exception:  # noqa: BLE001  a defect of ours: the page goes on, and says where to look
+            logger.exception("the survey failed")
+            self._survey_problem = "the survey failed: the log of the dashboard says why"
+        self._surveyed_at = time.monotonic()
+
+    async def _log_in(self, request: web.Request) -> web.Response:
+        """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""
+        if self._login is None:
+            raise web.HTTPNotFound
+        token = (await _fields(request)).get("token", "").strip()
+        if await self._login.account(token) is None:
+            return _ask_for_token("This token is not accepted: it is of another cluster, or has expired.")
+        answer = web.Response(status=303, headers={"Location": "/"})
+        answer.set_cookie(COOKIE, token, max_age=LASTS, path="/", secure=True, httponly=True, samesite="Strict")
+        return answer
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        if self._login is not None and await self._login.account_of(request) is None:
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+
+        async def look() -> tuple[str, float]:
+            """Give the reading that there is, and when to look again: a cluster that takes long to read is read less often."""
+            pause = max(self._fresh, self._took / MOST_OF_TIME)
+            is_due = time.monotonic() - self._read_at > pause
+            view = await self.look() if is_due else self._view
+            return reading_of(view) if view else "", pause + 0.1
+
+        return await self._live.answer(request, _HEADERS, look)
+
+    @staticmethod
+    def _fleet(view: DashboardView, request: web.Request) -> Html:
+        query = request.query
+        by, at = query.get("by"), query.get("at", "0")
+        number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
+        first = number // pages.NODES_A_PAGE * pages.NODES_A_PAGE
+        return pages.fleet(view, None if by is None else by.strip(), query.get("shelf"), first, query.get("colour", ""))
+
+
+@web.middleware
+async def _guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Give every answer, an error's too, the headers that keep a page to itself."""
+    try:
+        answer = await handler(request)
+    except web.HTTPException as error:
+        with contextlib.suppress(KeyError):
+            del error.headers["Content-Type"]
+        answer = web.Response(status=error.status, text=f"{error.reason}\n", headers=error.headers)
+    answer.headers.update(_HEADERS)
+    return answer
+
+
+def _always(make: Callable[[], web.Response]) -> _Handler:
+    """Answer the same to each request."""
+
+    async def answer(request: web.Request) -> web.Response:
+        del request
+        return make()
+
+    return answer
+
+
+def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
+    """A page about the whole reading."""
+    return lambda view, _: write(view)
+
+
+def _asked(write: Callable[[DashboardView, str], Html | None], of: Callable[[web.Request], str]) -> _Writer:
+    """A page about what the address of a request names."""
+    return lambda view, request: write(view, of(request))
+
+
+def _name(request: web.Request) -> str:
+    return request.match_info["name"]
+
+
+def _key(request: web.Request) -> str:
+    return api.key_of(request.match_info)
+
+
+def _device(request: web.Request) -> str:
+    return api.device_of(request.match_info)
+
+
+def _logged_out() -> web.Response:
+    answer = web.Response(status=303, headers={"Location": "/"})
+    answer.del_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
+    return answer
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _fields(request: web.Request) -> dict[str, str]:
+    """Give the fields of a form."""
+    try:
+        form = await request.post()
+    except (LookupError, ValueError):  # of another character set than it says
+        raise web.HTTPBadRequest from None
+    return {name: str(value) for name, value in form.items()}
+
+
+def _ask_for_token(problem: str = "") -> web.Response:
+    page = pages.login(problem)
+    return web.Response(status=401, text=page, content_type="text/html", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _answer(value: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")

@@ -1,0 +1,111 @@
+"""What a tenant may see: the whole fleet, but of other namespaces only that a device is held. Pure.
+
+Names are taken away where objects are read, not where they are shown: whatever a page says later, it cannot name what is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from analysis.loading import Unread, scene_of
+from dra.objects import (
+    AllocationResult,
+    Container,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+    ResourceRequirements,
+)
+from dra.wire import builtins
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from analysis.loading import Object, Scene
+
+# No namespace can have this name.
+OTHERS: Final = "(others)"
+_UNREAD: Final = Unread("an object of another namespace", "it has another form than its kind")
+
+
+def namespaces_of(scene: Scene) -> set[str]:
+    """The namespaces that have something to show."""
+    keys = (*scene.pods, *scene.stock.claims, *(one.metadata.key for one in scene.quotas))
+    return {key.partition("/")[0] for key in keys}
+
+
+def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
+    """Keep what lies in these namespaces or in none; of other pods and claims keep which devices of which nodes they have."""
+    pods: dict[str, Pod] = {}
+    hidden: dict[str, str] = {}
+    for key, pod in scene.pods.items():
+        if key.partition("/")[0] in namespaces:
+            pods[key] = pod
+        elif pod.spec.node_name:  # which others wait is not shown
+            hidden[pod.metadata.uid] = name = f"pod-{len(hidden) + 1}"
+            containers: list[Container] = []
+            for at, one in enumerate(pod.spec.containers, 1):
+                resources = ResourceRequirements(limits=one.resources.limits, requests=one.resources.requests)
+                containers.append(Container(name=f"container-{at}", resources=resources))
+            spec = PodSpec(node_name=pod.spec.node_name, containers=tuple(containers))
+            status = PodStatus(phase=pod.status.phase)
+            pods[f"{OTHERS}/{name}"] = Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=status)
+    unread: list[Unread] = []
+    for known in scene.unread:  # a whole kind, or an object
+        _, object_, key = known.kind.partition(" ")
+        is_shown = not object_ or key.partition("/")[0] in namespaces
+        unread.append(known if is_shown else _UNREAD)
+    objects = _objects(scene, namespaces, hidden)
+    visible = scene_of(objects, scene.features, unread=unread, server=scene.gathered.server, seals=scene.seals)
+    raw = {key: one for key, one in scene.raw.items() if key in pods}
+    return msgspec.structs.replace(visible, pods=pods, raw=raw, said_by=scene.said_by)
+
+
+def _objects(scene: Scene, namespaces: Collection[str], pods: Mapping[str, str]) -> Iterator[Object]:
+    for number, (key, claim) in enumerate(scene.stock.claims.items(), 1):
+        if key.partition("/")[0] not in namespaces and claim.status.allocation is not None:
+            hidden = builtins(_hidden_claim(claim, claim.status.allocation, f"claim-{number}", pods))
+            yield {"apiVersion": claim.api_version, "kind": claim.kind, **hidden}
+    for obj in scene.gathered.objects:
+        meta = obj["metadata"]
+        where = meta.get("name") if obj.get("kind") == "Namespace" else meta.get("namespace")
+        if not where or where in namespaces:
+            yield obj
+
+
+def _hidden_claim(
+    claim: ResourceClaim, allocation: AllocationResult, name: str, pods: Mapping[str, str]
+) -> ResourceClaim:
+    results = tuple(
+        DeviceRequestAllocationResult(
+            request="request",
+            driver=one.driver,
+            pool=one.pool,
+            device=one.device,
+            admin_access=one.admin_access,
+            share_id=one.share_id,
+            consumed_capacity=one.consumed_capacity,
+        )
+        for one in allocation.devices.results
+    )
+    consumers = tuple(
+        ResourceClaimConsumerReference(resource="pods", name=pods.get(one.uid, "pod"), uid=one.uid)
+        for one in claim.status.reserved_for
+    )
+    given = AllocationResult(
+        devices=DeviceAllocationResult(results=results), allocation_timestamp=allocation.allocation_timestamp
+    )
+    status = ResourceClaimStatus(allocation=given, reserved_for=consumers)
+    return ResourceClaim(metadata=_metadata(claim.metadata, name), status=status)
+
+
+def _metadata(meta: ObjectMeta, name: str) -> ObjectMeta:
+    return ObjectMeta(name=name, namespace=OTHERS, uid=meta.uid, creation_timestamp=meta.creation_timestamp)

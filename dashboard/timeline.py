@@ -1,0 +1,84 @@
+"""When a pod was made, got its devices, its node and its containers, as the objects themselves tell it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dra.objects import claim_keys, results_of
+from dra.raw import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from analysis.loading import Scene
+    from dra.objects import Pod, ResourceClaim
+
+# What the conditions of a pod say, by type and status; in the order in which they come.
+_CONDITIONS: Final = {
+    ("PodScheduled", "False"): "a scheduler has tried it, and found no node",
+    ("PodScheduled", "True"): "it was assigned to node {node}",
+    ("PodReadyToStartContainers", "True"): "its devices and its network are prepared",
+    ("Initialized", "True"): "its init containers have ended",
+    ("ContainersReady", "True"): "its containers are ready",
+}
+_READY: Final = "Ready"
+_STEPS: Final = (86400, "d"), (3600, "h"), (60, "min"), (1, "s")
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that happened to a pod."""
+
+    at: str
+    description: str = msgspec.field(name="what")
+
+
+def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
+    """List what happened, the earliest first; an event without a time is left out."""
+    events = [(pod.metadata.creation_timestamp, "the pod was created")]
+    for key in claim_keys(pod):
+        claim = scene.stock.claims.get(key)
+        if claim is not None:
+            events += _events_of(claim)
+    condition_times = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
+    for condition, words in _CONDITIONS.items():
+        if condition in condition_times:
+            events.append((condition_times[condition], words.format(node=pod.spec.node_name)))
+    return _in_order((*events, (pod.metadata.deletion_timestamp, "its grace period ends")))
+
+
+def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
+    """List what happened to a claim, the earliest first."""
+    return _in_order((*_events_of(claim), (claim.metadata.deletion_timestamp, "it is being deleted since then")))
+
+
+def _in_order(events: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
+    timed = [(moment(at), Step(at=at, description=description)) for at, description in events]
+    known = [(time, step) for time, step in timed if time is not None]
+    return tuple(step for _, step in sorted(known, key=lambda one: one[0]))
+
+
+def _events_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
+    name = claim.metadata.name
+    yield claim.metadata.creation_timestamp, f"claim {name} was created"
+    if claim.status.allocation is not None:
+        devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim))
+        yield claim.status.allocation.allocation_timestamp, f"claim {name} was given {devices}"
+    for one in claim.status.devices:
+        for condition in one.conditions:
+            if condition.type == _READY and condition.status == "True":
+                yield condition.last_transition_time, f"{one.driver}/{one.pool}/{one.device} is ready on its node"
+
+
+def ago(at: str, now: datetime | None) -> str:
+    """Say how long ago it was, in the largest unit that fits."""
+    time = moment(at)
+    if time is None or now is None:
+        return ""
+    seconds = int((now - time).total_seconds())
+    if seconds < 0:
+        return ""
+    amount, unit = next(((seconds // size, unit) for size, unit in _STEPS if seconds >= size), (0, "s"))
+    return f"{amount} {unit} ago"

@@ -1,0 +1,145 @@
+"""Pods that wait: who has to act next, why each waits, and what would help, by the code that answers `explain`. Pure.
+
+A search runs once for pods with equal requests, for a bounded number of them and until a deadline; the others are listed
+with what their scheduler says.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from allocator.pods import requests
+from analysis import explain
+from analysis.loading import inside, is_extended, items
+from dra.objects import claim_name
+from dra.wire import encode
+from webhook import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from analysis.explain import PodStory
+    from analysis.loading import Scene
+    from dra.objects import Pod
+    from webhook.state import Configuration
+
+MOST_EXPLAINED = 200  # kinds of pods that wait, of which it is found out why
+# What is found out for one pod is kept in the scene for the next, by one thread at a time.
+_TELLING: Final = threading.Lock()
+# Fields of a pod that say where it may go, besides those that are read as types.
+_PLACING: Final = ("affinity", "topologySpreadConstraints", "volumes")
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that asks for devices and has no node: who has to act next, why it waits, and what would help."""
+
+    pod: str
+    since: str
+    owner: str = ""
+    keeper: str = ""
+    reason: str
+    nearest: str = ""
+    # Who holds what it could have, the first few.
+    in_the_way: tuple[str, ...] = ()
+
+
+def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+    """Return the story of a pod as `explain` tells it, from any thread."""
+    with _TELLING:
+        return explain.pod_story(key, scene, configuration)
+
+
+def waits_for_node(pod: Pod) -> bool:
+    """Say whether a pod asks for devices and has no node."""
+    if pod.spec.node_name or pod.has_ended:
+        return False
+    return bool(pod.spec.resource_claims) or any(amount and is_extended(key) for key, amount in requests(pod).items())
+
+
+def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:
+    """List the pods that wait, the longest first; `is_late` ends the search for reasons."""
+    pending = [key for key, pod in scene.pods.items() if waits_for_node(pod)]
+    pending.sort(key=lambda key: (scene.pods[key].metadata.creation_timestamp, key))
+    known: dict[object, Waiting] = {}
+    explained = 0
+    for key in pending:
+        pod = scene.pods[key]
+        since = pod.metadata.creation_timestamp
+        kind = _kind_of(pod, scene)
+        equal = known.get(kind)
+        if equal is not None:
+            yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
+        elif explained >= MOST_EXPLAINED or is_late():
+            message = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
+            yield Waiting(
+                pod=key, since=since, owner=_owner(key, scene), reason=message or "its scheduler has not said why"
+            )
+        else:
+            explained += 1
+            found = waiting_row(pod_story(key, scene, configuration), pod)
+            own = [pod.metadata.name]  # names that only this pod's reason may have
+            for entry in pod.spec.resource_claims:
+                own += [entry.name, claim_name(pod, entry) or entry.name]
+            if not any(name in words for name in own for words in (found.reason, found.nearest)):
+                known[kind] = found
+            yield found
+
+
+def _owner(key: str, scene: Scene) -> str:
+    owners = scene.owners(scene.raw[key]) if key in scene.raw else ()
+    return owners[-1] if owners else ""
+
+
+def _kind_of(pod: Pod, scene: Scene) -> object:
+    """What the reason of a pod depends on: equal for pods that wait for the same, whatever they and their claims are called."""
+    meta, namespace = pod.metadata, pod.metadata.namespace or "default"
+    claims: list[object] = []
+    for entry in pod.spec.resource_claims:
+        name = claim_name(pod, entry)
+        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        if claim is None:
+            claims.append((entry.name, entry.resource_claim_template_name, name is None))
+        else:
+            claims.append((encode(claim.spec), encode(claim.status), claim.metadata.deletion_timestamp))
+    annotations = {key: value for key, value in meta.annotations.items() if key != names.TEMPLATES}
+    conditions = [(one.type, one.status, one.reason, one.message) for one in pod.status.conditions]
+    spec = inside(scene.raw.get(meta.key, {}), "spec")
+    placing = [spec.get(key) for key in _PLACING]
+    ports = [one.get("ports") for one in items(spec, "containers")]
+    deleted = bool(meta.deletion_timestamp), meta.finalizers
+    plain = [meta.labels, annotations, conditions, placing, ports, deleted]
+    status = pod.status
+    return (
+        (namespace, bool(meta.uid), meta.key in scene.raw),
+        encode(msgspec.structs.replace(pod.spec, resource_claims=())),
+        tuple(claims),
+        (status.phase, status.nominated_node_name, status.extended_resource_claim_status),
+        msgspec.json.encode(plain, order="sorted"),
+    )
+
+
+def waiting_row(story: PodStory, pod: Pod) -> Waiting:
+    """Shorten the story of a pod to a row."""
+    prospect = story.prospect
+    blockers = prospect.blockers if prospect else ()
+    return Waiting(
+        pod=story.name,
+        since=pod.metadata.creation_timestamp,
+        owner=story.owners[-1] if story.owners else "",
+        keeper=story.next_step.keeper.value,
+        reason=story.next_step.message,
+        nearest=prospect.nearest if prospect else "",
+        in_the_way=tuple(", ".join(one.pods) or f"claim {one.claim}" for one in blockers[:3]),
+    )
+
+
+def reasons(those: Iterable[Waiting]) -> list[tuple[str, list[Waiting]]]:
+    """Group pods that wait for the same reason, the most frequent first."""
+    groups: defaultdict[str, list[Waiting]] = defaultdict(list)
+    for one in those:
+        groups[one.reason].append(one)
+    return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))

@@ -1,0 +1,213 @@
+"""What would become of pods that are pasted, and of those that are there, with fewer or more nodes: the webhook's answer, then the simulation's,
+on the fleet as it was read. Pure.
+
+Nothing is made. A question is a text; packed it is in an address, so that it can be sent to others.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from allocator.pods import pending
+from allocator.simulation import PodOutcome, Snapshot, simulate
+from analysis.arrivals import arrivals, brings_pods
+from analysis.loading import state_of
+from analysis.outlook import beside, claim_allocator, with_reasons
+from analysis.quota import foretell_in
+from analysis.simulated import change_nodes
+from cluster import manifests
+from cluster.manifests import ManifestError
+from dashboard.tenants import OTHERS
+from dashboard.waiting import waits_for_node
+from dra.objects import ResourceClaim, ResourceClaimTemplate, defaults
+from dra.wire import WireError, convert
+from rendering.exits import Broken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from allocator.answer import Answer
+    from allocator.simulation import Simulation
+    from allocator.strategies import Chosen
+    from cluster.manifests import Document
+    from dashboard.picture import DashboardView
+    from dra.stock import Stock
+    from webhook.state import State
+
+LONGEST = 32 << 10  # bytes of a question
+MOST_PODS = 200
+MOST_NAMES = 100  # of nodes
+STRATEGY: Final = "first-fit"
+TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
+_NOT_WHOLE: Final = "the address is cut off: copy all of it, or paste the manifest"
+
+
+class Unanswerable(Exception):  # noqa: N818  it is an answer, of a kind
+    """A question that has no answer here; why, and what to do."""
+
+
+class WhatIfQuestion(NamedTuple):
+    """Manifests, nodes to take away, and nodes to add as NODE=N."""
+
+    text: str = ""
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> WhatIfQuestion:
+        """Read a form, or the query of a link. Raise Unanswerable."""
+        packed = query.get("q", "")
+        text = unpack(packed) if packed else query.get("manifest", "")
+        return cls(text, _names(query.get("remove", "")), _names(query.get("add", "")))
+
+    def as_query(self) -> dict[str, str]:
+        """Give the query of a link that brings the question."""
+        query = {
+            "q": pack(self.text) if self.text.strip() else "",
+            "remove": " ".join(self.removed),
+            "add": " ".join(self.added),
+        }
+        return {name: value for name, value in query.items() if value}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.text.strip() or self.removed or self.added)
+
+
+class QuotaSaid(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a line of a quota says of pods of the question."""
+
+    line: str
+    exceeded: bool
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What became of each pod: of those that were asked about, of those of nodes that are taken away, and of those that wait, if nodes are added."""
+
+    pods: tuple[PodOutcome, ...]
+    placed: int
+    # The lines of quotas that count what was asked about.
+    quotas: tuple[QuotaSaid, ...] = ()
+    # Pods that wait, and for which there was no time.
+    left: int = 0
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = text.replace(",", " ").split()
+    if len(names) > MOST_NAMES:
+        raise Unanswerable(f"{len(names)} nodes are more than {MOST_NAMES}: name fewer, or use `drawbridge simulate`")
+    return tuple(names)
+
+
+def pack(text: str) -> str:
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def unpack(packed: str) -> str:
+    """Give the text of an address. Raise Unanswerable for what was not packed here, or unpacks to too much."""
+    try:
+        data = base64.urlsafe_b64decode(packed.encode() + b"=" * (-len(packed) % 4))
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(data, LONGEST + 1)
+        unpacked = text.decode(errors="replace")
+    except (binascii.Error, zlib.error, ValueError):
+        raise Unanswerable(_NOT_WHOLE) from None
+    if len(text) > LONGEST:
+        raise Unanswerable(TOO_LONG)
+    if not unpacking.eof or unpacking.unused_data:
+        raise Unanswerable(_NOT_WHOLE)
+    return unpacked
+
+
+def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[], bool]) -> WhatIf:
+    """Answer a question. Raise Unanswerable."""
+    if len(question.text.encode()) > LONGEST:
+        raise Unanswerable(TOO_LONG)
+    try:
+        documents = manifests.parse(question.text, "manifest")
+    except ManifestError as error:
+        raise Unanswerable("; ".join(map(str, error.problems[:3]))) from None
+    coming = [one for one in documents if brings_pods(one.object)]
+    if not (coming or question.removed or question.added):
+        raise Unanswerable("no pod and no workload is there: paste one as for `kubectl apply`")
+    others = [one for one in documents if one not in coming]
+    snapshot, refused, state = _arrived(view, coming, others)
+    templates = {one.metadata.key: one for one in snapshot.templates}
+    with_templates = msgspec.structs.replace(view.scene, templates=templates)
+    foretold = foretell_in(with_templates, [one.object for one in coming], {}, state)
+    quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for one in foretold for line in one.lines)
+    try:
+        snapshot = change_nodes(snapshot, question.removed, question.added)
+    except Broken as error:
+        raise Unanswerable(f"{error.message}: {error.remedy}") from None
+    # What those of namespaces that are not shown ask for is not known.
+    snapshot = msgspec.structs.replace(
+        snapshot, pods=tuple([pod for pod in snapshot.pods if pod.spec.node_name or pod.metadata.namespace != OTHERS])
+    )
+    pending_count = len(pending(snapshot.pods))
+    if pending_count > MOST_PODS:
+        raise Unanswerable(
+            f"{pending_count} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
+        )
+    known = {pod.metadata.key for pod in snapshot.pods}
+    waiting = [
+        pod
+        for pod in pending(view.scene.pods.values())
+        if question.added and waits_for_node(pod) and pod.metadata.key not in known
+    ]
+    fitting = waiting[: MOST_PODS - pending_count]
+    found = _simulate(msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting)), is_late)
+    left = len(waiting) - len(fitting)
+    return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed, quotas=quotas, left=left)
+
+
+def _arrived(
+    view: DashboardView, coming: Sequence[Document], others: Sequence[Document]
+) -> tuple[Snapshot, list[PodOutcome], State]:
+    """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
+    scene = view.scene
+    gathered = msgspec.structs.replace(
+        scene.gathered, objects=(*scene.gathered.objects, *(one.object for one in others))
+    )
+    state, _ = state_of(gathered, view.configuration, scene.features)
+    arrived = arrivals((one.object for one in coming), state)
+    if len(arrived.pods) > MOST_PODS:
+        raise Unanswerable(
+            f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
+        )
+    refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in arrived.refused.items()]
+    claims: list[ResourceClaim] = []
+    templates: list[ResourceClaimTemplate] = []
+    try:
+        for obj in (one.object for one in others):
+            match obj.get("kind"):
+                case "ResourceClaim":
+                    claims.append(defaults.claim(convert(obj, ResourceClaim)))
+                case "ResourceClaimTemplate":
+                    templates.append(defaults.template(convert(obj, ResourceClaimTemplate)))
+    except WireError as error:
+        raise Unanswerable(str(error)) from None
+    return beside(scene, arrived, claims=claims, templates=templates), refused, state
+
+
+def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:
+    ask = claim_allocator(STRATEGY, None)
+
+    def hurry() -> None:
+        if is_late():
+            raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
+
+    def ask_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim]) -> Chosen:
+        hurry()
+        return ask(now, node, wanted)
+
+    def why_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim], refused: Answer) -> Answer:
+        hurry()
+        return with_reasons(now, node, wanted, refused)
+
+    return simulate(snapshot, ask=ask_in_time, why=why_in_time)

@@ -1,0 +1,345 @@
+"""Findings as texts: for people, scripts, code hosts and test reports; and what their codes mean."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
+
+import click
+import msgspec
+
+from dra.finding import Finding, Place, Severity
+from dra.validation import CODES, FindingCode, shape
+from rendering.answers import print_for_hosts, unread, write_json, write_report
+from rendering.exits import Broken, Exit
+from rendering.output import print_lines
+from rendering.report import Report, Rows, Why, marked, striped
+from rendering.terminal import escaped_in_json, printable
+from webhook.names import VERSION
+from webhook.refusals import PAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rendering.report import Cell
+
+    Notes = Mapping[Finding, Sequence[str]]
+
+APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
+USUAL_MEANING: Final = "the usual meaning of the key"  # a basis: no object of the input says what the key means
+# Every code that a finding can have.
+KNOWN: Final = {**CODES, **PAGES}
+_SHOWN: Final = 3  # findings of one kind about one object that people are shown
+_SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_GITHUB_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+class ObjectFindings(NamedTuple):
+    """An object that was looked at, the file it is in, and the findings about it. The file is "" if it was read from a server."""
+
+    object: str
+    file: str
+    findings: Sequence[Finding]
+
+
+def text(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({})) -> list[str]:
+    """Write for people, by object, in the order of the input.
+
+    Of many findings of one kind about one object the first few are shown. `notes` are lines beneath a finding.
+    """
+    lines: list[str] = []
+    for one in checked:
+        if not one.findings:
+            continue
+        file = one.findings[0].place.file
+        lines.append(f"{one.findings[0].object}{f' ({file})' if file else ''}")
+        of_code = Counter(finding.code for finding in one.findings)
+        shown: Counter[str] = Counter()
+        for finding in one.findings:
+            shown[finding.code] += 1
+            more = of_code[finding.code] - _SHOWN
+            if more > 1 and shown[finding.code] > _SHOWN:
+                if shown[finding.code] == _SHOWN + 1:
+                    lines.append(f"  ... and {more} more {finding.code}, which `-o json` lists")
+                continue
+            where = f" at {finding.path}" if finding.path else ""
+            lines.append(f"  {_before(finding)}{finding.severity.value} {finding.code}{where}: {finding.message}")
+            if finding.remedy:
+                lines.append(f"      {finding.remedy}")
+            lines += [f"      {note}" for note in notes.get(finding, ())]
+        lines.append("")
+    return lines
+
+
+def summary_of(checked: Sequence[ObjectFindings], objects: int) -> str:
+    """Count the objects, and the findings by severity."""
+    every = _severities(checked)
+    counted = ", ".join(_count(every[severity], severity.value) for severity in Severity)
+    return f"{_count(objects, 'object')} checked: {counted}"
+
+
+def _severities(checked: Iterable[ObjectFindings]) -> Counter[Severity]:
+    return Counter(finding.severity for one in checked for finding in one.findings)
+
+
+def _count(number: int, noun: str) -> str:
+    plural = noun if number == 1 or noun == Severity.INFO.value else f"{noun}s"
+    return f"{number} {plural}"
+
+
+def _before(finding: Finding) -> str:
+    """Name the place of a finding, if it is in a file."""
+    return f"{finding.place}: " if finding.place.file else ""
+
+
+def print_findings(
+    form: str, checked: Sequence[ObjectFindings], command: str, summary: str, notes: Notes = MappingProxyType({})
+) -> None:
+    """Print findings in a form that has no other content: for people, code hosts and test reports."""
+    match form:
+        case "markdown" | "html":
+            write_report(report(f"drawbridge {command}", checked, summary, notes))
+        case "sarif" | "github" | "junit":
+            print_for_hosts(for_hosts(form, checked, command))
+        case _:
+            print_lines([*text(checked, notes), summary])
+
+
+def for_hosts(form: str, checked: Sequence[ObjectFindings], command: str) -> str:
+    """Write what a code host or a test report takes."""
+    findings = [finding for one in checked for finding in one.findings]
+    match form:
+        case "sarif":
+            answer = msgspec.json.encode(sarif(findings))
+            return escaped_in_json(msgspec.json.format(answer, indent=2).decode())
+        case "junit":
+            return junit(checked, command)
+        case _:
+            return "\n".join(filter(None, (github(findings), *map(_unread, unread()))))
+
+
+def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Write the Static Analysis Results Interchange Format, 2.1.0."""
+    used = sorted({one.code for one in findings})
+    rules = [
+        {
+            "id": code,
+            "shortDescription": {"text": KNOWN[code].title},
+            "help": {"text": KNOWN[code].remedy},
+            "defaultConfiguration": {"level": _SARIF_LEVELS[KNOWN[code].severity]},
+        }
+        for code in used
+    ]
+    driver = {"name": "drawbridge", "version": VERSION, "rules": rules}
+    results: list[dict[str, Any]] = []
+    for finding in findings:
+        place = finding.place
+        location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": f"{finding.object}{finding.path}"}]}
+        if place.file:  # what lives in a cluster is in none
+            location["physicalLocation"] = {
+                "artifactLocation": {"uri": "stdin" if place.file == "-" else quote(place.file)},
+                "region": {"startLine": max(place.line, 1), "startColumn": max(place.column, 1)},
+            }
+        result = {
+            "ruleId": finding.code,
+            "ruleIndex": used.index(finding.code),
+            "level": _SARIF_LEVELS[finding.severity],
+            "message": {"text": f"{finding.message}. {finding.remedy}" if finding.remedy else finding.message},
+            "locations": [location],
+        }
+        results.append(result)
+    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def github(findings: Sequence[Finding]) -> str:
+    """Write workflow commands that annotate the lines of a pull request."""
+    return "\n".join(
+        f"::{_GITHUB_LEVELS[one.severity]} {_at(one.place)}title={_property(one.code)}"
+        f"::{_data(f'{one.object}{one.path}: {one.message}. {one.remedy}')}"
+        for one in findings
+    )
+
+
+def _unread(problem: Mapping[str, Any]) -> str:
+    """Annotate what could not be read, because of which a job is red."""
+    file, line, column = (problem.get(key) for key in ("file", "line", "column"))
+    message = f"{problem['message']}{f' ({remedy})' if (remedy := problem.get('remedy')) else ''}"
+    where = _at(Place(file=str(file or ""), line=int(line or 1), column=int(column or 1)))
+    # A folder that is built, or an address, is named in the text.
+    return f"::error {where}title=unreadable::{_data(message if where or not file else f'{file}: {message}')}"
+
+
+def _at(place: Place) -> str:
+    """Where an annotation goes: nowhere, if there is no file that a pull request could show (standard input, addresses)."""
+    path = Path(place.file)
+    return f"file={_property(path.as_posix())},line={place.line},col={place.column}," if path.is_file() else ""
+
+
+def _data(value: str) -> str:
+    lines = map(printable, value.split("\n"))
+    return "%0A".join(line.replace("%", "%25") for line in lines)
+
+
+def _property(value: str) -> str:
+    return _data(value).replace(":", "%3A").replace(",", "%2C")
+
+
+def junit(checked: Sequence[ObjectFindings], command: str) -> str:
+    """Write a test report: one case an object (name and file), failed if it has errors."""
+    failed = sum(any(finding.severity is Severity.ERROR for finding in one.findings) for one in checked)
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites tests="{len(checked)}" failures="{failed}">',
+        f'  <testsuite name="drawbridge {command}" tests="{len(checked)}" failures="{failed}">',
+    ]
+    for one in checked:
+        lines.append(f"    <testcase name={_attribute(one.object)} classname={_attribute(one.file)}>")
+        errors: list[str] = []
+        others: list[str] = []
+        for finding in one.findings:
+            at = f" {finding.path}" if finding.path else ""
+            line = f"{_before(finding)}{finding.code}{at}: {finding.message}. {finding.remedy}"
+            (errors if finding.severity is Severity.ERROR else others).append(line)
+        if errors:
+            count = _attribute(_count(len(errors), "error"))
+            lines.append(f"      <failure message={count}>{_xml(errors)}</failure>")
+        if others:
+            lines.append(f"      <system-out>{_xml(others)}</system-out>")
+        lines.append("    </testcase>")
+    lines += ["  </testsuite>", "</testsuites>"]
+    return "\n".join(lines)
+
+
+def _xml(lines: Sequence[str]) -> str:
+    return escape(_printable("\n".join(lines)))
+
+
+def _printable(value: str) -> str:
+    """Replace what XML 1.0 cannot hold at all."""
+    return "".join(c if c >= " " or c in "\t\n\r" else "\ufffd" for c in value)
+
+
+def _attribute(value: str) -> str:
+    return quoteattr(_printable(value), {"\n": "&#10;"})
+
+
+def as_json(checked: Sequence[ObjectFindings]) -> list[dict[str, Any]]:
+    """Write findings as `-o json` lists them."""
+    return [msgspec.to_builtins(finding) for one in checked for finding in one.findings]
+
+
+def report(title: str, checked: Sequence[ObjectFindings], summary: str, notes: Notes = MappingProxyType({})) -> Report:
+    """Make a report to hand on, the findings in the order of the input."""
+    every = _severities(checked)
+    counts = {severity.value: every[severity] for severity in Severity if every[severity]}
+    parts = [striped(counts)] if counts else []
+    return Report(title, (summary, *parts, table(checked, notes)))
+
+
+def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({}), title: str = "") -> Rows:
+    """Make the table of a report."""
+    head = ["Severity", "Code", "Object", "Finding, and what to do"]
+    has_places = any(one.file for one in checked)
+    head += ["Where"] if has_places else []
+    head += ["Repair"] if notes else []
+    rows: list[list[Cell]] = []
+    for finding in (finding for one in checked for finding in one.findings):
+        row: list[Cell] = [marked(finding.severity.value), finding.code, finding.object + finding.path]
+        row.append(Why(finding.message, finding.remedy))
+        row += [str(finding.place)] if has_places else []
+        row += [tuple(notes.get(finding, ()))] if notes else []
+        rows.append(row)
+    return Rows(head, rows, title)
+
+
+def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
+    """Put findings about one object that follow each other together. None of them is about a file."""
+    return [
+        ObjectFindings(name, "", list(found)) for name, found in groupby(findings, key=lambda finding: finding.object)
+    ]
+
+
+def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
+    """Print what codes mean that are separated by blanks, or all; `also` are words that might have been meant instead."""
+    known = KNOWN
+    if wanted != "all":
+        names = [name.strip("[],").upper() for name in wanted.split()]
+        for name in names:
+            if name not in KNOWN:
+                similar = shape.nearest(name, [*also, *KNOWN])
+                meant = f"did you mean {similar}? " if similar else ""
+                objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
+                remedy = f"{meant}`drawbridge explain all` lists them{objects}"
+                raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
+        known = {name: KNOWN[name] for name in names}
+    if output == "json":
+        write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
+    elif output == "markdown":
+        click.echo(page_of_codes(known), nl=False)
+    elif output == "html":
+        rows = [(name, marked(code.severity.value), Why(code.title, code.remedy)) for name, code in known.items()]
+        write_report(Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),)))
+    else:
+        for name, code in known.items():
+            print_lines((f"{name} {code.severity.value}: {code.title}", f"      {code.remedy}"))
+            if code.without:
+                print_lines((f"      without drawbridge: {code.without}",))
+    return Exit.FINE
+
+
+_CHAPTERS: Final = {
+    "D0": "What is written",
+    "D1": "What the API server refuses",
+    "D2": "Pods and workloads",
+    "D3": "Claims and classes on the fleet",
+    "D4": "What drivers publish",
+    "D5": "Compatibility rules",
+    "D6": "What claims hold",
+    "D7": "Driver parameters",
+    "C0": "The configuration of drawbridge",
+    "R0": "What the webhook refuses",
+    "M0": "What becomes of requests",
+    "O0": "An installation of drawbridge",
+    "O1": "Pods that wait",
+    "O2": "Nodes, devices and claims of a fleet",
+    "S0": "What is in the way of a move",
+}
+
+
+def _cell(value: str) -> str:
+    return escape(printable(value.replace("\n", " "))).replace("|", "\\|")
+
+
+def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
+    """Write docs/findings.md."""
+    lines = [
+        "# Findings",
+        "",
+        "For authors of manifests and for administrators: every code that a finding can have, and what helps. A code never changes",
+        "its meaning. `drawbridge check` prints those about manifests. Errors are what the API server of the newest supported",
+        "Kubernetes would answer, by itself (D) or because the webhook refuses it (R). Warnings are accepted by it and do not",
+        "work, or not as meant. Those with M are what `translate` and `survey` say in formats that know only findings.",
+        "`drawbridge doctor` prints those with O, and `drawbridge survey` those with S.",
+        "",
+        "Written by `drawbridge check --explain all -o markdown`.",
+    ]
+    chapter = ""
+    for name, code in codes.items():
+        if _CHAPTERS[name[:2]] != chapter:
+            chapter = _CHAPTERS[name[:2]]
+            lines += [
+                "",
+                f"## {chapter}",
+                "",
+                "| code | severity | meaning | what helps | without drawbridge |",
+                "|---|---|---|---|---|",
+            ]
+        cells = (name, code.severity.value, code.title, code.remedy, code.without)
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,146 @@
+"""What became of pods, for a person to read. Pure: values in, lines out.
+
+One block a pod: what it asked, what that became, where it runs, or why it does not. The same width for the same words, so
+that a column of them can be read downwards; colours only on a terminal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dra.raw import containers_of, mapping
+from rendering.terminal import coloured, printable, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dra.objects import (
+        DeviceRequestAllocationResult,
+        DeviceSubRequest,
+        ExactDeviceRequest,
+        ResourceClaim,
+    )
+
+WORD = 8  # "runs on ", "because "
+_LEAST = 27  # columns of a text
+
+
+class End(Enum):
+    """How it ended, with the sign and the colour for it."""
+
+    PLACED = ("✓", "green")
+    SERVED = ("·", "green")
+    LEFT = ("·", "dim")
+    WAITS = ("…", "yellow")
+    REFUSED = ("✗", "red")
+
+
+class PodProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod's story."""
+
+    name: str
+    end: End
+    shows: str = ""
+    requested: tuple[str, ...] = ()
+    became: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    because: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def lines(stories: Sequence[PodProgress], *, width: int | None, colour: bool) -> Iterator[str]:
+    """Tell all stories."""
+    longest = max((len(story.name) for story in stories), default=0)
+    for story in stories:
+        sign, code = story.end.value
+        end = coloured(sign, code if colour else "")
+        name = coloured(printable(story.name).ljust(longest), "bold" if colour else "")
+        begin = longest + 4
+        if width and width - begin < _LEAST:
+            begin = 4
+            yield f"{end} {name}".rstrip()
+        shows = list(wrapped(printable(story.shows), width and width - begin, 2))
+        for number, piece in enumerate(shows or [""]):
+            head = f"{end} {name}  " if number == 0 and begin > longest else " " * begin
+            yield f"{head}{coloured(piece, 'dim' if colour else '')}".rstrip()
+        parts = {
+            "asked": story.requested,
+            "became": story.became,
+            "runs on": story.runs,
+            "because": story.because,
+            "told": story.warnings,
+        }
+        for heading, texts in parts.items():
+            head = heading
+            for text in texts:
+                for piece in wrapped(printable(text), width and width - WORD - 5, 2):
+                    yield f"    {head.ljust(WORD)} {piece}"
+                    head = ""
+        yield ""
+
+
+def total(stories: Sequence[PodProgress], seconds: float) -> str:
+    """Count what became of all pods, in one line."""
+    counts = {end: sum(story.end is end for story in stories) for end in End}
+    words = {
+        End.PLACED: "placed",
+        End.WAITS: "waiting for devices",
+        End.REFUSED: "refused by the webhook",
+        End.SERVED: "served by a DeviceClass",
+        End.LEFT: "left",
+    }
+    parts = [f"{count} {words[end]}" for end, count in counts.items() if count]
+    pods = "1 pod" if len(stories) == 1 else f"{len(stories)} pods"
+    return f"{pods}: {', '.join(parts) or 'nothing to create'}; {seconds:.1f} s"
+
+
+def describe_pod(pod: Mapping[str, object]) -> tuple[str, ...]:
+    """What a pod's containers ask for beyond cpu and memory, one line a container."""
+    found = []
+    spec = mapping(pod.get("spec"))
+    for container in containers_of(spec):
+        resources = mapping(container.get("resources"))
+        amounts = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+        named = [f"{key} {amount}" for key, amount in amounts.items() if "/" in key]
+        if named:
+            asks_for = ", ".join(named)
+            found.append(f"{container.get('name')}: {asks_for}")
+    return tuple(found)
+
+
+def describe_claim(claim: ResourceClaim) -> str:
+    """A claim's requests in a few words."""
+    return f"claim {claim.metadata.name}: " + "; ".join(describe_requests(claim))
+
+
+def describe_requests(claim: ResourceClaim) -> list[str]:
+    """What a claim asks for, and what ties it together, each in a few words."""
+    counts = Counter([" or ".join(map(_one, one.alternatives.values())) for one in claim.spec.devices.requests])
+    found = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
+    ties: list[str] = []
+    for constraint in claim.spec.devices.constraints:
+        if constraint.match_attribute:
+            ties.append(f"same {constraint.match_attribute}")
+        else:
+            ties.append(f"each with its own {constraint.distinct_attribute}")
+    return [*found, *dict.fromkeys(ties)]
+
+
+def describe_devices(results: Sequence[DeviceRequestAllocationResult]) -> str:
+    """The devices of a claim, with what was taken of those that are shared."""
+    parts = []
+    for result in results:
+        part = ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items())
+        parts.append(f"{result.device} ({part})" if part else result.device)
+    return ", ".join(parts)
+
+
+def _one(request: ExactDeviceRequest | DeviceSubRequest) -> str:
+    amounts = request.capacity.requests if request.capacity else {}
+    part = "".join(f", {amount} {name}" for name, amount in amounts.items())
+    count = "all" if request.allocation_mode == "All" else str(request.count or 1)
+    return f"{count} {request.device_class_name}{part}"

@@ -1,0 +1,52 @@
+"""Looking at pages in a browser: what it complains of, what it would have to scroll sideways, and what axe-core finds."""
+
+from contextlib import asynccontextmanager
+
+from dashboard import Dashboard, PictureSource
+
+# Nothing that asks for hosts elsewhere, and what it needs as root in a container.
+FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update", "--disable-background-networking", "--no-first-run")  # fmt: skip
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+PATIENCE = 120_000  # milliseconds, as a crowded machine needs
+RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+
+
+@asynccontextmanager
+async def served(read, *, lives=True, **options):
+    source = PictureSource("a test", read, lives=lives)
+    async with Dashboard(source, **options).open("127.0.0.1", 0) as url:
+        yield url
+
+
+@asynccontextmanager
+async def opened(chromium, url="", **options):
+    """A page in a new browser profile; its complaints are collected."""
+    context = await chromium.new_context(base_url=url or None, viewport=WIDE, **options)
+    page = await context.new_page()
+    complaints = []
+    page.on(
+        "console",
+        lambda one: complaints.append(f"{one.type}: {one.text}") if one.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda one: complaints.append(str(one)))
+    page.on("dialog", lambda one: complaints.append(f"dialog: {one.message}"))
+    page.complaints = complaints
+    page.set_default_timeout(PATIENCE)
+    try:
+        yield page
+    finally:
+        await context.close()
+
+
+async def sideways(page):
+    """By how many pixels a page is wider than its window."""
+    return await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+async def violations(page, axe, rules=None):
+    """What axe-core finds, a line each."""
+    only = {"type": "rule", "values": rules} if rules else {"type": "tag", "values": list(RULES)}
+    if not await page.evaluate("typeof window.axe !== 'undefined'"):
+        await page.evaluate(axe)
+    found = await page.evaluate("only => axe.run(document, {runOnly: only, resultTypes: ['violations']})", only)
+    return [f"{one['id']}: {each['html'][:200]} ({each['failureSummary'][:300]})" for one in found["violations"] for each in one["nodes"][:3]]  # fmt: skip

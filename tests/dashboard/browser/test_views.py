@@ -1,0 +1,53 @@
+"""Every page in a real browser, over four fleets: no complaint, nothing to scroll sideways on a phone, and nothing that axe-core finds."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard.browser import screens
+from tests.dashboard.browser.fleets import scene, views
+from tests.dashboard.browser.looking import PHONE, WIDE, opened, served, sideways, violations
+
+DOCS = Path(__file__).parents[3] / "docs"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+BROKEN = """() => [...document.querySelectorAll("nav a")].filter(one => one.getClientRects().length > 1).map(one => one.textContent).join()"""
+HELD = """() => [...document.querySelectorAll("main, header, footer, nav, h1")].map(one => one.tagName).join()"""
+
+
+@pytest.mark.parametrize("name", ["example", "large", "empty", "hostile"])
+@pytest.mark.slow_turn(30, "a fleet is read in it")
+async def test_each_page_is_whole_on_a_screen_and_a_phone_in_light_and_dark(chromium, axe, name):
+    wrong = []
+    async with served(lambda: scene(name), search=1.0, lives=False) as url, opened(chromium, url) as page:
+        for path in views(name):
+            await page.emulate_media(color_scheme="light")
+            await page.set_viewport_size(WIDE)
+            answer = await page.goto(path)
+            assert answer.status == (404 if path == "/pods/none/none" else 200), path
+            assert sorted((await page.evaluate(HELD)).split(",")) == ["FOOTER", "H1", "HEADER", "MAIN", "NAV"], path
+            wrong += [f"{path}: {one}" for one in await violations(page, axe)]
+            await page.emulate_media(color_scheme="dark")
+            wrong += [f"{path}, dark: {one}" for one in await violations(page, axe, ["color-contrast"])]
+            await page.set_viewport_size(PHONE)
+            if broken := await page.evaluate(BROKEN):
+                wrong.append(f"{path}: {broken} is broken into lines")
+            if over := await sideways(page):
+                wrong.append(f"{path}: {over} pixels wider than a phone")
+            wrong += [
+                f"{path}, phone: {one}"
+                for one in await violations(page, axe, ["scrollable-region-focusable", "target-size"])
+            ]
+            wrong += [f"{path}: {one}" for one in page.complaints if "status of 404" not in one]
+            page.complaints.clear()
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow_turn(30, "a fleet is read in it")
+async def test_the_pictures_of_the_docs_can_be_made_again(chromium, tmp_path):
+    await screens.take(chromium, tmp_path)
+    for file, _, _, size, _ in screens.PICTURES:
+        for picture in (tmp_path / file, DOCS / file):
+            head = picture.read_bytes()[:24]
+            assert struct.unpack(">II", head[16:]) == (size["width"], size["height"]), picture
+            assert picture.stat().st_size < 120_000

@@ -1,0 +1,142 @@
+"""What devices are coloured by: every device has a colour, each with a name and a number, and links keep the choice."""
+
+import pytest
+
+from analysis import explain
+from dashboard.colours import CHOICES, attributes_of, colours_of
+from tests.cli.elements import Elements
+from tests.cli.explain.scenes import fleet, held, pod
+from tests.dashboard.test_dashboard import scene, served, standing, text_of
+
+
+def teams(*numbers):
+    """A fleet of nodes with eight devices each, of which each team holds so many."""
+    objects, at = [*fleet(6, 8)], 0
+    for team, number in enumerate(numbers):
+        for _ in range(number):
+            one = held(f"c{at}", on=f"n{at // 8}/gpu-{at % 8}")
+            one["metadata"]["namespace"] = f"team-{team}"
+            objects.append(one)
+            at += 1
+    return objects
+
+
+def coloured(by, *objects):
+    seen = scene(*objects)
+    nodes = tuple(explain.node_stories((), seen))
+    colours = colours_of(nodes, by, seen)
+    return nodes, colours, dict(colours.legend())
+
+
+def test_those_with_most_have_a_colour_of_their_own_and_the_others_share_one():
+    nodes, colours, legend = coloured("namespace", *teams(1, 9, 5, 5, 4, 3, 3, 2, 2))
+    counts = colours.counts(nodes)
+    assert counts == {"free": 14, "k1": 9, "k2": 5, "k3": 5, "k4": 4, "k5": 3, "k6": 3, "k7": 2, "k8": 3}
+    assert [legend[one] for one in ("k1", "k2", "k3", "k7", "k8")] == [
+        "team-1",
+        "team-2",
+        "team-3",
+        "team-7",
+        "2 others",
+    ]
+    assert colours.words({"free": 14, "k1": 9, "k8": 3}) == "14 not held, 9 team-1, 3 others"
+
+
+@pytest.mark.parametrize("by", CHOICES)
+def test_every_device_is_counted_once_whatever_it_is_coloured_by(by):
+    nodes, colours, legend = coloured(by, *teams(2, 1))
+    counts = colours.counts(nodes)
+    assert sum(counts.values()) == 48
+    assert counts.keys() <= legend.keys()
+    assert {colours.of(node, device) for node in nodes for device in node.devices} == counts.keys()
+
+
+def test_an_unknown_choice_is_the_state():
+    _, colours, legend = coloured("<script>", *teams(1))
+    assert (colours.by, list(legend)) == ("state", ["free", "held"])
+
+
+async def test_links_keep_the_choice_and_squares_have_the_colours():
+    async with served(standing(*teams(3, 2))) as session:
+        page = Elements(await text_of(session, "/?colour=namespace"))
+        assert any("colour=namespace" in one and "shelf=" in one for one in page.targets())
+        shelf = await text_of(session, "/?by=&shelf=all%20nodes&colour=namespace")
+        assert shelf.count('class="k1"') == 3 + 1  # and once in the legend
+        assert shelf.count('class="k2"') == 2 + 1
+        assert "team-0" in Elements(shelf).text
+        assert "colour=" not in "".join(Elements(await text_of(session, "/")).targets())
+
+
+def test_a_device_that_several_nodes_reach_counts_once():
+    objects = fleet(2, 4)
+    [first, second] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    del first["spec"]["nodeName"]
+    first["spec"]["allNodes"] = True
+    nodes, colours, _ = coloured("driver", *(one for one in objects if one is not second))
+    assert [len(one.devices) for one in nodes] == [4, 4]
+    assert colours.counts(nodes) == {"k1": 4}
+
+
+def with_devices(objects, change):
+    """A fleet of which each device is changed."""
+    for one in objects:
+        if one["kind"] == "ResourceSlice":
+            for at, device in enumerate(one["spec"]["devices"]):
+                change(at, device)
+    return objects
+
+
+def plugin_pod(name, node, amount):
+    limits = {"example.com/card": str(amount)}
+    return pod(name, nodeName=node) | {"spec": {"nodeName": node, "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}}  # fmt: skip
+
+
+def test_tainted_devices_are_not_well():
+    def taint(at, device):
+        if at < 3:
+            device["taints"] = [{"key": f"example.com/{'xid' if at else 'hot'}", "effect": "NoExecute"}]
+
+    nodes, colours, legend = coloured("health", *with_devices(fleet(2, 4), taint))
+    assert colours.counts(nodes) == {"free": 2, "k1": 4, "k2": 2}
+    assert (legend["free"], legend["k1"]) == ("no taint", "example.com/xid (NoExecute)")
+
+
+def test_by_an_attribute_that_divides_the_fleet():
+    def publish(at, device):
+        device["attributes"] = {
+            "generation": {"string": "old" if at else "new"},
+            "alike": {"string": "x"},
+            "serial": {"string": f"{id(device)}"},
+            "example.com/ready": {"bool": at > 1},
+            "lanes": {"ints": [at]},
+        }
+
+    objects = with_devices(fleet(20, 4), publish)
+    assert attributes_of(scene(*objects).stock) == ("example.com/ready", "generation")
+    nodes, colours, legend = coloured("generation", *objects)
+    assert (colours.counts(nodes), legend["k1"]) == ({"k1": 60, "k2": 20}, "old")
+    _, colours, legend = coloured("example.com/ready", *objects)
+    assert set(legend.values()) == {"no example.com/ready", "true", "false"}
+
+
+def test_devices_of_plugin_pods_are_counted_and_nodes_with_both_are_named():
+    objects = [*fleet(3, 2), held("c", on="n0/gpu-0"), held("d", on="n2/gpu-0")]
+    objects += [plugin_pod("p", "n0", 3), plugin_pod("q", "n1", 2)]
+    nodes, colours, legend = coloured("mechanism", *objects)
+    counted = {legend[one]: number for one, number in colours.counts(nodes).items()}
+    assert counted == {
+        "not held": 4,
+        "device plugin, on a node with both": 3,
+        "device plugin": 2,
+        "claim, on a node with both": 1,
+        "claim": 1,
+    }
+
+
+def test_by_the_workload_that_a_holder_belongs_to():
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1", "controller": True}
+    mine = pod("p", "c", nodeName="n0")
+    mine["metadata"]["ownerReferences"] = [owner | {"controller": False, "name": "other"}, owner]
+    objects = [*fleet(1, 3), held("c", "p", on="n0/gpu-0"), held("d", "q", on="n0/gpu-1"), mine, pod("q", "d", nodeName="n0")]  # fmt: skip
+    nodes, colours, legend = coloured("owner", *objects)
+    assert (colours.counts(nodes), legend["k1"]) == ({"free": 2, "k1": 1}, "Job default/train")

@@ -1,0 +1,266 @@
+"""Pages and JSON of `drawbridge dashboard`: texts of a cluster are escaped, and other hosts are refused."""
+
+import json
+import socket
+from contextlib import asynccontextmanager
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+import pytest
+
+from analysis import explain
+from analysis.loading import Unread, scene_of
+from cli.contract import CommandFailed
+from dashboard import Dashboard, PictureSource, api
+from tests.cli.elements import Elements
+from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
+from tests.cli.running import run
+from tests.limits import PATIENCE
+from webhook.state import Configuration, Features
+
+HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
+PAGES = ("/", "/?colour=model", "/waiting", "/quota", "/move", "/together", "/history", "/api", "/find?q=n0", "/nodes/n0", "/nodes/n0/together", "/pods/default/wants", "/claims/default/wants", "/namespaces/default", f"/devices/{DRIVER}/n0/gpu-0")  # fmt: skip
+
+
+def scene(*objects):
+    return scene_of(list(objects), Features())
+
+
+def standing(*objects):
+    return PictureSource("a test", lambda: scene(*objects), lives=False)
+
+
+@asynccontextmanager
+async def served(source, **seconds):
+    async with Dashboard(source, **seconds).open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        yield session
+
+
+async def text_of(session, path, status=200, **options):
+    async with session.get(path, **options) as response:
+        text = await response.text()
+        assert response.status == status, text
+        return text
+
+
+def crowded():
+    """Two nodes whose devices are all held, and a pod that wants one."""
+    return [*full(), claim("wants"), pod("wants", "wants")]
+
+
+async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_it():
+    objects = crowded()
+    async with served(standing(*objects)) as session:
+        pages = {path: Elements(await text_of(session, path)) for path in PAGES}
+        told = explain.pod_story("default/wants", scene(*objects), Configuration())
+        assert told.next_step.message in pages["/waiting"].text
+        assert told.next_step.message in pages["/pods/default/wants"].text
+        assert "default/p0" in pages["/nodes/n0"].text
+        assert "/nodes/n0/together" in pages["/nodes/n0"].targets()
+        assert "In use; wanted as well:" in pages["/nodes/n0/together"].text
+        assert "In use; wanted as well:" in pages["/together"].text
+        assert pages["/together"].text.count("n1") > pages["/nodes/n0/together"].text.count("n1"), "of every node"
+        assert "/nodes/n0" in pages["/find?q=n0"].targets()
+        assert (
+            "2 devices" in pages["/nodes/n0"].seen[-0][1].get("aria-label", "") or "2 held" in pages["/nodes/n0"].text
+        )
+        for page in pages.values():
+            assert page.seen[0][1] == {"lang": "en"}
+            assert {tag for tag, _ in page.seen} >= {"header", "nav", "main", "footer", "h1", "title"}
+            for target in {one for one in page.targets() if one.startswith("/") and "{" not in one}:
+                assert await text_of(session, target)
+
+
+async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere():
+    objects = json.loads(json.dumps(crowded()))
+    for one in objects:
+        one["metadata"].setdefault("labels", {})["topology.kubernetes.io/zone"] = HOSTILE
+        one["metadata"]["labels"][HOSTILE] = "x"
+        one["metadata"].setdefault("annotations", {})["a"] = HOSTILE
+        if one["kind"] == "Pod":
+            one["spec"]["schedulerName"] = HOSTILE
+            said = {"type": "PodScheduled", "status": "False", "reason": HOSTILE, "message": HOSTILE}
+            one.setdefault("status", {})["conditions"] = [said]
+    odd = json.loads(json.dumps(pod("odd")))
+    odd["metadata"]["name"] = odd["metadata"]["namespace"] = HOSTILE.replace("/", "?")
+    odd["spec"]["resourceClaims"] = [{"name": HOSTILE, "resourceClaimName": "../../" + HOSTILE}]
+    odd["spec"]["containers"] = [
+        {"name": HOSTILE, "image": HOSTILE, "resources": {"limits": {"javascript:alert/gpu": "1"}}}
+    ]
+    source = standing(*objects, odd)
+    async with served(source) as session:
+        seen = set()
+        todo = ["/", "/waiting", "/quota", "/api", "/find?q=%3Cscript", "/find?q=wants", "/nodes/n0", "/none"]
+        while todo:
+            path = todo.pop()
+            if path in seen or len(seen) > 80 or "{" in path or path.startswith("/api/v1"):
+                continue
+            seen.add(path)
+            async with session.get(path) as response:
+                if response.content_type != "text/html":
+                    continue
+                page = Elements(await response.text())
+            scripts = [attributes for tag, attributes in page.seen if tag == "script"]
+            assert scripts in ([], [{"src": "/script.js", "defer": "defer", "data-again": "30"}]), path
+            assert not {tag for tag, _ in page.seen} & {"img", "iframe", "object", "style", "base"}, path
+            for _, attributes in page.seen:
+                assert not [key for key in attributes if key.startswith("on") or key == "style"], path
+            for target in page.targets():
+                assert target.startswith(("/", "#content")), (path, target)
+                assert not target.startswith("//"), (path, target)
+            assert "\x1b" not in page.text
+            assert "\u202e" not in page.text
+            todo += [one for one in page.targets() if one.startswith("/") and one != "/style.css"]
+        assert len(seen) > 10
+        name = quote(HOSTILE.replace("/", "?"), safe="")
+        assert f"/pods/{name}/{name}" in seen
+        assert "<script>" in Elements(await text_of(session, f"/pods/{name}/{name}")).text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/", {}, 200),
+        ("GET", "/style.css", {}, 200),
+        ("GET", "/api/v1/fleet", {}, 200),
+        ("HEAD", "/", {}, 200),
+        ("GET", "/none", {}, 404),
+        ("GET", "/nodes/none", {}, 404),
+        ("GET", "/nodes/none/together", {}, 404),
+        ("GET", "/api/v1/pods/default/none", {}, 404),
+        ("GET", "/?at=-1&by=%00&shelf=%F0", {}, 200),
+        ("GET", "/?at=99999999999999999999", {}, 200),
+        ("POST", "/", {}, 405),
+        ("DELETE", "/pods/default/wants", {}, 405),
+        ("GET", "/", {"Host": "rebound.example.com"}, 403),
+        ("GET", "/", {"Host": "localhost.example.com:80"}, 403),
+        ("GET", "/api/v1/fleet", {"Origin": "https://example.com"}, 403),
+        ("GET", "/" + "a" * 9000, {}, 400),
+    ],
+)
+async def test_every_answer_forbids_other_origins_and_other_hosts_get_none(method, path, headers, status):
+    async with served(standing(*crowded())) as session, session.request(method, path, headers=headers) as response:
+        assert response.status == status
+        assert "default/p0" not in await response.text() or status == 200
+        if len(path) < 9000:  # before a head is read there is nothing to add to
+            policy = response.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; style-src 'self'")
+            assert "frame-ancestors 'none'" in policy
+            assert response.headers["X-Frame-Options"] == "DENY"
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert response.headers["Cache-Control"] == "no-store"
+            assert response.headers["Referrer-Policy"] == "same-origin"
+
+
+async def test_the_json_is_what_the_openapi_document_says():
+    async with served(standing(*crowded())) as session:
+        document = json.loads(await text_of(session, "/api/v1/openapi.json"))
+        words = {"namespace": "default", "name": "wants", "driver": DRIVER, "pool": "n0", "device": "gpu-0"}
+        assert set(document["paths"]) == {
+            *(one.path for one in api.ENDPOINTS),
+            "/api/v1/what-if",
+            "/api/v1/move",
+            "/api/v1/history",
+        }
+        assert (
+            set(document["paths"])
+            >= {
+                one
+                for one in Elements(await text_of(session, "/api")).targets()
+                if "/v1/" in one and "openapi" not in one
+            }
+            >= {"/api/v1/move", "/api/v1/history"}
+        )
+        assert msgspec.json.decode(await text_of(session, "/api/v1/move"), type=api.MoveShown).read_at
+        assert msgspec.json.decode(await text_of(session, "/api/v1/history"), type=api.HistoryShown).read_at
+        for one in api.ENDPOINTS:
+            named = words | ({"name": "n0"} if "/nodes/" in one.path else {})
+            told = msgspec.json.decode(await text_of(session, one.path.format(**named)), type=one.type)
+            assert told.read_at
+            schema = document["paths"][one.path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            assert schema["$ref"].rpartition("/")[2] in document["components"]["schemas"]
+
+
+async def test_a_cluster_that_cannot_be_read_is_told_and_what_was_seen_before_stays():
+    answers = [False, True, False]
+
+    def read():
+        if answers.pop(0) if answers[1:] else answers[0]:
+            return scene(*crowded())
+        raise CommandFailed("the API server is away", "try again when it answers")
+
+    async with served(PictureSource("a test", read, lives=True), fresh=0.0) as session:
+        assert "the API server is away (try again when it answers)" in await text_of(session, "/", 503)
+        assert "nodes with devices" in await text_of(session, "/")
+        while "This page is out of date: the API server is away" not in (page := await text_of(session, "/")):
+            assert "nodes with devices" in page
+        assert json.loads(await text_of(session, "/api/v1/fleet"))["problem"].startswith("the API server is away")
+
+
+async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
+    answers = [False, True, False, True]
+
+    def read():
+        if answers.pop(0) if answers[1:] else answers[0]:
+            return scene(*crowded())
+        raise RuntimeError("a defect")
+
+    async with served(PictureSource("a test", read, lives=True), fresh=0.0) as session:
+        said = "the reading failed: the log of the dashboard says why"
+        assert said in await text_of(session, "/", 503, timeout=aiohttp.ClientTimeout(PATIENCE))
+        assert "nodes with devices" in await text_of(session, "/")
+        while said not in (page := await text_of(session, "/")):
+            assert "nodes with devices" in page
+        while said in (page := await text_of(session, "/")):
+            assert "nodes with devices" in page
+
+
+async def test_a_page_of_a_kind_that_could_not_be_read_does_not_say_that_the_object_is_gone():
+    partial = scene_of([one for one in crowded() if one["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
+    async with served(PictureSource("a test", lambda: partial, lives=False)) as session:
+        assert "or is of a kind that could not be read" in await text_of(session, "/pods/default/p0", 404)
+    async with served(standing(*crowded())) as session:
+        assert "could not be read" not in await text_of(session, "/pods/default/p9", 404)
+
+
+async def test_a_fleet_without_devices_and_one_where_none_waits_say_what_to_do():
+    async with served(standing(pod("web"))) as session:
+        assert "kubectl get resourceslices" in await text_of(session, "/")
+        assert "No pod that requests devices waits" in await text_of(session, "/waiting")
+        assert "nothing is limited" in await text_of(session, "/quota")
+
+
+async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
+    async with served(standing(*fleet(450, 8))) as session:
+        first = await text_of(session, "/?by=&shelf=all%20nodes")
+        last = Elements(await text_of(session, "/?by=&shelf=all%20nodes&at=400"))
+        assert len(first) < 200_000
+        assert sum("/nodes/" in one for one in last.targets()) == 50
+        assert len(await text_of(session, "/")) < 20_000
+
+
+async def test_pods_beyond_what_is_searched_for_are_listed_with_their_schedulers_words():
+    objects = crowded()
+    said = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+    for one in objects:
+        if one["metadata"]["name"] == "wants" and one["kind"] == "Pod":
+            one["status"] = {"phase": "Pending", "conditions": [said]}
+    async with served(standing(*objects), search=-1.0) as session:
+        [one] = json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]
+        assert (one["pod"], one["reason"]) == ("default/wants", "0/2 nodes are available")
+
+
+def test_pages_without_a_login_are_served_to_this_machine_alone():
+    result = run("dashboard", "--listen", "0.0.0.0:0", "-f", "manifests/examples/fleet")
+    assert result.exit_code == 2
+    assert "is not on loopback" in result.stderr
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = run("dashboard", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "-f", "manifests/examples/fleet")
+    assert result.exit_code == 3
+    assert "choose another port" in result.stderr

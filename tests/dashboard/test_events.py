@@ -1,0 +1,148 @@
+"""Pages of pods and claims: what events say of them, and the object itself without what people put passwords into."""
+
+import json
+import time
+
+import pytest
+
+from cli.contract import CommandFailed
+from cluster.embedded import Embedded
+from cluster.objects import Event
+from cluster.resources import EVENTS
+from dashboard import PictureSource, read_events
+from dashboard.events import MOST_SHOWN
+from dra.wire import convert
+from tests.cli.explain.scenes import claim, fleet, pod
+from tests.dashboard import test_login
+from tests.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
+from tests.dashboard.test_login import bearing
+
+PASSWORD = "hunter2-in-clear"
+
+
+def event(reason, minute, message="it happened", *, about="wants", kind="Pod", uid="", **more):
+    name = f"{about}.{reason.lower()}"
+    involved = {"kind": kind, "namespace": "default", "name": about, "uid": uid}
+    at = f"2026-11-20T08:{minute:02}:00Z"
+    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "involvedObject": involved, "reason": reason, "message": message, "lastTimestamp": at, "source": {"component": "scheduler"}, **more}  # fmt: skip
+
+
+def standing_with(*events):
+    one = pod("wants", "wants")
+    one["spec"]["containers"][0] |= {
+        "env": [{"name": "PGPASSWORD", "value": PASSWORD}],
+        "args": [f"--password={PASSWORD}"],
+    }
+    return [*fleet(1, 1), claim("wants", 2), one, *events]
+
+
+async def test_events_with_very_long_texts_are_cut():
+    long = "long " * 200_000
+    many = [event(f"R{at}" + "r" * 100_000, at, long, source={"component": long}) for at in range(3)]
+    async with served(standing(*standing_with(*many))) as session:
+        page = await text_of(session, "/pods/default/wants")
+    assert "long long" in page
+    assert len(page) < 60_000
+
+
+async def test_the_page_of_a_pod_has_its_events_the_last_first_and_no_others():
+    series = {"lastTimestamp": None, "eventTime": "2026-11-20T08:02:00.000001Z", "series": {"count": 7, "lastObservedTime": "2026-11-20T08:09:00.000000Z"}}  # fmt: skip
+    events = [
+        event("Early", 1),
+        event("Late", 5, count=3),
+        event("Latest", 2, **series),
+        event("Former", 6, uid="that-of-one-before"),
+        event("Elsewhere", 6, about="other"),
+        event("OfTheClaim", 6, kind="ResourceClaim"),
+        event("Broken", 6) | {"involvedObject": 5},
+        event("Hostile", 4, HOSTILE),
+    ]
+    async with served(standing(*standing_with(*events))) as session:
+        page = await text_of(session, "/pods/default/wants")
+        found = json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]
+        of_claim = json.loads(await text_of(session, "/api/v1/claims/default/wants"))["events"]["shown"]
+    assert [(one["reason"], one["times"]) for one in found] == [
+        ("Latest", 7),
+        ("Late", 3),
+        ("Hostile", 1),
+        ("Early", 1),
+    ]
+    assert [one["reason"] for one in of_claim] == ["OfTheClaim"]
+    assert page.index("Latest") < page.index("Late<") < page.index("Early")
+    assert "3 ×" in page
+    assert "<img" not in page
+    assert "Former" not in page
+
+
+async def test_many_events_are_cut_to_the_last():
+    events = [event(f"R{at}", at % 60, message=str(at)) for at in range(MOST_SHOWN + 9)]
+    async with served(standing(*standing_with(*events))) as session:
+        assert len(json.loads(await text_of(session, "/api/v1/pods/default/wants"))["events"]["shown"]) == MOST_SHOWN
+
+
+async def test_a_page_says_why_there_are_no_events_and_waits_for_them_no_longer_than_it_says():
+    def refused(*_):
+        raise CommandFailed("events is forbidden", "ask for the role")
+
+    for ask, why in ((refused, "events is forbidden"), (lambda *_: time.sleep(1) or [], "did not answer in time")):
+        source = PictureSource("a test", lambda: scene(*standing_with()), lives=False, events=ask)
+        async with served(source, patience=0.2) as session:
+            assert why in await text_of(session, "/pods/default/wants")
+
+
+async def test_a_cluster_is_asked_for_the_events_of_one_object():
+    cluster = Embedded()
+    for one in (event("Mine", 1), event("Other", 1, about="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
+        await cluster.create(EVENTS.raw, one, "default")
+    assert [one.reason for one in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
+
+
+@pytest.mark.parametrize(("who", "asked"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])
+async def test_events_are_asked_for_only_for_accounts_that_may_see_the_pod(who, asked):
+    calls = []
+
+    def ask(*those):
+        calls.append(those)
+        return [convert(event("Happened", 1, about="wants"), Event)]
+
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False, events=ask)
+    async with served_with_login(source, test_login.Server()) as session:
+        async with session.get("/pods/mine/wants", headers=bearing(who)) as answer:
+            assert answer.status == (200 if asked else 404)
+            assert ("Happened" in await answer.text()) == bool(asked)
+        async with session.get("/pods/secret/secret-holder", headers=bearing("mine")) as answer:
+            assert answer.status == 404
+    assert calls == [("Pod", "mine", "wants")] * asked
+
+
+async def test_an_account_that_may_list_pods_and_no_events_is_told_so():
+    class Narrow(test_login.Server):
+        async def create(self, resource, obj):
+            wanted = obj["spec"].get("resourceAttributes", {})
+            return (
+                {"status": {"allowed": False}}
+                if wanted.get("resource") == "events"
+                else await super().create(resource, obj)
+            )
+
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False, events=lambda *_: 1 / 0)
+    async with (
+        served_with_login(source, Narrow()) as session,
+        session.get("/pods/mine/wants", headers=bearing("mine")) as answer,
+    ):
+        assert "your account may not list events in mine" in await answer.text()
+
+
+def served_with_login(source, reviews):
+    return served(source, login=test_login.Login(reviews))
+
+
+async def test_the_object_is_shown_without_variables_and_arguments():
+    async with served(standing(*standing_with())) as session:
+        page = await text_of(session, "/pods/default/wants")
+        of_claim = await text_of(session, "/claims/default/wants")
+        await text_of(session, "/pods/default/none", 404)
+    assert PASSWORD not in page
+    assert "resourceClaimName: wants" in page
+    assert "deviceClassName: gpu" in of_claim
+    assert "kubectl get resourceclaim wants -n default -o yaml" in of_claim

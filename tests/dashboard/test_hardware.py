@@ -1,0 +1,82 @@
+"""The hardware of a node to scale: parts that are held and what is free make a whole, and a NIC stands beside the GPU of its root."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dashboard.hardware import hardware_of
+from tests.cli.elements import Elements
+from tests.cli.explain.scenes import fleet, held
+from tests.dashboard.test_dashboard import scene, served, standing, text_of
+
+FOLDER = Path("manifests/examples/fleet")
+
+
+def example():
+    return [one for file in sorted(FOLDER.glob("*.yaml")) for one in yaml.safe_load_all(file.read_text()) if one]
+
+
+def holding(name, driver, pool, device, **more):
+    """A claim that has a device of a driver."""
+    one = held(name, on=f"{pool}/{device}", **more)
+    [result] = one["status"]["allocation"]["devices"]["results"]
+    result["driver"] = driver
+    return one
+
+
+def shared(claims):
+    """Two GPUs that several claims can share."""
+    objects = fleet(1, 2)
+    for one in objects:
+        for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
+            device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}, "cores": {"value": "100"}}}  # fmt: skip
+    return [*objects, *(held(f"c{at}", on="n0/gpu-0", share=share) for at, share in enumerate(claims))]
+
+
+def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
+    claims = [holding(f"c{at}", "gpu.nvidia.com", "slice-1", f"gpu-0-mig-1g-5gb-{at}") for at in range(2)]
+    stock = scene(*example(), *claims).stock
+    used, idle = hardware_of(stock, "slice-1")
+    assert (used.name, idle.name) == tuple(f"gpu.nvidia.com/slice-1/gpu-{at}-counter-set" for at in range(2))
+    assert [one.claim for one in used.parts] == ["default/c0", "default/c1"]
+    assert len({one.part for one in used.parts}) == 1
+    assert sum(one.part for one in used.parts) + used.free == pytest.approx(1, abs=0.001)
+    assert (idle.parts, idle.free) == ((), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("claims", "parts", "free"),
+    [
+        ([{"memory": "10Gi", "cores": "25"}], [0.25], 0.75),
+        ([{"memory": "10Gi", "cores": "25"}, {"memory": "20Gi", "cores": "0"}], [0.25, 0.25], 0.5),
+        ([], [], 1.0),
+    ],
+)
+def test_shares_have_their_part_of_the_capacities(claims, parts, free):
+    first, second = hardware_of(scene(*shared(claims)).stock, "n0")
+    assert ([one.part for one in first.parts], first.free) == (parts, free)
+    assert all(one.shared for one in first.parts)
+    assert (second.parts, second.free) == ((), 1.0)
+
+
+def test_one_that_is_held_whole_has_nothing_left_and_an_administrators_look_holds_nothing():
+    looking = held("look", on="n0/gpu-1")
+    looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    first, second = hardware_of(scene(*fleet(1, 2), held("c"), looking).stock, "n0")
+    assert ([one.part for one in first.parts], first.free) == ([1.0], 0.0)
+    assert (second.parts, second.free) == ((), 1.0)
+
+
+async def test_devices_of_one_pcie_root_are_shown_in_one_row():
+    claim = holding("c", "gpu.nvidia.com", "train-1", "gpu-0")
+    async with served(standing(*example(), claim)) as session:
+        text = await text_of(session, "/nodes/train-1")
+        told = json.loads(await text_of(session, "/api/v1/nodes/train-1/hardware"))["hardware"]
+        assert (await session.get("/api/v1/nodes/none/hardware")).status == 404
+    [row] = [row for row in text.split("<tr>") if "PCIe root pci0000:15<" in row]
+    assert "dra.net/train-1/eth0: 0% held, 100% free" in row
+    assert "gpu.nvidia.com/train-1/gpu-0: 100% held, 0% free" in row
+    assert "/claims/default/c" in Elements(text).targets()
+    assert {one["place"] for one in told if one["name"].endswith("-0")} == {"PCIe root pci0000:15"}

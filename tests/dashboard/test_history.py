@@ -1,0 +1,153 @@
+"""How use of the fleet went: a sample a minute at most, for a day at most, and to a tenant only what it may see."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import msgspec
+import pytest
+
+from allocator.simulation import Snapshot, simulate
+from analysis.capacity import in_use
+from analysis.loading import Unread, scene_of
+from dashboard import Dashboard, Login, PictureSource
+from dashboard.history import Sample, Samples, page_of, sample_of
+from dashboard.picture import draw_picture
+from tests.cli.explain.scenes import claim, fleet, full, held, phased, pod
+from tests.dashboard import test_login
+from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.dashboard.test_login import bearing
+from webhook.state import Features
+
+BEGIN = datetime(2026, 11, 20, 8, tzinfo=UTC)
+
+
+def sample(seconds, *objects, begin=BEGIN):
+    at, seen = (begin + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ"), scene(*objects)
+    return sample_of(draw_picture(seen, read_at=at, source="a test"), seen.stock)
+
+
+def busy():
+    """Two nodes with two devices each, one of them held, and a pod that waits."""
+    return [*fleet(2, 2), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Running"), claim("w", 9), pod("w", "w")]
+
+
+def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
+    history = Samples()
+    history.add(sample(0, *busy()))
+    [found] = history.samples()
+    assert msgspec.to_builtins(found) == {"at": "2026-11-20T08:00:00Z", "devices": {"free": 3, "held": 1}, "nodes": 2, "idleNodes": 1, "fragmentation": 0.0, "waiting": 1}  # fmt: skip
+
+
+def test_recorded_fragmentation_equals_that_of_a_simulation():
+    objects = fleet(2, 2)
+    for one in objects:
+        for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
+            device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
+    objects.append(held("c", on="n0/gpu-0", share={"memory": "10Gi"}))
+    found = sample(0, *objects)
+    said = simulate(Snapshot(scene(*objects).stock, ()), ask=lambda *_: None)
+    assert found.fragmentation == said.totals.fragmentation == 0.2  # 30 GiB of 150
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [((0, 10, 59), 1), ((0, 60, 119, 120), 3), ((0, -5, 61), 2)])
+def test_readings_of_one_minute_are_one_sample(seconds, kept):
+    history = Samples()
+    for at in seconds:
+        history.add(sample(at, *fleet(1, 1)))
+    assert len(history.samples()) == kept
+
+
+def test_samples_of_more_than_a_day_are_forgotten():
+    history, seen = Samples(), sample(0, *fleet(1, 1))
+    for at in range(24 * 60 + 100):
+        then = (BEGIN + timedelta(minutes=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        history.add(msgspec.structs.replace(seen, at=then))
+    assert (len(history.samples()), history.samples()[0].at) == (24 * 60, "2026-11-20T09:40:00Z")
+
+
+async def test_the_page_draws_what_its_numbers_say():
+    recent = datetime.now(UTC) - timedelta(hours=1)
+    dashboard = Dashboard(standing(*full()))
+    async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        dashboard._history.add(sample(0, *busy(), begin=recent))
+        dashboard._history.add(sample(600, *full(), begin=recent))
+        page = await text_of(session, "/history")
+        told = json.loads(await text_of(session, "/api/v1/history"))["samples"]
+    assert "Devices in use: from 1 to 4, at least 1 and at most 4" in page
+    assert 'd="M0.0,90.0H' in page
+    assert 'V0.0H1000.0V0.0"' in page
+    assert "Pods waiting: from 1 to 0" in page
+    assert [one["waiting"] for one in told] == [1, 0, 0]  # the last is the reading for the page
+    async with served(standing(*full())) as session:
+        assert "A line needs two readings" in await text_of(session, "/history")
+
+
+async def test_a_tenant_is_not_told_how_many_pods_of_others_wait():
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
+    recent = datetime.now(UTC) - timedelta(hours=1)
+    dashboard = Dashboard(source, login=Login(test_login.Server()))
+    async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        for at in (0, 60):
+            dashboard._history.add(sample(at, *test_login.objects(), begin=recent))
+        for who, is_told in (("mine", False), ("all", True)):
+            async with session.get("/history", headers=bearing(who)) as answer:
+                text = await answer.text()
+                assert ("Pods waiting" in text) == is_told
+                assert "Devices in use: from 2 to 2" in text
+            async with session.get("/api/v1/history", headers=bearing(who)) as answer:
+                assert {one["waiting"] is not None for one in (await answer.json())["samples"]} == {is_told}
+        async with session.get("/api/v1/history") as answer:
+            assert answer.status == 401
+
+
+async def test_a_live_source_is_read_again_even_without_requests():
+    readings = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def read():
+        loop.call_soon_threadsafe(readings.put_nowait, None)
+        return scene(*fleet(1, 1))
+
+    source = PictureSource("a test", read, lives=True)
+    async with served(source, fresh=0.01, again=0.05):
+        async with asyncio.timeout(60):
+            for _ in range(3):
+                await readings.get()
+
+
+SLICES = "resourceslices.resource.k8s.io"
+
+
+@pytest.mark.parametrize(("readings", "devices"), [(("", SLICES, ""), {4}), ((SLICES, SLICES), {0})])
+async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings, devices):
+    def seen(missing):
+        objects = [one for one in full() if one["kind"] != "ResourceSlice" or not missing]
+        return scene_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
+
+    left = [seen(one) for one in readings]
+    source = PictureSource("a test", lambda: left.pop(0) if left[1:] else left[0], lives=True)
+    dashboard = Dashboard(source, fresh=0.0)
+    dashboard._history = Samples(apart=0.0)
+    async with dashboard.open("127.0.0.1", 0):
+        for _ in range(len(readings) + 1):
+            await dashboard.look()
+            await dashboard._reading
+    assert {sum(one.devices.values()) for one in dashboard._history.samples()} == devices
+
+
+async def test_in_use_is_what_the_page_of_the_fleet_says():
+    """A partition that its neighbours block is neither free nor in use."""
+    seen = sample(0, *full())
+    counts = {"free": 1, "held": 1, "blocked": 2, "unknown": 1, "shared": 1, "plugin": 4}
+    assert in_use(counts) == 6
+    samples = [Sample(at=seen.at, devices=counts, nodes=1, idle_nodes=0, waiting=0)] * 2
+    assert "Devices in use: 6 of 10" in "".join(page_of(samples, ""))
+
+
+def test_a_clock_that_is_put_back_begins_there():
+    history = Samples()
+    for seconds in (0, 600, 1200, 300, 400):
+        history.add(sample(seconds, *fleet(1, 1)))
+    assert [one.at[-9:] for one in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]

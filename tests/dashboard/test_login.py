@@ -1,0 +1,238 @@
+"""Who may see what on the dashboard: a token is asked for, and a tenant finds no name of another namespace on any page."""
+
+import asyncio
+import re
+import ssl
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+
+from analysis import explain
+from analysis.loading import scene_of
+from certs import authority
+from cluster.errors import Unavailable
+from dashboard import Dashboard, Login, PictureSource, certificate
+from dashboard.tenants import for_tenant
+from dra.wire import encode
+from tests.cli.elements import Elements
+from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
+from tests.cli.running import run
+from webhook.state import Features
+
+PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/waiting", "/quota", "/move", "/api/v1/move", "/history", "/api/v1/history", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder", "/what-if?remove=n0", "/api/v1/what-if?add=n0%3D2&remove=n0")  # fmt: skip
+
+
+class Server:
+    """Answers reviews: `all` may list everything, each other token the namespace of its name."""
+
+    def __init__(self):
+        self.away, self.reviews = False, 0
+
+    async def create(self, resource, obj):
+        if self.away:
+            raise Unavailable("down")
+        self.reviews += 1
+        spec = obj["spec"]
+        if resource.kind == "TokenReview":
+            name = spec["token"].removeprefix("token-")
+            user = {"username": name, "groups": ["people"], "uid": "1", "extra": {"a": ["b"]}}
+            return {"status": {"authenticated": name != spec["token"], "user": user}}
+        assert (spec["groups"], spec["uid"], spec["extra"]) == (["people"], "1", {"a": ["b"]})
+        wanted = spec["resourceAttributes"]["namespace"]
+        may = spec["user"] == "all" or (wanted and wanted == spec["user"])
+        half = spec["user"] == "half" and spec["resourceAttributes"]["resource"] == "pods"
+        return {"status": {"allowed": bool(may or half)}}
+
+
+def secretive(obj):
+    """Mark every name of an object in which a tenant's secret may lie."""
+    name = obj["metadata"]["name"]
+    obj["metadata"] |= {"namespace": "secret", "name": f"secret-{name}", "uid": f"uid-{name}"}
+    obj["metadata"] |= {"labels": {"secret-label": "secret"}, "annotations": {"secret-annotation": "secret"}}
+    return obj
+
+
+def objects():
+    """Two namespaces: a holder and a waiting pod with marks everywhere, and a pod of one's own that they are in the way of."""
+    held = secretive(claim("claim"))
+    held["spec"]["devices"]["requests"][0]["name"] = "secret-request"
+    held["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"secret": "secret"}}}]
+    results = [{"request": "secret-request", "driver": DRIVER, "pool": "n0", "device": f"gpu-{at}"} for at in range(2)]
+    holder = secretive(pod("holder", "secret-claim"))
+    holder["spec"] |= {"nodeName": "n0", "serviceAccountName": "secret", "nodeSelector": {"secret": "secret"}}
+    holder["spec"]["containers"] = [{"name": "secret", "env": [{"name": "secret", "value": "secret"}]}]
+    consumer = {"resource": "pods", "name": "secret-holder", "uid": "uid-holder"}
+    held["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": [consumer]}
+    waiting, broken = secretive(pod("waiting", "secret-none")), secretive(claim("broken"))
+    broken["spec"] = {"devices": 5}
+    waiting["spec"]["containers"] = [{"name": "secret", "resources": {"limits": {"example.com/gpu": "1"}}}]
+    quota = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "secret", "namespace": "secret"}, "spec": {"limits": [{"key": "secret", "hard": "1", "devices": {}}]}}  # fmt: skip
+    own = [claim("wants"), pod("wants", "wants")]
+    for one in own:
+        one["metadata"]["namespace"] = "mine"
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "secret"}}
+    return [*fleet(nodes=1), held, holder, waiting, broken, quota, space, *own]
+
+
+@asynccontextmanager
+async def served(server=None, **options):
+    scene = scene_of(objects(), Features())
+    source = PictureSource("a test", lambda: scene, lives=False)
+    login = Login(server or Server())
+    async with (
+        Dashboard(source, login=login).open("127.0.0.1", 0) as url,
+        aiohttp.ClientSession(url, **options) as session,
+    ):
+        yield session
+
+
+def bearing(who):
+    return {"Authorization": f"Bearer token-{who}"}
+
+
+async def test_a_tenant_finds_no_name_of_another_namespace_and_an_administrator_all():
+    async with served() as session:
+        for path in PAGES:
+            where = path.format(driver=DRIVER)
+            async with session.get(where, headers=bearing("mine")) as answer:
+                text = re.sub(r"(q|value)=\"?secret|&#x27;secret&#x27;|Namespace secret", "", await answer.text())
+                assert "secret" not in text, where
+        async with session.get("/nodes/n0", headers=bearing("mine")) as answer:
+            page = Elements(await answer.text())
+        assert "2 held" in page.text
+        async with session.get("/api/v1/what-if?remove=n0", headers=bearing("mine")) as answer:
+            assert (await answer.json())["found"]["pods"] == []
+        async with session.get("/api/v1/what-if?remove=n0", headers=bearing("all")) as answer:
+            assert [one["pod"] for one in (await answer.json())["found"]["pods"]] == ["secret/secret-holder"]
+        assert "(others)/pod-1" in page.text
+        async with session.get("/nodes/n0", headers=bearing("all")) as answer:
+            assert "secret/secret-holder" in await answer.text()
+
+
+async def test_a_claim_of_another_tenant_still_blocks_without_its_name():
+    async with served() as session:
+        async with session.get("/api/v1/pods/mine/wants", headers=bearing("mine")) as answer:
+            told = (await answer.json())["pod"]
+        assert [one["claim"] for one in told["prospect"]["blockers"]] == ["(others)/claim-1"]
+        async with session.get("/api/v1/waiting", headers=bearing("mine")) as answer:
+            assert [one["pod"] for one in (await answer.json())["waiting"]] == ["mine/wants"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer x"}, {"Authorization": "Basic token-all"}, {"Cookie": "__Host-drawbridge=x"}])  # fmt: skip
+async def test_without_a_token_that_counts_nothing_is_shown(headers):
+    async with served() as session:
+        for path in PAGES:
+            async with session.get(path.format(driver=DRIVER), headers=headers) as answer:
+                assert answer.status == 401
+                assert answer.headers["WWW-Authenticate"] == "Bearer"
+                assert "n0" not in await answer.text()
+
+
+@pytest.mark.parametrize("who", ["half", "stranger"])
+async def test_a_namespace_is_shown_to_accounts_that_may_list_both_its_pods_and_its_claims(who):
+    async with served() as session, session.get("/api/v1/waiting", headers=bearing(who)) as answer:
+        assert (await answer.json())["waiting"] == []
+
+
+async def test_the_form_puts_the_token_into_a_cookie_that_no_script_and_no_other_site_has():
+    async with served(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        async with session.post("/login", data={"token": "x"}, allow_redirects=False) as answer:
+            assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
+            assert "not accepted" in await answer.text()
+        async with session.post("/login", data={"token": "token-mine"}, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/")
+            cookie = answer.headers["Set-Cookie"]
+        for word in ("HttpOnly", "Secure", "SameSite=Strict", "Path=/"):
+            assert word in cookie
+        assert "Domain" not in cookie
+        async with session.get("/", headers={"Cookie": cookie.partition(";")[0]}) as answer:
+            page = Elements(await answer.text())
+            assert "Logged in as mine" in page.text
+        async with session.post("/logout", allow_redirects=False) as answer:
+            assert "Max-Age=0" in answer.headers["Set-Cookie"]
+        for charset in ("utf-8", "none"):
+            headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
+            async with session.post("/login", data=b"token=\xff", headers=headers) as answer:
+                assert answer.status == 400
+        for origin, status in (("https://evil.example", 403), ("null", 403), (str(session._base_url).rstrip("/"), 401)):
+            async with session.post("/login", data={"token": "x"}, headers={"Origin": origin}) as answer:
+                assert answer.status == status
+
+
+async def test_an_api_server_that_does_not_answer_lets_no_account_in():
+    server = Server()
+    async with served(server) as session:
+        server.away = True
+        async with session.get("/", headers=bearing("all")) as answer:
+            assert answer.status == 503
+        server.away = False
+        async with session.get("/", headers=bearing("all")) as answer:
+            assert answer.status == 200
+
+
+async def test_rights_are_asked_for_once_in_a_while():
+    server = Server()
+    async with served(server) as session:
+        for _ in range(3):
+            async with session.get("/", headers=bearing("mine")) as answer:
+                assert answer.status == 200
+        assert server.reviews == 1 + 1 + 2 + 1  # the token, all, both of mine, one of secret
+
+
+def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
+    whole = scene_of(objects(), Features())
+    narrowed = for_tenant(whole, {"mine"})
+    states = [[(device.device, device.state, len(device.holders)) for node in explain.node_stories((), one) for device in node.devices] for one in (whole, narrowed)]  # fmt: skip
+    assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{at}", "held", 1) for at in range(2)]
+    kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.gathered.objects, narrowed.unread, narrowed.raw)  # fmt: skip
+    assert b"secret" not in encode(kept)
+    assert for_tenant(whole, {"mine", "secret"}).pods == whole.pods
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (["--listen", "0.0.0.0:0"], "which needs --login and a certificate"),
+        (["--listen", "0.0.0.0:0", "--login"], "which needs --login and a certificate"),
+        (["--listen", "0.0.0.0:0", "--tls-cert", "c", "--tls-key", "k"], "which needs --login and a certificate"),
+        (["--login", "--tls-cert", "c"], "belong together"),
+        (["--login", "-f", "x"], "needs a cluster"),
+    ],
+)
+def test_pages_for_others_need_a_login_and_a_certificate(said, problem):
+    done = run("dashboard", *said)
+    assert (done.exit_code, problem in done.stderr) == (2, True)
+
+
+async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(tmp_path):
+    certificate_file, key_file = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def write(name):
+        now, life = datetime.now(UTC), timedelta(days=9)
+        pair = authority.leaf(authority.authority(name, now=now, life=life), ["localhost"], now=now, life=life)
+        key_file.write_bytes(pair.key)
+        certificate_file.write_bytes(pair.certificate)
+        return ssl.PEM_cert_to_DER_cert(pair.certificate.decode().partition("-----END")[0] + "-----END CERTIFICATE-----\n")  # fmt: skip
+
+    async def shown(url):
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        host, port = url.removeprefix("https://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
+        seen = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        return seen
+
+    scene = scene_of(objects(), Features())
+    source = PictureSource("a test", lambda: scene, lives=False)
+    first = write("one")
+    async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(Server())).open("127.0.0.1", 0, tls) as url:  # fmt: skip
+        assert await shown(url) == first
+        certificate_file.write_text("torn")
+        await asyncio.sleep(0.2)
+        assert await shown(url) == first
+        second = write("two")
+        seen = [await shown(url) for _ in range(20) if not await asyncio.sleep(0.05)]
+        assert seen[-1] == second

@@ -1,0 +1,180 @@
+"""How far the move is: the page says what `drawbridge survey` says, to accounts that may see all namespaces, and waits for it within bounds."""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from cli.contract import CommandFailed
+from dashboard import Dashboard, Login, PictureSource
+from dashboard.move import mechanism_of, mechanisms_of
+from dra.objects import Pod
+from dra.wire import convert
+from tests.cli.explain.scenes import fleet, held, pod
+from tests.cli.running import run
+from tests.dashboard import test_login
+from tests.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
+from tests.dashboard.test_login import bearing
+
+FOLDERS = ("manifests/examples/fleet", "manifests/examples/pods")
+
+
+def example():
+    files = [file for folder in FOLDERS for file in sorted(Path(folder).glob("*.yaml"))]
+    return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+
+
+def asking(name, namespace="default", amount=1):
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": amount}}}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+@pytest.fixture(scope="module")
+def told_by_survey():
+    """What the command says of the example, and its objects; read outside of any loop."""
+    said = run("survey", "-o", "json", *(word for one in FOLDERS for word in ("-f", one))).stdout
+    return json.loads(said), example()
+
+
+async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
+    said, objects = told_by_survey
+    async with served(standing(*objects)) as session:
+        page = await text_of(session, "/move")
+        told = json.loads(await text_of(session, "/api/v1/move"))
+    counted = {}
+    for one in told["namespaces"]:
+        for outcome, number in one["workloads"].items():
+            counted[outcome] = counted.get(outcome, 0) + number
+    assert counted == said["outcomes"]
+    assert {one["namespace"]: one["pods"] for one in told["namespaces"]} == {
+        name: sum(one["pods"] for one in said["workloads"] if one["namespace"] == name)
+        for name in {one["namespace"] for one in said["workloads"]}
+    }
+    assert told["reasons"] == said["reasons"]
+    assert told["obstacles"] == said["obstacles"]
+    assert {what: told[what] for what in ("sides", "plugins", "drivers")} == {
+        what: said[what] for what in ("sides", "plugins", "drivers")
+    }
+    assert "make the sum divisible" in page
+    assert all(f'href="/namespaces/{one["namespace"]}"' in page for one in told["namespaces"])
+
+
+async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():
+    source = PictureSource("a test", lambda: scene(*test_login.objects(), asking("secret-app", "secret")), lives=False)
+    async with served(source, login=Login(test_login.Server())) as session:
+        for path in ("/move", "/api/v1/move"):
+            async with session.get(path, headers=bearing("mine")) as answer:
+                assert answer.status == 403
+                text = await answer.text()
+                assert "may list the pods and claims of all namespaces" in text
+                assert "secret" not in text
+            async with session.get(path, headers=bearing("all")) as answer:
+                assert "secret" in await answer.text()
+            async with session.get(path) as answer:
+                assert answer.status == 401
+
+
+async def test_a_survey_that_takes_long_is_there_later_and_one_that_fails_says_why():
+    go, failures = threading.Event(), [CommandFailed("pods is forbidden", "ask for the role")]
+
+    def survey():
+        if failures:
+            raise failures.pop()
+        go.wait(120)
+        return standing_survey()
+
+    source = PictureSource("a test", lambda: scene(*fleet(1)), lives=True, survey=survey)
+    async with served(source, search=0.1) as session:
+        assert "the survey failed: pods is forbidden" in await text_of(session, "/move")
+        assert "the survey is running" in await text_of(session, "/move")
+        assert "survey is running" in await text_of(session, "/api/v1/move", 503)
+        go.set()
+        async with asyncio.timeout(60):
+            while "survey is running" in (page := await text_of(session, "/move")):
+                pass
+        assert "1 left" in page
+
+
+async def test_an_old_survey_says_when_it_was_made_and_one_that_breaks_is_told():
+    broken = []
+
+    def survey():
+        if broken:
+            raise ZeroDivisionError
+        return standing_survey()
+
+    source = PictureSource("a test", lambda: scene(*fleet(1)), lives=True, survey=survey)
+    dashboard = Dashboard(source, search=60.0)
+    async with dashboard.open("127.0.0.1", 0) as url, aiohttp.ClientSession(url) as session:
+        first = json.loads(await text_of(session, "/api/v1/move"))["readAt"]
+        dashboard._survey_made_at = "2026-11-20T08:00:00Z"
+        assert "Surveyed at 2026-11-20T08:00:00Z" in await text_of(session, "/move")
+        assert json.loads(await text_of(session, "/api/v1/move"))["readAt"] == "2026-11-20T08:00:00Z" != first
+        broken.append(True)
+        dashboard._surveyed_at -= 3600
+        async with asyncio.timeout(60):
+            while "the log of the dashboard says why" not in (page := await text_of(session, "/move")):
+                pass
+        assert "Surveyed at 2026-11-20T08:00:00Z" in page
+
+
+def standing_survey():
+    from dashboard.move import survey_of
+
+    return survey_of(scene(*fleet(1, 1), *large()))
+
+
+def large(count=400):
+    return [asking(f"app-{at}", f"team-{at}", 16) for at in range(count)]
+
+
+async def test_many_workloads_and_hostile_names_make_no_large_page_and_no_markup():
+    odd = asking("odd", "default", HOSTILE)
+    odd["spec"]["template"]["metadata"]["annotations"] = {HOSTILE: HOSTILE}
+    async with served(standing(*fleet(1, 1), *large(), odd), search=60.0) as session:
+        page = await text_of(session, "/move")
+    assert len(page) < 200_000
+    assert "301 more" in page
+    assert page.count('<td class="w" data-head="Namespace">') <= 100
+    assert "<img" not in page
+
+
+ORIGINAL = {"annotations": {"drawbridge.dev/original": "{}"}}
+MADE_BY_CORE = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
+PODS = {
+    "device plugin": ({}, {"nodeName": "n0"}, {}, "example.com/gpu"),
+    "an extended resource, not scheduled yet": ({}, {}, {}, "example.com/gpu"),
+    "a claim that the scheduler created for an extended resource": ({}, {"nodeName": "n0"}, MADE_BY_CORE, "example.com/gpu"),
+    "claims of its own": ({}, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
+    "translated by drawbridge": (ORIGINAL, {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "cpu"),
+    "translated by drawbridge and device plugin": (ORIGINAL, {"nodeName": "n0", "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}, {}, "example.com/nic"),
+    "": ({}, {"nodeName": "n0"}, {}, "cpu"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", PODS)
+def test_each_pod_has_one_mechanism(said):
+    metadata, spec, status, key = PODS[said]
+    container = {"name": "c", "image": "x", "resources": {"limits": {key: "1"}}}
+    pod = {"metadata": {"name": "p", "namespace": "n", **metadata}, "spec": {"containers": [container], **spec}, "status": status}  # fmt: skip
+    alive, ended = (convert(pod | {"status": status | more}, Pod) for more in ({}, {"phase": "Succeeded"}))
+    assert mechanism_of(alive) == said
+    assert mechanisms_of([alive, ended, alive]) == ({said: 2} if said else {})
+
+
+async def test_the_page_counts_pods_by_mechanism():
+    objects = [*fleet(1), held("c", "p"), pod("p", "c", nodeName="n0")]
+    async with served(standing(*objects)) as session:
+        assert "claims of its own</" in await text_of(session, "/move")
+        assert json.loads(await text_of(session, "/api/v1/move"))["mechanisms"] == {"claims of its own": 1}

@@ -1,0 +1,133 @@
+"""History of more than a day: what Prometheus has of our metrics, asked once for all open pages; no answer of it ends a page."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+
+from dashboard import Login, PictureSource, Prometheus
+from tests.cli.explain.scenes import fleet
+from tests.cli.running import run
+from tests.dashboard import test_login
+from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from tests.dashboard.test_login import bearing
+
+
+@pytest.fixture
+def prometheus(aiohttp_server):
+    """Serve what a function answers to a query; give the address and the questions."""
+
+    async def serve(answer):
+        asked = []
+
+        async def handle(request):
+            asked.append(dict(request.query))
+            found = answer(request.query["query"])
+            found = await found if asyncio.iscoroutine(found) else found
+            return found if isinstance(found, web.StreamResponse) else web.json_response(found)
+
+        app = web.Application()
+        app.router.add_get("/api/v1/query_range", handle)
+        app.router.add_get("/elsewhere", handle)
+        return str((await aiohttp_server(app, shutdown_timeout=0.1)).make_url("")), asked
+
+    return serve
+
+
+def series(*values):
+    points = [[1_795_000_000 + 3600 * at, value] for at, value in enumerate(values)]
+    return {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": points}]}}
+
+
+def by_query(query):
+    return series("3", "4", "2") if "drawbridge_pod_device" in query else series("7", "NaN", "8")
+
+
+async def test_the_page_draws_what_prometheus_has_and_it_is_asked_once(prometheus):
+    url, asked = await prometheus(by_query)
+    async with served(standing(*fleet(1)), prometheus=Prometheus(f"{url}/")) as session:
+        assert 'href="/history?days=30"' in await text_of(session, "/history")
+        pages = await asyncio.gather(*(text_of(session, "/history?days=30") for _ in range(5)))
+        told = json.loads(await text_of(session, "/api/v1/history?days=30"))
+        assert "A line needs two readings" in await text_of(session, "/history?days=4000"), (
+            "what is not offered is not asked"
+        )
+    assert {
+        "Devices in use: from 3 to 2, at least 2 and at most 4" in page
+        and "Pods waiting: from 7 to 8" in page
+        and "History of 30 days" in page
+        for page in pages
+    } == {True}
+    assert [len(one["points"]) for one in told["lines"]] == [3, 2]
+    assert len(asked) == 2
+    assert {round(float(one["end"]) - float(one["start"])) for one in asked} == {30 * 86400}
+
+
+async def test_without_an_address_nothing_is_asked():
+    async with served(standing(*fleet(1))) as session:
+        for path in ("/history", "/history?days=7"):
+            assert "A line needs two readings" in (page := await text_of(session, path))
+            assert "Prometheus" not in page
+
+
+async def test_a_tenant_is_not_told_how_many_pods_wait(prometheus):
+    url, _ = await prometheus(by_query)
+    source = PictureSource("a test", lambda: scene(*test_login.objects()), lives=False)
+    async with served(source, login=Login(test_login.Server()), prometheus=Prometheus(url)) as session:
+        for who, is_told in (("mine", False), ("all", True)):
+            for path in ("/history?days=7", "/api/v1/history?days=7"):
+                async with session.get(path, headers=bearing(who)) as answer:
+                    text = await answer.text()
+                    assert "Devices in use" in text
+                    assert ("Pods waiting" in text) == is_told
+        for path in ("/history?days=7", "/api/v1/history?days=7"):
+            async with session.get(path) as answer:
+                assert answer.status == 401
+
+
+def hang(query):
+    raise web.HTTPServiceUnavailable
+
+
+BAD = {
+    "an error": (hang, "it answers 503"),
+    "too much": (lambda _: web.Response(body=b"[" * (2 << 20)), "its answer is too long"),
+    "no JSON": (lambda _: web.Response(text="<html>"), "JSON is malformed"),
+    "another shape": (lambda _: {"data": {"result": [{"values": [["a", 1]]}]}}, "Expected"),
+    "markup": (lambda _: series("<script>"), "could not convert"),
+    "leads elsewhere": (lambda _: web.Response(status=302, headers={"Location": "/elsewhere?query=x"}), "it answers 302"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", BAD)
+async def test_a_bad_prometheus_answer_is_reported_and_breaks_no_page(answer, prometheus):
+    give, says = BAD[answer]
+    url, asked = await prometheus(give)
+    async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
+        page = await text_of(session, "/history?days=7")
+        told = json.loads(await text_of(session, "/api/v1/history?days=7", 502))
+    assert says in page
+    assert says in told["error"]
+    assert "check --prometheus" in page
+    assert "<script>" not in page.replace("<script src", "")
+    assert all("start" in one for one in asked)
+
+
+async def test_one_that_does_not_answer_is_not_waited_for_long(prometheus):
+    url, _ = await prometheus(lambda _: asyncio.sleep(30))
+    async with served(standing(*fleet(1)), prometheus=Prometheus(url, patience=0.2)) as session:
+        assert "it did not answer in time" in await text_of(session, "/history?days=7")
+
+
+async def test_nothing_kept_says_what_to_do(prometheus):
+    empty = {"status": "success", "data": {"resultType": "matrix", "result": []}}
+    url, _ = await prometheus(lambda _: empty)
+    async with served(standing(*fleet(1)), prometheus=Prometheus(url)) as session:
+        assert "Prometheus has none of our series: docs/operating.md" in await text_of(session, "/history?days=7")
+
+
+def test_an_invalid_address_is_refused():
+    done = run("dashboard", "--prometheus", "localhost:9090")
+    assert done.exit_code == 2
+    assert "--prometheus localhost:9090 is not a valid URL" in done.stderr

@@ -1,0 +1,157 @@
+"""Why pods wait: pods with equal requests are told of once, and exactly as each of them would be; a first page does not wait for it."""
+
+import asyncio
+import json
+import random
+import threading
+import time
+
+import pytest
+
+from analysis import explain
+from dashboard import server
+from dashboard import waiting as module
+from dashboard.waiting import waiting, waiting_row, waits_for_node
+from tests.cli.explain.scenes import DRIVER, claim, fleet, full, held, phased, pod
+from tests.dashboard.test_dashboard import scene, served, standing, text_of
+from webhook.state import Configuration
+
+NEVER = lambda: False  # noqa: E731
+UNSCHEDULED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/2 nodes are available",
+}
+
+
+def varied(seed, count=40):
+    """Pods that wait, drawn from a few variants, so that many are equal and many are almost equal."""
+    draw = random.Random(seed)
+    objects = full("c1", "c3") if draw.random() < 0.5 else full()
+    for at in range(count):
+        name = f"w{at}"
+        fields = draw.choice([
+            {}, {}, {"nodeSelector": {"zone": "b"}}, {"schedulingGates": [{"name": "queue"}]}, {"schedulerName": "other"},
+            {"priority": 7}, {"tolerations": [{"operator": "Exists"}]}, {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]},
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}},
+        ])  # fmt: skip
+        wanted = draw.choice([1, 1, 2, 3])
+        one = pod(name, name, **fields)
+        one["spec"]["resourceClaims"][0]["name"] = "gpu"  # as those of one template have it
+        if draw.random() < 0.3:
+            del one["spec"]["resourceClaims"]
+            one["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": wanted}}
+        match draw.randrange(8):
+            case 0:
+                one = phased(one, "Pending", conditions=[UNSCHEDULED | {"message": draw.choice(["full", "1 node(s) didn't match pod affinity rules"])}])  # fmt: skip
+            case 1:
+                one["metadata"] |= {"deletionTimestamp": "2026-11-20T09:00:00Z", "finalizers": ["example.com/hold"]}
+            case 2:
+                one["metadata"]["labels"] = {"app": draw.choice("ab")}
+            case 3:
+                one["metadata"]["annotations"] = {
+                    "drawbridge.dev/original": draw.choice(["{}", "[]", '{"schedulerName":"x"}'])
+                }
+            case 4:
+                one["metadata"]["uid"] = ""
+            case 5:
+                one["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{at % 3}", "uid": "u", "controller": True}]  # fmt: skip
+        objects.append(one)
+        if draw.random() < 0.85:  # the others' claims are missing
+            made = claim(name, wanted)
+            if draw.random() < 0.1:
+                made["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+            objects.append(made)
+    return scene(*objects)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_pod_is_listed_as_if_it_were_asked_about_alone(seed):
+    found = varied(seed)
+    configuration = Configuration()
+    alone = {
+        key: waiting_row(explain.pod_story(key, found, configuration), one)
+        for key, one in found.pods.items()
+        if waits_for_node(one)
+    }
+    assert {one.pod: one for one in waiting(found, configuration, NEVER)} == alone
+    assert len(alone) > 30
+
+
+def test_pods_with_equal_requests_are_asked_about_once(monkeypatch):
+    asked = []
+    tell = explain.pod_story
+    monkeypatch.setattr(module.explain, "pod_story", lambda key, *rest: asked.append(key) or tell(key, *rest))
+    objects = [*full(), *(one for at in range(300) for one in (claim(f"w{at}", 1 + at % 2), pod(f"w{at}", f"w{at}")))]
+    rows = list(waiting(scene(*objects), Configuration(), NEVER))
+    assert len(rows) == 300
+    assert len(asked) == 2
+    assert all(one.keeper for one in rows)
+
+
+def test_ten_thousand_pods_of_one_kind_are_listed_before_the_time_is_up():
+    objects = [*full(), *(one for at in range(10_000) for one in (claim(f"w{at}"), pod(f"w{at}", f"w{at}")))]
+    found = scene(*objects)
+    end = time.process_time() + 10
+    rows = list(waiting(found, Configuration(), lambda: time.process_time() > end))
+    assert len(rows) == 10_000
+    assert {one.reason for one in rows} == {rows[0].reason}
+
+
+async def test_the_first_page_of_the_fleet_does_not_wait_for_reasons(monkeypatch):
+    go, find = threading.Event(), server.with_reasons
+    monkeypatch.setattr(server, "with_reasons", lambda *those: go.wait(120) and find(*those))
+    objects = [*full(), claim("wants", 3), pod("wants", "wants")]
+    async with served(standing(*objects)) as session:
+        async with asyncio.timeout(60):
+            assert "nodes with devices" in await text_of(session, "/")
+        asking = asyncio.create_task(text_of(session, "/api/v1/waiting"))
+        await asyncio.sleep(0.3)
+        assert not asking.done()
+        go.set()
+        [one] = json.loads(await asking)["waiting"]
+        assert "2 nodes can serve" in one["reason"]
+
+
+async def test_a_page_says_for_how_many_pods_the_reason_is_the_schedulers_alone():
+    objects = [*fleet(1, 1), claim("a", 2), pod("a", "a"), claim("b", 3), pod("b", "b")]
+    async with served(standing(*objects), search=-1.0) as session:
+        assert "2 pods with what the scheduler says alone" in await text_of(session, "/waiting")
+    async with served(standing(*objects)) as session:
+        assert "says alone" not in await text_of(session, "/waiting")
+
+
+def crowd(count=3_000):
+    """One node whose first device has a share for each of many pods, many pods that wait for their own reason, and many quotas."""
+    objects = [*fleet(1, 128)]
+    for at in range(count):
+        name = f"p{at}"
+        said = UNSCHEDULED | {
+            "message": f"a reason of {name} alone, which is as long as what schedulers say usually is"
+        }
+        objects += [
+            held(name, name, on="n0/gpu-0", share={"memory": "1Mi"}),
+            phased(pod(name, name, nodeName="n0"), "Running"),
+            phased(pod(f"w{at}", "gone", schedulerName="other"), "Pending", conditions=[said]),
+            {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": f"q{at}", "namespace": "default" if at < 3 else "other"}, "spec": {"limits": [{"key": "gpu", "hard": "100", "devices": {}}]}},
+        ]  # fmt: skip
+    objects.append(held("shared", *(f"p{at}" for at in range(256)), on="n0/gpu-1"))
+    return objects
+
+
+async def test_no_page_grows_with_what_tenants_make():
+    paths = ("/", "/waiting", "/quota", "/move", "/together", "/find?q=p", "/nodes/n0", "/nodes/n0/together", f"/devices/{DRIVER}/n0/gpu-0", "/namespaces/default", "/namespaces/other", "/claims/default/shared", "/pods/default/p0", "/pods/default/w0")  # fmt: skip
+    async with served(standing(*crowd()), search=1.0) as session:
+        sizes = {path: len(await text_of(session, path)) for path in paths}
+    assert {path: size for path, size in sizes.items() if size > 200_000} == {}
+
+
+async def test_pods_with_one_generate_name_have_a_page_each():
+    two = [pod("", "c") | {"metadata": {"generateName": "train-", "namespace": "default"}} for _ in range(2)]
+    async with served(standing(*fleet(1, 1), *two)) as session:
+        assert [one["pod"] for one in json.loads(await text_of(session, "/api/v1/waiting"))["waiting"]] == [
+            "default/train-00001",
+            "default/train-00002",
+        ]
+        assert "Pod default/train-00002" in await text_of(session, "/pods/default/train-00002")
