@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from dra.errors import NodeSelectorError
-from dra.objects import Node, NodeSelector, Taint, Toleration, matches, requests_of, served_resources
+from dra.objects import (
+    Node,
+    NodeSelector,
+    Taint,
+    Toleration,
+    is_extended,
+    matches,
+    requests_of,
+    served_resources,
+)
 from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 Amounts = dict[str, int]  # resource → nano-units
 
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_OPTIONAL = ("pods", "ephemeral-storage")  # resources that a node need not report
 _OTHER_LABELS = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -100,9 +110,10 @@ def barriers(pod: Pod, ignored: Collection[str] = ()) -> Barriers:
         except NodeSelectorError as error:
             yield _OTHER_LABELS, str(error)
         allocatable = node.status.allocatable
-        for name, amount in amounts if allocatable else ():
+        for name, amount in amounts:
             have = allocatable[name].nano if name in allocatable else None
-            if have is None and name in ("pods", "ephemeral-storage"):
+            # A node that reports nothing has unknown amounts of what every node has, and no extended resource.
+            if have is None and (name in _OPTIONAL or not (allocatable or is_extended(name))):
                 continue
             if amount > (have or 0) - used.get(name, 0):
                 yield ("Too many pods" if name == "pods" else f"Insufficient {name}",)

@@ -232,7 +232,8 @@ FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
         (asking("a", {"cpu": "5"}), node(**FULL), "Insufficient cpu"),
         (asking("a", {"cpu": "4"}), node(**FULL), ""),
         (asking("a", {"vendor.com/gpu": "1"}), node(**FULL), "Insufficient vendor.com/gpu"),
-        (asking("a", {"vendor.com/gpu": "1"}), node(), ""),
+        (asking("a", {"vendor.com/gpu": "1"}), node(), "Insufficient vendor.com/gpu"),
+            (asking("a", {"cpu": "5"}), node(), ""),
     ],
 )  # fmt: skip
 def test_a_node_takes_a_pod_or_says_in_a_few_words_why_not(one, here, told):
