@@ -3,7 +3,7 @@
 from analysis.explain.away import keeper_of, with_cause
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.explain.naming import NotThere, find, find_device
+from analysis.naming import NotThere, find, find_device
 from analysis.explain.nodes import node_stories, refuse_unknown_node
 from analysis.explain.pods import pod_story
 from analysis.explain.report import report

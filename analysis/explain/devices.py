@@ -10,7 +10,7 @@ from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, node_report
 from analysis.explain.claims import faults, holder_of, known_state, texts
-from analysis.explain.naming import device_names
+from analysis.naming import device_names
 from analysis.explain.stories import DeviceStory, Holder, Neighbour, TaintStory
 from dra.budget import Budget
 from dra.errors import DraError, OutOfBudget

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from allocator.pods import requests
 from allocator.reports import node_report
 from analysis.explain.claims import holder_of, known_state
-from analysis.explain.naming import NotThere, advice, nearest
+from analysis.naming import NotThere, advice, nearest
 from analysis.explain.stories import DeviceHeld, Holder, NodeStory
 from analysis.loading import is_extended
 from dra.objects import results_of

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from analysis.arrivals import created_pods
 from analysis.devices import read_object
 from analysis.explain.claims import FALSE
-from analysis.explain.naming import NotThere, find
+from analysis.naming import NotThere, find
 from analysis.explain.pods import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, text

@@ -7,7 +7,7 @@ import pytest
 from analysis.explain import screen
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.explain.naming import device_names
+from analysis.naming import device_names
 from analysis.explain.pods import pod_story
 from analysis.loading import scene_of
 from analysis.loading.scene import trim
