@@ -1,25 +1,62 @@
-"""How many devices there are and how many are in use: one count for `nodes`, the dashboard and the survey. Pure."""
+"""How many devices there are, how many are in use, and who holds each: one count for every command and page. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from allocator.pods import requests
+from allocator.reports import DeviceState, node_report
+from analysis.naming import refuse_unknown_node
+from dra.objects import is_extended, results_of
+from dra.quantity import Quantity
 from webhook.dialects import Role
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from analysis.explain import DeviceHeld, NodeStory
+    from allocator.pods import Amounts
+    from analysis.loading import Scene
+    from dra.objects import DeviceRequestAllocationResult, Pod, ResourceClaim
     from dra.stock import Stock
 
 # The states of a device, in the order in which they are shown.
 STATES = ("free", "shared", "held", "plugin", "blocked", "unknown")
-PLUGIN = "plugin"
+PLUGIN = "plugin"  # the state of what a device plugin has handed out
+UNKNOWN = "unknown"
 # The parts of a request that say how much of a device is requested.
 _AMOUNTS = (Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.COMBINED, Role.PRIORITY)
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who holds a device, or a share of it, and since when."""
+
+    claim: str
+    pods: tuple[str, ...]
+    since: str
+    share: dict[str, str] = {}
+    share_id: str = msgspec.field(name="shareID", default="")
+    admin_access: bool = False
+
+
+class DeviceHeld(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A device of a node and its holders; by a device plugin it is the resource name, and its state is plugin."""
+
+    device: str
+    state: str
+    model: str = ""
+    holders: tuple[Holder, ...] = ()
+
+
+class NodeStory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The devices that a node can reach."""
+
+    node: str
+    devices: tuple[DeviceHeld, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -37,14 +74,19 @@ def count_devices(
     for node in nodes:
         for device in node.devices:
             if device.state == PLUGIN:
-                amounts = (amount for one in device.holders for amount in one.share.values())
-                used = sum(int(amount) for amount in amounts if amount.isdigit())
-                counted[of(node, device)] += used if is_count(device.device) else 0
+                counted[of(node, device)] += sum(map(devices_of, device.holders))
             elif device.device not in names:
                 names.add(device.device)
                 counted[of(node, device)] += 1
     ordered = sorted(counted, key=lambda one: STATES.index(one) if one in STATES else len(STATES))
     return {one: counted[one] for one in ordered if counted[one]}
+
+
+def devices_of(holder: Holder) -> int:
+    """Return how many devices of a plugin a pod has, or 1 for a claim's device; 0 for admin access, which holds nothing."""
+    if holder.claim:
+        return 0 if holder.admin_access else 1
+    return sum(int(amount) for key, amount in holder.share.items() if amount.isdigit() and is_count(key))
 
 
 def in_use(counts: Mapping[str, int]) -> int:
@@ -56,9 +98,86 @@ def published(stock: Stock) -> dict[str, tuple[int, int]]:
     """Count what every driver publishes now, in the newest generation of each pool: nodes and devices."""
     devices: Counter[str] = Counter()
     nodes: dict[str, set[str]] = {}
-    for pool in stock.pages_of:
-        for page in stock.newest_pages(pool):
-            driver = page.slice.spec.driver
-            devices[driver] += len(page.devices)
-            nodes.setdefault(driver, set()).add(page.node_name)
+    for page in stock.every_newest_page():
+        driver = page.slice.spec.driver
+        devices[driver] += len(page.devices)
+        nodes.setdefault(driver, set()).add(page.node_name)
     return {name: (len(nodes[name]), devices[name]) for name in sorted(devices)}
+
+
+def held_of_plugins(pod: Pod) -> Amounts:
+    """Return what a pod on a node has of device plugins, in nano-units; nothing if a claim serves its extended resources."""
+    if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
+        return {}
+    return {key: amount for key, amount in requests(pod).items() if amount and is_extended(key)}
+
+
+def since_of(claim: ResourceClaim) -> str:
+    """Give the time at which it was allocated."""
+    allocation = claim.status.allocation
+    return allocation.allocation_timestamp if allocation is not None else ""
+
+
+def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
+    """Name the pods that a claim is reserved for, and other consumers with their resource."""
+    namespace = claim.metadata.namespace or "default"
+    named: list[str] = []
+    for one in claim.status.reserved_for:
+        prefix = "" if one.is_pod else f"{one.resource} "
+        named.append(f"{prefix}{namespace}/{one.name}")
+    return tuple(named)
+
+
+def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
+    """Tell who has a device by one result of a claim, how much of it, and since when."""
+    return Holder(
+        claim=claim.metadata.key,
+        pods=pods_of(claim),
+        since=since_of(claim),
+        share=texts(result.consumed_capacity),
+        share_id=result.share_id or "",
+        admin_access=bool(result.admin_access),
+    )
+
+
+def known_state(state: str, scene: Scene) -> str:
+    """Say in which state a device is; one that looks free may be held by a claim that was not read."""
+    return UNKNOWN if state == DeviceState.FREE and not scene.knows_claims else state
+
+
+def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    """Write amounts as they are written in manifests."""
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
+    """Yield the story of nodes by name, or of every node that has devices; each node that reaches a device has it."""
+    stock = scene.stock
+    for name in wanted:
+        refuse_unknown_node(name, stock)
+    holders: defaultdict[tuple[str, str, str], list[Holder]] = defaultdict(list)
+    for claim in stock.claims.values():
+        for result in results_of(claim):
+            holders[result.driver, result.pool, result.device].append(holder_of(claim, result))
+    by_plugin: defaultdict[str, defaultdict[str, list[Holder]]] = defaultdict(lambda: defaultdict(list))
+    for pod in scene.pods.values():
+        since = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), "")
+        for key, amount in held_of_plugins(pod).items():
+            share = {key: str(Quantity.from_nano(amount))}
+            holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
+            by_plugin[pod.spec.node_name][key].append(holder)
+    for node in wanted or sorted(stock.nodes):
+        devices = [
+            DeviceHeld(
+                device=f"{one.driver}/{one.pool}/{one.device}",
+                state=known_state(one.state, scene),
+                model=one.model,
+                holders=tuple(holders[one.driver, one.pool, one.device]),
+            )
+            for one in node_report(stock, node).devices
+        ]
+        devices += [
+            DeviceHeld(device=key, state=PLUGIN, holders=tuple(of_key)) for key, of_key in by_plugin[node].items()
+        ]
+        if devices or wanted:
+            yield NodeStory(node=node, devices=tuple(devices))

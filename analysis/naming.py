@@ -99,3 +99,10 @@ def nearest(name: str, names: list[str]) -> str:
     if len(names) > _NEAR:
         names = sorted(filter(likeness, names), key=likeness, reverse=True)[:_NEAR]
     return shape.nearest(name, names)
+
+
+def refuse_unknown_node(name: str, stock: Stock) -> None:
+    """Raise NotThere for a node that there is not."""
+    if name not in stock.nodes:
+        names = list(stock.nodes)
+        raise NotThere(f"there is no node {name!r}", advice(nearest(name, names), names))

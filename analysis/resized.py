@@ -17,11 +17,11 @@ from allocator.preemption import without_pods
 from allocator.simulation import PodOutcome
 from analysis.arrivals import arrivals
 from analysis.explain import as_written
-from analysis.loading import identity_of, inside, is_extended, items
+from analysis.loading import identity_of, inside, items
 from analysis.outlook import beside, outlook
 from analysis.quota import Foretold, foretell_in
 from cluster import manifests
-from dra.objects import Pod, ResourceClaimTemplate, defaults
+from dra.objects import Pod, ResourceClaimTemplate, defaults, is_extended
 from dra.raw import containers_of
 from dra.wire import WireError, convert
 from rendering.exits import Broken

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from allocator.reasons import loss
 from allocator.reports import node_report
 from allocator.simulation import draw_replays, with_more_nodes, without_nodes
-from analysis.explain import NotThere, refuse_unknown_node
+from analysis.naming import NotThere, refuse_unknown_node
 from dra.texts import count_of, list_first
 from rendering.exits import Broken
 from rendering.html import Html, fleet, squares, words_of

@@ -8,9 +8,11 @@ import msgspec
 
 from allocator.quota import QuotaReport
 from analysis import explain
-from analysis.explain import DeviceStory, LoneClaimStory, NodeStory, PodStory
+from analysis.capacity import NodeStory
+from analysis.explain import DeviceStory, LoneClaimStory, PodStory
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix, judge, reachable
+from analysis.naming import NotThere, find_device
 from analysis.survey import DriverStock, MoveReason, PluginStock
 from dashboard.events import Events
 from dashboard.hardware import HardwareUsage, hardware_of
@@ -158,10 +160,8 @@ def _claim(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any]
 
 def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     try:
-        return {
-            "device": explain.device_story(explain.find_device(device_of(parameters), view.scene.stock), view.scene)
-        }
-    except explain.NotThere:
+        return {"device": explain.device_story(find_device(device_of(parameters), view.scene.stock), view.scene)}
+    except NotThere:
         return None
 
 

@@ -11,7 +11,7 @@ from rendering.html import STATE_TEXTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from analysis.explain import DeviceHeld, NodeStory
+    from analysis.capacity import DeviceHeld, NodeStory
     from analysis.loading import Scene
     from dra.objects import Device, DeviceAttribute
     from dra.stock import Stock
@@ -107,7 +107,7 @@ def colours_of(nodes: Iterable[NodeStory], by: str, scene: Scene) -> Colours:
 
 
 def _published(stock: Stock, value_of: Callable[[Device], str]) -> Iterator[tuple[str, str]]:
-    for page in stock.pages.values():
+    for page in stock.every_newest_page():
         place = "/".join(page.pool)
         for device in page.devices:
             if value := value_of(device):
@@ -129,7 +129,7 @@ def text_of(attribute: DeviceAttribute | None) -> str:
 def attributes_of(stock: Stock) -> tuple[str, ...]:
     """List the attributes that divide the fleet: with two values and not too many."""
     values: defaultdict[str, set[str]] = defaultdict(set)
-    for page in stock.pages.values():
+    for page in stock.every_newest_page():
         for device in page.devices:
             for name, attribute in device.attributes.items():
                 known = values[name]

@@ -9,7 +9,7 @@ import msgspec
 
 from allocator.pods import requests
 from analysis import survey
-from analysis.loading import is_extended
+from dra.objects import is_extended
 from rendering.html import el, link, table
 from rendering.report import Drawn, Rows, part_as_html
 from webhook import names

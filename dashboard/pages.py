@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from analysis import explain
 from analysis.capacity import count_devices, in_use
 from analysis.matrix import group_equal, report
+from analysis.naming import NotThere, find_device
 from analysis.redaction import redaction_of
 from analysis.simulated import reasons_of
 from cluster.manifests import dump
@@ -31,7 +32,7 @@ from rendering.report import Drawn, part_as_html
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from analysis.explain import DeviceHeld, NodeStory
+    from analysis.capacity import DeviceHeld, NodeStory
     from analysis.survey import Overview
     from dashboard.colours import Colours
     from dashboard.history import Sample
@@ -457,8 +458,8 @@ def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
 def device(view: DashboardView, name: str) -> Html | None:
     """One device."""
     try:
-        story = explain.device_story(explain.find_device(name, view.scene.stock), view.scene)
-    except explain.NotThere:
+        story = explain.device_story(find_device(name, view.scene.stock), view.scene)
+    except NotThere:
         return None
     holders = [
         (

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from allocator.quota import QuotaReport
-from analysis import explain
-from analysis.explain import NodeStory
+from analysis.capacity import NodeStory, devices_of, node_stories
 from analysis.loading import Unread
 from analysis.quota import report
 from dashboard.events import Events
@@ -77,7 +76,7 @@ def draw_picture(scene: Scene, *, read_at: str, source: str) -> Picture:
     return Picture(
         read_at=read_at,
         source=source,
-        nodes=tuple(explain.node_stories((), scene)),
+        nodes=tuple(node_stories((), scene)),
         waiting=tuple(waiting(scene, scene.configuration, lambda: True)),
         quotas=tuple(report(scene)),
         unread=scene.unread,
@@ -130,5 +129,5 @@ def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
                 holder = one.claim or ",".join(one.pods)
                 if (device.device, holder) not in counted:
                     counted.add((device.device, holder))
-                    counts[holder.partition("/")[0]] += 1
-    return dict(counts.most_common())
+                    counts[holder.partition("/")[0]] += devices_of(one)
+    return {namespace: number for namespace, number in counts.most_common() if number}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from allocator.pods import requests
 from analysis.loading import Unread, scene_of
 from dra.objects import (
     AllocationResult,
@@ -17,6 +18,7 @@ from dra.objects import (
     DeviceRequestAllocationResult,
     ObjectMeta,
     Pod,
+    PodExtendedResourceClaimStatus,
     PodSpec,
     PodStatus,
     ResourceClaim,
@@ -24,6 +26,7 @@ from dra.objects import (
     ResourceClaimStatus,
     ResourceRequirements,
 )
+from dra.quantity import Quantity
 from dra.wire import builtins
 
 if TYPE_CHECKING:
@@ -51,12 +54,12 @@ def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
             pods[key] = pod
         elif pod.spec.node_name:  # which others wait is not shown
             hidden[pod.metadata.uid] = name = f"pod-{len(hidden) + 1}"
-            containers: list[Container] = []
-            for at, one in enumerate(pod.spec.containers, 1):
-                resources = ResourceRequirements(limits=one.resources.limits, requests=one.resources.requests)
-                containers.append(Container(name=f"container-{at}", resources=resources))
-            spec = PodSpec(node_name=pod.spec.node_name, containers=tuple(containers))
-            status = PodStatus(phase=pod.status.phase)
+            amounts = {key: Quantity.from_nano(amount) for key, amount in requests(pod).items() if key != "pods"}
+            containers = (Container(name="all", resources=ResourceRequirements(requests=amounts)),)
+            spec = PodSpec(node_name=pod.spec.node_name, containers=containers)
+            served = pod.status.extended_resource_claim_status
+            served = served and PodExtendedResourceClaimStatus()  # its devices are those of a claim
+            status = PodStatus(phase=pod.status.phase, extended_resource_claim_status=served)
             pods[f"{OTHERS}/{name}"] = Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=status)
     unread: list[Unread] = []
     for known in scene.unread:  # a whole kind, or an object

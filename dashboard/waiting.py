@@ -14,8 +14,8 @@ import msgspec
 
 from allocator.pods import requests
 from analysis import explain
-from analysis.loading import inside, is_extended, items
-from dra.objects import claim_name
+from analysis.loading import inside, items
+from dra.objects import claim_name, is_extended
 from dra.wire import encode
 from webhook import names
 

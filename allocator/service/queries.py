@@ -193,8 +193,8 @@ class Queries:
         rows: list[Object] = []
         with_devices: set[str] = set()
         with_holders: set[str] = set()
-        for pool, pages in sorted(stock.pages_of.items()):
-            use = stock.use(pool)
+        for pool in sorted(stock.pages_of):
+            pages, use = stock.newest_pages(pool), stock.use(pool)
             devices = [device.name for page in pages for device in page.devices]
             in_use = [device for device in devices if use.holds(device)]
             nodes = {page.node_name for page in pages if page.node_name}

@@ -58,7 +58,7 @@ def why_stranded(key: str, state: State) -> Stranding | None:
 def _taint_on_all(stock: Stock, driver: str) -> str:
     """Name a taint that keeps claims from a device of a driver, if each of its devices has one; else ""."""
     found = ""
-    for page in stock.pages.values():
+    for page in stock.every_newest_page():
         for device in page.devices if page.slice.spec.driver == driver else ():
             taint = next((one.key for one in device.taints if blocks(one, ())), "")
             if not taint:

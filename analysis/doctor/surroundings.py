@@ -307,7 +307,7 @@ def not_prepared(observed: Seen) -> Iterator[Finding]:
 def tainted(observed: Seen, drivers: Mapping[str, str]) -> Iterator[Finding]:
     """Drivers of which every device is tainted, and claims and pods that wait for one and tolerate nothing."""
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for page in observed.stock.pages.values():
+    for page in observed.stock.every_newest_page():
         taints[page.slice.spec.driver] += [device.taints for device in page.devices]
 
     def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:

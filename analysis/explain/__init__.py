@@ -3,8 +3,6 @@
 from analysis.explain.away import keeper_of, with_cause
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.naming import NotThere, find, find_device
-from analysis.explain.nodes import node_stories, refuse_unknown_node
 from analysis.explain.pods import pod_story
 from analysis.explain.report import report
 from analysis.explain.screen import (
@@ -16,10 +14,8 @@ from analysis.explain.screen import (
     screen_of_workload,
 )
 from analysis.explain.stories import (
-    DeviceHeld,
     DeviceStory,
     LoneClaimStory,
-    NodeStory,
     OfClaim,
     OfDevice,
     OfPod,
@@ -31,11 +27,8 @@ from analysis.explain.workloads import KIND_OF, find_workload, kinds_of, workloa
 
 __all__ = [
     "KIND_OF",
-    "DeviceHeld",
     "DeviceStory",
     "LoneClaimStory",
-    "NodeStory",
-    "NotThere",
     "OfClaim",
     "OfDevice",
     "OfPod",
@@ -43,15 +36,11 @@ __all__ = [
     "PodStory",
     "as_written",
     "device_story",
-    "find",
-    "find_device",
     "find_workload",
     "keeper_of",
     "kinds_of",
     "lone_claim_story",
-    "node_stories",
     "pod_story",
-    "refuse_unknown_node",
     "report",
     "screen_of_claim",
     "screen_of_device",

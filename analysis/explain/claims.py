@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allocator.reports import DeviceState, drift
-from analysis.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold, Holder
+from allocator.reports import drift
+from analysis.capacity import UNKNOWN, since_of, texts
+from analysis.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold
 from dra.objects import results_of
 from dra.stock import Stock
 from dra.texts import list_first
 from rendering import story
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from analysis.loading import Scene
-    from dra.objects import Condition, Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
-    from dra.quantity import Quantity
+    from dra.objects import Condition, Device, ResourceClaim, ResourceSlice
 
 FALSE = "False"
-UNKNOWN = "unknown"
 
 
 _NAMED = 10  # claims that hold what only one may hold, in one remark
@@ -101,34 +100,6 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
     return ClaimState.PREPARED
 
 
-def since_of(claim: ResourceClaim) -> str:
-    """Give the time at which it was allocated."""
-    allocation = claim.status.allocation
-    return allocation.allocation_timestamp if allocation is not None else ""
-
-
-def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
-    """Name the pods that a claim is reserved for, and other consumers with their resource."""
-    namespace = claim.metadata.namespace or "default"
-    named: list[str] = []
-    for one in claim.status.reserved_for:
-        prefix = "" if one.is_pod else f"{one.resource} "
-        named.append(f"{prefix}{namespace}/{one.name}")
-    return tuple(named)
-
-
-def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
-    """Tell who has a device by one result of a claim, how much of it, and since when."""
-    return Holder(
-        claim=claim.metadata.key,
-        pods=pods_of(claim),
-        since=since_of(claim),
-        share=texts(result.consumed_capacity),
-        share_id=result.share_id or "",
-        admin_access=bool(result.admin_access),
-    )
-
-
 def faults(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
     """Say what should not be: reservations of pods that are gone, devices that are gone, devices that other claims hold as well."""
     stock = scene.stock
@@ -146,11 +117,6 @@ def faults(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
             yield f"it holds what only one may hold, together with {list_first(others, _NAMED)}"
 
 
-def known_state(state: str, scene: Scene) -> str:
-    """Say in which state a device is; one that looks free may be held by a claim that was not read."""
-    return UNKNOWN if state == DeviceState.FREE and not scene.knows_claims else state
-
-
 def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
     """Find a device as it is published now."""
     for page in stock.newest_pages((driver, pool)):
@@ -165,8 +131,3 @@ def condition_text(one: Condition) -> str:
     why = f" ({one.reason})" if one.reason else ""
     message = f": {one.message}" if one.message else ""
     return f"{one.type}={one.status}{why}{message}"
-
-
-def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
-    """Write amounts as they are written in manifests."""
-    return {name: str(amount) for name, amount in amounts.items()}

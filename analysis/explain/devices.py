@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from allocator import Stage
 from allocator.reasons import matrix
 from allocator.reports import DeviceReport, DeviceState, node_report
-from analysis.explain.claims import faults, holder_of, known_state, texts
+from analysis.capacity import Holder, holder_of, known_state, texts
+from analysis.explain.claims import faults
+from analysis.explain.stories import DeviceStory, Neighbour, TaintStory
 from analysis.naming import device_names
-from analysis.explain.stories import DeviceStory, Holder, Neighbour, TaintStory
 from dra.budget import Budget
 from dra.errors import DraError, OutOfBudget
 from dra.objects import results_of, selects

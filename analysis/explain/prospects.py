@@ -16,7 +16,8 @@ from allocator.answer import Stage, Verdict
 from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, node_obstacle, plugin_nodes, try_out
 from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
-from analysis.explain.claims import FALSE, pods_of, since_of
+from analysis.capacity import pods_of, since_of
+from analysis.explain.claims import FALSE
 from analysis.explain.stories import Barrier, Blocker, NodesAlike, Prospect, QuotaUse
 from analysis.loading import inside, items
 from dra.budget import Budget

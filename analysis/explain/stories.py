@@ -9,6 +9,7 @@ import msgspec
 
 from allocator.answer import Reason, Verdict
 from allocator.decisions import Outlook
+from analysis.capacity import Holder
 from analysis.configuration import ConfigurationSource
 from analysis.loading import ServerMeant, Unread
 from webhook.translate import Decision
@@ -220,33 +221,6 @@ class LoneClaimStory(_Camel, frozen=True, kw_only=True):
     pods: tuple[str, ...]
     prospect: Prospect | None
     quota: tuple[QuotaUse, ...]
-
-
-class Holder(_Camel, frozen=True, kw_only=True):
-    """Who holds a device, or a share of it, and since when."""
-
-    claim: str
-    pods: tuple[str, ...]
-    since: str
-    share: dict[str, str] = {}
-    share_id: str = msgspec.field(name="shareID", default="")
-    admin_access: bool = False
-
-
-class DeviceHeld(_Camel, frozen=True, kw_only=True):
-    """A device of a node and its holders; by a device plugin it is the resource name, and its state is plugin."""
-
-    device: str
-    state: str
-    model: str = ""
-    holders: tuple[Holder, ...] = ()
-
-
-class NodeStory(_Camel, frozen=True, kw_only=True):
-    """The devices that a node can reach."""
-
-    node: str
-    devices: tuple[DeviceHeld, ...]
 
 
 class Neighbour(_Camel, frozen=True, kw_only=True):

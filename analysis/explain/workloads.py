@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from analysis.arrivals import created_pods
 from analysis.devices import read_object
 from analysis.explain.claims import FALSE
-from analysis.naming import NotThere, find
 from analysis.explain.pods import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, text
+from analysis.naming import NotThere, find
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape

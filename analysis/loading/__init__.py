@@ -9,7 +9,6 @@ from analysis.loading.objects import (
     Trimmer,
     Unread,
     identity_of,
-    is_extended,
     owner_of,
     serves_node,
 )
@@ -60,7 +59,6 @@ __all__ = [
     "gather",
     "identity_of",
     "inside",
-    "is_extended",
     "items",
     "look_around",
     "look_at",

@@ -14,7 +14,7 @@ import msgspec
 
 from cluster import resources
 from cluster.server import ServerInfo
-from dra.objects import POD_TEMPLATES
+from dra.objects import POD_TEMPLATES, is_extended
 from dra.raw import Object, containers_of, inside, items, mapping, text
 from webhook.translate import pods_in
 
@@ -31,9 +31,9 @@ _BOOKKEEPING = (*_MANAGED, "resourceVersion", "creationTimestamp", "generation",
 # kubectl's copy of the applied object.
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SHARED = ("labels", "annotations", "ownerReferences")
-# Kinds of whose status only phase and conditions are read.
 _WITH_PODS = frozenset(kind for _, kind in POD_TEMPLATES)
-_STATUS = ("phase", "conditions", "numberReady")
+# The fields of their status that are read.
+_STATUS = ("phase", "conditions", "numberReady", "extendedResourceClaimStatus")
 # Device plugins and drivers mount this folder to reach the kubelet.
 _KUBELET = "/var/lib/kubelet/"
 _OF_CONDITION = ("type", "status")
@@ -138,12 +138,6 @@ def serves_node(obj: Object) -> bool:
 def group_of(version: object) -> str:
     """Return the group of an apiVersion."""
     return text(version).rpartition("/")[0]
-
-
-def is_extended(key: str) -> bool:
-    """Return whether a resource name has a domain outside of kubernetes.io."""
-    domain, slash, _ = key.partition("/")
-    return bool(slash) and domain != _NATIVE and not domain.endswith(f".{_NATIVE}")
 
 
 def without_bookkeeping(obj: Object, dropped: Collection[str] = _MANAGED) -> Object:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.reasons import Matrix, matrix
+from analysis.capacity import holder_of
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.policy import Rules
@@ -98,17 +99,9 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
 
         in_use: list[InUse] = []
         for name, results in stock.results.get(pool.id, {}).items():
-            claim = stock.claims[name]
-            namespace = claim.metadata.namespace or "default"
-            allocation = claim.status.allocation
             for result in results:
-                use = InUse(
-                    device=result.device,
-                    claim=name,
-                    pods=tuple(f"{namespace}/{one.name}" for one in claim.status.reserved_for),
-                    since=allocation.allocation_timestamp if allocation is not None else "",
-                    share={capacity: str(amount) for capacity, amount in result.consumed_capacity.items()},
-                )
+                holder = holder_of(stock.claims[name], result)
+                use = InUse(device=result.device, claim=name, pods=holder.pods, since=holder.since, share=holder.share)
                 in_use.append(use)
         in_use.sort(key=lambda one: (one.device, one.since, one.claim))
         one = PoolMatrix(

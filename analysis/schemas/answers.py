@@ -13,9 +13,10 @@ from allocator import Granted, Reason, Verdict
 from allocator.quota import QuotaReport
 from allocator.reasons import NearestFit
 from allocator.simulation import PodOutcome, Replay, Simulation
+from analysis.capacity import NodeStory
 from analysis.cases import CaseResult
 from analysis.configuration import ConfigurationSource
-from analysis.explain import NodeStory, OfClaim, OfDevice, OfPod, OfWorkload
+from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
 from analysis.observations import SeenNamespace

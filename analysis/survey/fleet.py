@@ -7,16 +7,17 @@ them, and fewer and fewer pods ask the plugin for them. A node without such a po
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from analysis import capacity
-from analysis.loading import Object, inside, is_extended, items, text
+from analysis.loading import Object, inside
 from dra.errors import QuantityError
-from dra.quantity import NANO, parse
-from dra.raw import mapping
+from dra.objects import Pod, is_extended
+from dra.quantity import NANO
+from dra.wire import WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +59,7 @@ def plugin_stocks(
         for key, amount in node.status.allocatable.items():
             if is_extended(key) and amount.nano > 0:
                 handed.setdefault(key, {})[node.metadata.name] = amount.nano // NANO
-    publishing = {(piece.spec.node_name or "", piece.spec.driver) for piece in stock.slices.values()}
+    publishing = {(page.node_name, page.slice.spec.driver) for page in stock.every_newest_page()}
     found: list[PluginStock] = []
     for key, amounts in sorted(handed.items()):
         # The drivers that publish the devices of this key.
@@ -80,8 +81,8 @@ def plugin_stocks(
             key=key,
             nodes=len(amounts),
             devices=sum(amounts.values()),
-            moving=sum([moving[name, key] for name in amounts]),
-            staying=sum([staying[name, key] for name in amounts]),
+            moving=sum([moving[name, key] for name in stock.nodes]),
+            staying=sum([staying[name, key] for name in stock.nodes]),
             freed=freed,
             stranded=stranded,
             mixed=tuple(sorted(name for name in amounts if any((name, one) in publishing for one in drivers))),
@@ -97,26 +98,32 @@ def published(stock: Stock) -> list[DriverStock]:
 
 
 def uses(pods: Iterable[Object]) -> Counter[Use]:
-    """Count what pods that have a node use of the keys there: all containers together, or one init container if it asks for more."""
+    """Count the devices of plugins that pods have on their nodes."""
     used: Counter[Use] = Counter()
     for pod in pods:
-        spec = mapping(pod.get("spec"))
-        node = text(spec.get("nodeName"))
-        if not node:
-            continue
-        together: Counter[str] = Counter()
-        before: Counter[str] = Counter()
-        for name in ("containers", "initContainers"):
-            for container in items(spec, name):
-                limits: Counter[str] = Counter()
-                for key, amount in inside(container, "resources", "limits").items():
-                    if is_extended(key):
-                        with suppress(QuantityError):
-                            limits[key] = parse(str(amount)).nano // NANO
-                if name == "containers" or container.get("restartPolicy") == "Always":
-                    together.update(limits)
-                else:
-                    before |= limits
-        for key, amount in (together | before).items():
-            used[node, key] += amount
+        node = inside(pod, "spec").get("nodeName")
+        if node and isinstance(node, str):
+            for key, amount in _held(msgspec.json.encode(_holding(pod))):
+                used[node, key] += amount
     return used
+
+
+def _holding(pod: Object) -> Object:
+    """Keep what decides what a pod has: equal for the pods of a workload."""
+    spec, status = inside(pod, "spec"), inside(pod, "status")
+    kept = {name: spec[name] for name in ("containers", "initContainers") if name in spec}
+    return {
+        "spec": kept,
+        "status": {name: status[name] for name in ("phase", "extendedResourceClaimStatus") if name in status},
+    }
+
+
+@lru_cache(maxsize=4096)
+def _held(holding: bytes) -> tuple[tuple[str, int], ...]:
+    obj = msgspec.json.decode(holding)
+    obj["spec"]["nodeName"] = "any"
+    try:
+        held = capacity.held_of_plugins(convert(obj, Pod))
+    except (WireError, QuantityError):
+        return ()
+    return tuple((key, amount // NANO) for key, amount in held.items())

@@ -7,9 +7,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from analysis.loading import identity_of, inside, is_extended, items, text
+from analysis.loading import identity_of, inside, items, text
 from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
+from dra.objects import is_extended
 from dra.texts import count_of, list_first
 from dra.validation import make_finding
 from dra.wire import WireError, convert

@@ -107,6 +107,7 @@ def command(
     given = given_configuration(config, files)
 
     from analysis.loading import KINDS, for_server, read_dump, server_meant, visit
+    from analysis.naming import NotThere, find, find_device
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
     from webhook.claims import taint_rule
@@ -136,11 +137,11 @@ def command(
     try:
         match kind:
             case "pod":
-                story = explain.pod_story(explain.find(kind, name, namespace, scene.pods), scene, configuration)
+                story = explain.pod_story(find(kind, name, namespace, scene.pods), scene, configuration)
                 [story] = _with_causes([story], scene, kubeconfig, context)
                 lines = explain.screen_of_pod(story)
             case "claim":
-                claim = explain.find(kind, name, namespace, scene.stock.claims)
+                claim = find(kind, name, namespace, scene.stock.claims)
                 story = explain.lone_claim_story(claim, scene, configuration)
                 lines = explain.screen_of_claim(story)
             case "workload":
@@ -150,9 +151,9 @@ def command(
                 story = replace(story, pods=tuple(groups))
                 lines = explain.screen_of_workload(story)
             case _:
-                story = explain.device_story(explain.find_device(name, scene.stock), scene)
+                story = explain.device_story(find_device(name, scene.stock), scene)
                 lines = explain.screen_of_device(story)
-    except explain.NotThere as error:
+    except NotThere as error:
         inputs.complain(f"error: {error.message} ({error.remedy})")
         if output == "json":
             inputs.write_json({"codes": [], "errors": [{"message": error.message, "remedy": error.remedy}]})

@@ -13,7 +13,7 @@ from rendering.terminal import aligned
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from analysis.explain import NodeStory
+    from analysis.capacity import NodeStory
 
 _COLUMNS = ("NODE", "DEVICE", "STATE", "HOLDER", "SINCE")
 _DRAWN = 200  # nodes in a picture
@@ -39,8 +39,9 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the live cluster is read; nothing is
     written. `-o wide` adds claim, share and model.
     """
-    from analysis import explain
+    from analysis.capacity import node_stories
     from analysis.loading import HELD, read_dump, visit
+    from analysis.naming import NotThere
     from cluster.resources import PODS
     from dra.wire import builtins
     from rendering.html import fleet
@@ -50,8 +51,8 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     for one in scene.unread:
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     try:
-        stories = list(explain.node_stories(names, scene))
-    except explain.NotThere as error:
+        stories = list(node_stories(names, scene))
+    except NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None
     if output == "json":
         inputs.write_json({"nodes": builtins(stories), "unread": builtins(list(scene.unread))})

@@ -62,6 +62,7 @@ def command(
     """
     from analysis import explain
     from analysis.loading import KINDS, read_dump, visit
+    from analysis.naming import NotThere, find
     from analysis.resized import resize
     from dra.wire import builtins
 
@@ -90,7 +91,7 @@ def command(
         inputs.warn(f"not read: {one.kind}: {one.reason}")
     try:
         if kind_name in _POD:
-            key = explain.find("pod", name, namespace, scene.pods)
+            key = find("pod", name, namespace, scene.pods)
             subject, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
             if obj and (owners := scene.owners(obj)):
                 kind, _, owner = owners[-1].partition(" ")
@@ -98,7 +99,7 @@ def command(
         else:
             found, obj, pods = explain.find_workload(kind_name, name, namespace, scene)
             subject = f"{found.kind} {found.namespace}/{found.name}"
-    except explain.NotThere as error:
+    except NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None
     if obj is None:
         raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")

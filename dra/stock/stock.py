@@ -32,7 +32,7 @@ from dra.stock.reading import ALL, Reading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dra.objects import DeviceRequestAllocationResult
     from dra.server import Server
@@ -200,6 +200,11 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             return pages
         current = {id(one) for one in newest(page.slice for page in pages)}
         return tuple([page for page in pages if id(page.slice) in current])
+
+    def every_newest_page(self) -> Iterator[Page]:
+        """Yield the pages of all pools that no newer ones supersede."""
+        for pool in self.pages_of:
+            yield from self.newest_pages(pool)
 
     def devices(self, pool: PoolId) -> PoolDevices:
         """Index the newest devices of a pool, for many lookups."""

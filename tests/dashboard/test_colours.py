@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis import explain
+from analysis.capacity import node_stories
 from dashboard.colours import CHOICES, attributes_of, colours_of
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import fleet, held, pod
@@ -23,7 +23,7 @@ def teams(*numbers):
 
 def coloured(by, *objects):
     seen = scene(*objects)
-    nodes = tuple(explain.node_stories((), seen))
+    nodes = tuple(node_stories((), seen))
     colours = colours_of(nodes, by, seen)
     return nodes, colours, dict(colours.legend())
 

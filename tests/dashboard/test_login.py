@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
-from analysis import explain
+from analysis.capacity import node_stories
 from analysis.loading import scene_of
 from certs import authority
 from cluster.errors import Unavailable
@@ -184,7 +184,7 @@ async def test_rights_are_asked_for_once_in_a_while():
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
     whole = scene_of(objects(), Features())
     narrowed = for_tenant(whole, {"mine"})
-    states = [[(device.device, device.state, len(device.holders)) for node in explain.node_stories((), one) for device in node.devices] for one in (whole, narrowed)]  # fmt: skip
+    states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), one) for device in node.devices] for one in (whole, narrowed)]  # fmt: skip
     assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{at}", "held", 1) for at in range(2)]
     kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.gathered.objects, narrowed.unread, narrowed.raw)  # fmt: skip
     assert b"secret" not in encode(kept)

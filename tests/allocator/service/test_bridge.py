@@ -951,6 +951,16 @@ async def test_the_api_lists_pods_that_hold_claims_and_nodes_without_holders():
         assert fleet_now["nodesWithoutHolders"] == ["n1"]
 
 
+async def test_the_api_counts_no_device_of_a_superseded_slice():
+    [*others, new] = fleet(1, 2)
+    old = gpus("n0", 5)
+    old["metadata"]["name"] = "old"
+    new["spec"]["pool"]["generation"] = 2
+    async with running(loaded(*others, new, old)) as one:
+        [row] = (await one.ask("/api/v1/fleet"))[1]["pools"]
+        assert row["devices"] == 2
+
+
 async def test_claims_of_other_namespaces_are_not_named_to_a_pod_that_waits_and_an_admin_may_ask():
     """A scheduler puts these words into the pod's events. Its own namespace's claims are named."""
     amounts = {"secret": "40Gi", "mine": "20Gi", "late": "40Gi"}

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from analysis.explain import device_story, node_stories, screen_of_device
+from analysis.capacity import node_stories
+from analysis.explain import device_story, screen_of_device
 from analysis.loading import Unread, scene_of
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
 from tests.cli.matrix.test_fleet import two_pools_each

@@ -7,10 +7,10 @@ import pytest
 from analysis.explain import screen
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.naming import device_names
 from analysis.explain.pods import pod_story
 from analysis.loading import scene_of
 from analysis.loading.scene import trim
+from analysis.naming import device_names
 from dra.wire import builtins
 from rendering.output import printable
 from tests.cli.explain.scenes import claim, dump, fleet, full, held, phased, pod

@@ -1,0 +1,106 @@
+"""Every command, page and service counts the same devices."""
+
+import json
+
+from analysis.capacity import count_devices, in_use, node_stories
+from analysis.loading import scene_of
+from analysis.matrix import judge, reachable
+from dashboard.colours import attributes_of
+from dashboard.picture import devices_by_namespace, draw_picture
+from dashboard.tenants import for_tenant
+from tests.cli.explain.scenes import DRIVER, dump, fleet, held, node, phased, pod
+from tests.cli.running import run_json
+from webhook.state import Features
+
+GPU = "nvidia.com/gpu"
+
+
+def of_plugin(name, *containers, init=(), status=None, namespace="default", key=GPU):
+    """A running pod with containers that each request devices of a plugin; `init` are pairs of an amount and a restartPolicy."""
+    one = pod(name, nodeName="p")
+    one["metadata"]["namespace"] = namespace
+    one["spec"]["containers"] = [
+        {"name": f"c{at}", "image": "i", "resources": {"limits": {key: amount}}} for at, amount in enumerate(containers)
+    ]
+    one["spec"]["initContainers"] = [
+        {"name": f"i{at}", "image": "i", "resources": {"limits": {key: amount}}} | policy
+        for at, (amount, policy) in enumerate(init)
+    ]
+    return phased(one, "Running", **(status or {}))
+
+
+SERVED = {"extendedResourceClaimStatus": {"resourceClaimName": "x", "requestMappings": []}}
+SIDECAR = {"restartPolicy": "Always"}
+# 2 + 1; a sidecar that runs beside the init container after it and beside the container; a pod whose devices a claim holds.
+PODS = (
+    of_plugin("two", 2, 1),
+    of_plugin("sidecar", 1, init=[(1, SIDECAR), (3, {})], namespace="b"),
+    of_plugin("served", 2, status=SERVED),
+)
+USED = 3 + 4
+
+
+def objects(*more):
+    return [*fleet(1, 2), node("p", allocatable={GPU: "8"}), *more]
+
+
+def test_a_plugins_devices_in_use_are_one_number(tmp_path):
+    file = dump(tmp_path, *objects(*PODS))
+    [plugin] = run_json("survey", "-f", file)[1]["plugins"]
+    nodes = run_json("nodes", "-f", file)[1]["nodes"]
+    listed = sum(
+        int(holder["share"][GPU])
+        for one in nodes
+        for device in one["devices"]
+        if device["state"] == "plugin"
+        for holder in device["holders"]
+    )
+    picture = draw_picture(scene_of(objects(*PODS), Features()), read_at="", source="")
+    counted = in_use(count_devices(picture.nodes))
+    assert (plugin["moving"] + plugin["staying"], listed, counted) == (USED, USED, USED)
+    assert devices_by_namespace(picture) == {"b": 4, "default": 3}
+
+
+def test_a_tenant_sees_the_same_numbers_of_devices():
+    scene = scene_of(objects(*PODS), Features())
+    every, narrowed = (count_devices(node_stories((), one)) for one in (scene, for_tenant(scene, {"mine"})))
+    assert every == narrowed == {"free": 2, "plugin": USED}
+
+
+def test_admin_access_holds_no_device():
+    claim = held("watches", "w")
+    [result] = claim["status"]["allocation"]["devices"]["results"]
+    result["adminAccess"] = True
+    scene = scene_of([*fleet(1, 2), claim], Features())
+    [pool] = judge(reachable(scene.stock, ["n0"]).values(), scene.stock, ())
+    assert pool.in_use == ()
+    assert count_devices(node_stories((), scene)) == {"free": 2}
+    assert devices_by_namespace(draw_picture(scene, read_at="", source="")) == {}
+
+
+def test_a_device_of_a_superseded_slice_counts_nowhere(tmp_path):
+    old = json.loads(json.dumps(fleet(1, 2)[-1]))
+    old["metadata"]["name"] = "old"
+    old["spec"]["devices"] = [{"name": f"old-{at}", "attributes": {"a": {"string": f"{at}"}}} for at in range(3)]
+    new = json.loads(json.dumps(fleet(1, 2)))
+    new[-1]["spec"]["pool"]["generation"] = 2
+    file = dump(tmp_path, *new, old)
+    [driver] = run_json("survey", "-f", file)[1]["drivers"]
+    nodes = run_json("nodes", "-f", file)[1]["nodes"]
+    assert (driver["driver"], driver["devices"], len(nodes[0]["devices"])) == (DRIVER, 2, 2)
+    assert attributes_of(scene_of([*new, old], Features()).stock) == ()
+
+
+def test_a_superseded_slice_does_not_serve_a_name(tmp_path):
+    """All devices of the newest slice are tainted; one of the old slice is not."""
+    [kind, one, new] = json.loads(json.dumps(fleet(1, 2)))
+    old = json.loads(json.dumps(new)) | {"metadata": {"name": "old"}}
+    kind["spec"]["extendedResourceName"] = GPU
+    new["spec"]["pool"]["generation"] = 2
+    for device in new["spec"]["devices"]:
+        device["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
+    asking = of_plugin("w", 1) | {"status": {}}
+    del asking["spec"]["nodeName"], asking["spec"]["schedulerName"]
+    file = dump(tmp_path, kind, one, new, old, asking)
+    [workload] = run_json("survey", "-f", file)[1]["workloads"]
+    assert [key.get("until") for key in workload["keys"]] == [f"a device of {DRIVER} is without taint broken"]
