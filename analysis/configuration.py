@@ -190,7 +190,8 @@ def is_config_map(obj: Object) -> bool:
 def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
     """Read the configuration in a ConfigMap; return it, or None, and a finding for each mistake, with the line in the text."""
     from cluster.manifests import ManifestError, parse
-    from dra.validation import Problem, findings, name
+    from dra.finding import finding_at
+    from dra.validation import findings, name
     from webhook.service import load_configuration
     from webhook.state import read
 
@@ -199,12 +200,12 @@ def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
     if not isinstance(content, str):
         problem = f"its data has no {CONFIG_KEY}, so no replica can start"
         remedy = "apply what `drawbridge manifests --config FILE` prints"
-        return None, findings([Problem("C001", "/data", problem, remedy)], name(obj))
+        return None, findings([finding_at("C001", "/data", problem, remedy)], name(obj))
     try:
         configuration = load_configuration(CONFIG_KEY, content.encode())
     except ManifestError as error:
         wrong = [
-            Problem(
+            finding_at(
                 "C001", pointer, f"{CONFIG_KEY}:{f' line {one.line}:' if one.line else ''} {one.message}", one.remedy
             )
             for one in error.problems

@@ -17,11 +17,12 @@ from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion,
 from analysis.arrivals import brings_pods, created_pods
 from analysis.loading import scene_of
 from cluster.patch import apply_json_patch
+from dra.finding import Finding, make_finding
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
 from dra.policy import Demands, held_of_quota, quota_scope, quotas_for
 from dra.raw import Object, mapping
 from dra.stock import total
-from dra.validation import make_finding, name
+from dra.validation import name
 from dra.wire import WireError, convert
 from webhook.admission import decide_object, future_claims_of_pod
 from webhook.translate import namespace_of
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from allocator.quota import QuotaReport
     from analysis.loading import Scene
-    from dra.finding import Finding
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.policy import QuotaLine
     from dra.stock import Amounts

@@ -6,15 +6,12 @@ finding rests on, where that is not the object itself: an event, a trial, the us
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterator
 
+from dra.codes import CODES, Severity
 from dra.wire import Wire
 
-
-class Severity(StrEnum):
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
+__all__ = ["Finding", "Findings", "Place", "Severity", "finding_at", "make_finding", "recoded"]
 
 
 class Place(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -37,3 +34,33 @@ class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     remedy: str = ""
     place: Place = Place()
     basis: str = ""
+
+
+Findings = Iterator[Finding]
+
+
+def finding_at(code: str, path: str, message: str, remedy: str = "") -> Finding:
+    """Make a finding about a place of an object that the caller names."""
+    return make_finding(code, "", message, remedy, path=path)
+
+
+def recoded(finding: Finding, code: str) -> Finding:
+    """The same finding under another code: the severity, and a remedy that is the code's, are those of the new one."""
+    remedy = "" if finding.remedy == CODES[finding.code].remedy else finding.remedy
+    return make_finding(code, finding.object, finding.message, remedy, path=finding.path, basis=finding.basis)
+
+
+def make_finding(
+    code: str, reference: str, message: str, remedy: str = "", *, path: str = "", basis: str = ""
+) -> Finding:
+    """Make a finding about an object: its severity, and its remedy if none is given, are those of the code."""
+    known = CODES[code]
+    return Finding(
+        code=code,
+        severity=known.severity,
+        object=reference,
+        path=path,
+        message=message,
+        remedy=remedy or known.remedy,
+        basis=basis,
+    )

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dra.finding import Finding, Place, Severity
+from dra.finding import Finding, Place, Severity, make_finding
 from dra.pointer import member, split
 from dra.raw import Object, inside, mapping, members
-from dra.validation import make_finding, name
+from dra.validation import name
 from rendering.formats import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEANING, ObjectFindings
 from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from analysis.devices import TypedObjects
+from dra.finding import Finding, make_finding
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -23,13 +24,12 @@ from dra.objects import (
     defaults,
 )
 from dra.server import EVERYTHING
-from dra.validation import make_finding, name, read_object
+from dra.validation import name, read_object
 from dra.wire import WireError, builtins, convert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dra.finding import Finding
     from dra.raw import Object
     from dra.server import Server
     from dra.stock import Stock

@@ -17,17 +17,15 @@ from analysis.installation import LEASES
 from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
 from cluster.manifests import ManifestError, parse
+from dra.finding import Finding, make_finding
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
-from dra.validation import make_finding
 from webhook import names
 from webhook.admission import Registration, configurations, registration
 from webhook.state import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from dra.finding import Finding
 
 
 WORKLOADS = ("Deployment", "DaemonSet")

@@ -25,6 +25,7 @@ from analysis.doctor.repair import ConditionRemoval, Release, Removal, RuleCreat
 from analysis.doctor.surroundings import FAILED_CREATE
 from analysis.installation import LEASES
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
+from dra.finding import Finding, make_finding
 from dra.objects import (
     Pod,
     ResourceClaim,
@@ -38,7 +39,6 @@ from dra.policy import fences
 from dra.raw import moment
 from dra.stock import Stock
 from dra.texts import count_of, list_first
-from dra.validation import make_finding
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
 from webhook import names
 from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from analysis.doctor.repair import Repair, Repairable
-    from dra.finding import Finding
     from dra.objects import DeviceToleration, OwnerReference, ResourceClaimSpec
 
 _RENEWED = 4  # a lease that was not renewed for so many times its length is idle

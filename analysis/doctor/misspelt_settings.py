@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.validation import make_finding, shape
+from dra.finding import Finding, make_finding
+from dra.validation import shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from analysis.doctor.diagnosis import Seen
-    from dra.finding import Finding
     from webhook.state import Configuration
 
 

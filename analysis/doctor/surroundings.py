@@ -13,18 +13,17 @@ from allocator.reservations import FINALIZER
 from analysis.doctor.open_claims import open_claims
 from analysis.installation import LEASES
 from cluster.objects import ResourceQuota
+from dra.finding import Finding, make_finding
 from dra.objects import ResourceClaim, blocks, claim_keys, results_of
 from dra.raw import Object, containers_of, inside, items, moment, text
 from dra.stock import newest
 from dra.texts import list_first
-from dra.validation import make_finding
 from webhook import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from analysis.doctor.diagnosis import Seen
-    from dra.finding import Finding
     from dra.objects import DeviceRequest, DeviceToleration, Pod
 
 

@@ -11,9 +11,10 @@ from analysis.loading import identity_of, inside, items, text
 from analysis.survey.remedies import remedy_of
 from analysis.survey.verdicts import Key, gates_on
 from dra import server
+from dra.finding import Finding, make_finding
 from dra.objects import IMPLICIT, versions
 from dra.raw import containers_of
-from dra.validation import gates, make_finding
+from dra.validation import gates
 from webhook.dialects import Outcome
 from webhook.state import Inventory
 from webhook.translate import pods_in
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from analysis.loading import Gathered, Object
     from analysis.survey.families import Family
     from analysis.survey.verdicts import JudgedWorkload
-    from dra.finding import Finding
     from dra.stock import Stock
     from webhook.state import Features
 

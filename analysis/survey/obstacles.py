@@ -11,8 +11,8 @@ from analysis.loading import identity_of, inside, items, text
 from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
 from dra.objects import is_extended
+from dra.finding import Finding, make_finding
 from dra.texts import count_of, list_first
-from dra.validation import make_finding
 from dra.wire import WireError, convert
 from webhook import names
 from webhook.state import NOTHING_INSTALLED
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from analysis.loading import Gathered, Object
     from analysis.survey.families import Family
     from analysis.survey.fleet import PluginStock
-    from dra.finding import Finding
     from webhook.state import Installed, State
 
 _QUEUE = "kueue.x-k8s.io/queue-name"

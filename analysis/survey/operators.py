@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.loading import identity_of, inside, items, owner_of, text
+from dra.finding import Finding, make_finding
 from dra.raw import mapping
-from dra.validation import make_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from analysis.loading import Object
-    from dra.finding import Finding
     from webhook.state import GpuOperator
 
 _PLUGIN_FOLDER: Final = "/var/lib/kubelet/device-plugins"

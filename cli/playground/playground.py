@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from dra.finding import Finding
     from dra.objects import ResourceClaim
-    from dra.validation import Problem
     from webhook.service import Decisions, Source
 
 LOOPBACK = "127.0.0.1"
@@ -142,7 +141,7 @@ class Playground:
         return found
 
 
-def _listed(problems: Iterable[Problem | Finding]) -> str:
+def _listed(problems: Iterable[Finding]) -> str:
     """Say each problem with its place, where it has one, and its code."""
     return "; ".join(f"{one.message}{one.path and f' at {one.path}'} [{one.code}]" for one in problems)
 

@@ -5,13 +5,12 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 """
 
 from dra import names
-from dra.validation.codes import CODES, FindingCode, make_finding
+from dra.codes import CODES, FindingCode
 from dra.validation.fields import gates, shape
 from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read_object
 from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems, read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings
-from dra.validation.problem import Problem
 from dra.validation.review import misnamed_kind, name, review
 
 __all__ = [
@@ -19,14 +18,12 @@ __all__ = [
     "MAX_BYTES",
     "TYPES",
     "FindingCode",
-    "Problem",
     "asks_for_channels",
     "claim_settings",
     "errors",
     "findings",
     "gates",
     "is_ours",
-    "make_finding",
     "misnamed_kind",
     "name",
     "names",

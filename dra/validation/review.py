@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from dra.finding import Finding, Severity
+from dra.finding import Finding, Findings, Severity, finding_at
 from dra.objects import (
     POD_TEMPLATES,
     DeviceClass,
@@ -33,7 +33,6 @@ from dra.validation.fleet.requests import claim_problems, class_problems, rule_p
 from dra.validation.fleet.world import World, admin_namespaces
 from dra.validation.objects.judge import NAMESPACED, OUR_GROUP, Judged, findings, is_ours, judge, lead_back, read_object
 from dra.validation.objects.own_kind_rules import limited_classes
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +68,7 @@ def review(
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
     complete = bool(inventory or world.claims or world.templates)
     # What shows only among the slices of a pool, among the claims that hold devices, or around a ComputeDomain.
-    together: dict[int, list[Problem]] = {}
+    together: dict[int, list[Finding]] = {}
     located = (
         *pool_problems(world.pieces),
         *held_problems(world.holders, world.fleet),
@@ -100,9 +99,9 @@ def review(
     return reviewed
 
 
-def _whole(problems: Problems) -> list[Problem]:
+def _whole(problems: Findings) -> list[Finding]:
     """Collect problems; where judging ends in an exception, those up to there and the exception."""
-    found: list[Problem] = []
+    found: list[Finding] = []
     try:
         for problem in problems:
             found.append(problem)  # noqa: PERF402  what came before an exception stays
@@ -111,29 +110,29 @@ def _whole(problems: Problems) -> list[Problem]:
     return found
 
 
-def _bug(failure: Exception) -> Problem:
+def _bug(failure: Exception) -> Finding:
     """Say where in our code it failed; the user has the object and can report it."""
     *_, frame = walk_tb(failure.__traceback__)
     code = frame[0].f_code
     where = f"{code.co_name} ({Path(code.co_filename).name}:{frame[1]})"
-    return Problem("D010", "", f"judging it ended in {type(failure).__name__} in {where}")
+    return finding_at("D010", "", f"judging it ended in {type(failure).__name__} in {where}")
 
 
-def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Problems:
+def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings:
     """Judge an object of another group: as a pod or workload if it is one, or else by what it is called."""
     site = template_site(value)
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:
         misspelt = [f"{key} for {other}" for key in missing for other in value if other.casefold() == key.casefold()]
         hint = f"write {' and '.join(misspelt)}" if misspelt and value.keys().isdisjoint(missing) else ""
-        yield Problem("D008", "", f"the object has no {' and no '.join(missing)}", hint)
+        yield finding_at("D008", "", f"the object has no {' and no '.join(missing)}", hint)
     elif misnamed := misnamed_kind(value):
         yield misnamed
     if site is not None:
         yield from pod_problems(value, world, complete=complete)
 
 
-def _around(value: Any, world: World) -> Problems:
+def _around(value: Any, world: World) -> Findings:
     match value:
         case ResourceClaim():
             yield from _claim(value.spec.devices, "/spec/devices", value.metadata.namespace, world)
@@ -149,12 +148,12 @@ def _around(value: Any, world: World) -> Problems:
             yield from limited_classes(value, world)
 
 
-def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
+def _claim(devices: DeviceClaim, path: str, namespace: str, world: World) -> Findings:
     yield from claim_problems(devices, path, namespace or "default", world)
     yield from channel_problems(devices, path, namespace or "default", world.domains)
 
 
-def misnamed_kind(value: dict[str, Any]) -> Problem | None:
+def misnamed_kind(value: dict[str, Any]) -> Finding | None:
     """Find a kind of Kubernetes' own with pods in it that is misspelt, or is in a version that does not have it."""
     version, kind = value.get("apiVersion"), value.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str) or version.rpartition("/")[0] not in _GROUPS:
@@ -165,10 +164,10 @@ def misnamed_kind(value: dict[str, Any]) -> Problem | None:
         if version != served:
             message = f"no supported API server knows {kind} in {version}"
             hint = f"write apiVersion: {served}" if kind == known else f"write apiVersion: {served} and kind: {known}"
-            return Problem("D004", "/apiVersion", message, hint)
+            return finding_at("D004", "/apiVersion", message, hint)
         if kind != known:
             message = f"{version} has no kind {kind}, it is called {known}"
-            return Problem("D004", "/kind", message, f"write kind: {known}")
+            return finding_at("D004", "/kind", message, f"write kind: {known}")
     return None
 
 

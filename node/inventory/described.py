@@ -17,7 +17,7 @@ class _Described(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
     """Base of all types in the file."""
 
 
-class Place(_Described, frozen=True, kw_only=True):
+class DevicePlace(_Described, frozen=True, kw_only=True):
     """A device's location and its files in /dev. `pciBusId` is like 0000:3b:00.0, `pcieRoot` like pci0000:3a."""
 
     pci_bus_id: str = ""
@@ -74,7 +74,7 @@ class Gpu(_Described, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     layout: str = ""
     sharing: Sharing | None = None
-    place: Place = Place()
+    place: DevicePlace = DevicePlace()
     attributes: dict[str, DeviceAttribute] = {}
 
 
@@ -83,7 +83,7 @@ class VirtualFunction(_Described, frozen=True, kw_only=True):
     interface: str = ""
     rdma_device: str = ""
     bandwidth: Quantity | None = None
-    place: Place = Place()
+    place: DevicePlace = DevicePlace()
 
 
 class Nic(_Described, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class Nic(_Described, frozen=True, kw_only=True):
     bandwidth: Quantity | None = None
     sharing: Steps | None = None
     virtual_functions: tuple[VirtualFunction, ...] = ()
-    place: Place = Place()
+    place: DevicePlace = DevicePlace()
     attributes: dict[str, DeviceAttribute] = {}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dra.quantity import Quantity
-from node.inventory.described import DeviceInventory, Gpu, Nic, NumaNode, Place, VirtualFunction
+from node.inventory.described import DeviceInventory, DevicePlace, Gpu, Nic, NumaNode, VirtualFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,8 +103,8 @@ def _name(kind: str, address: str) -> str:
     return f"{kind}-{address.replace(':', '-').replace('.', '-')}"
 
 
-def _place(device: PciDevice) -> Place:
-    return Place(
+def _place(device: PciDevice) -> DevicePlace:
+    return DevicePlace(
         pci_bus_id=device.address,
         pcie_root=device.root,
         numa_node=device.numa_node,

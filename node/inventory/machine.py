@@ -30,7 +30,7 @@ from node.inventory.described import Steps
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from node.inventory.described import DeviceInventory, Gpu, Layout, Nic, NumaNode, Place
+    from node.inventory.described import DeviceInventory, DevicePlace, Gpu, Layout, Nic, NumaNode
 
 STANDARD = "resource.kubernetes.io"
 FUNCTIONS = "functions"
@@ -304,7 +304,7 @@ def _texts(**named: str) -> Attributes:
     return {name: DeviceAttribute(string=text) for name, text in named.items() if text}
 
 
-def _placed(place: Place) -> Attributes:
+def _placed(place: DevicePlace) -> Attributes:
     found: Attributes = {}
     if place.pci_bus_id:
         found[f"{STANDARD}/pciBusID"] = DeviceAttribute(string=place.pci_bus_id)

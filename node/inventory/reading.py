@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from dra.errors import QuantityError
+from dra.finding import Finding, finding_at
 from dra.objects import ObjectMeta, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra.quantity import parse
-from dra.validation import CODES, Problem, errors, gates, shape
+from dra.validation import errors, gates, shape
 from dra.wire import builtins
 from node.inventory.described import KIND, VERSION, DeviceInventory
 from node.inventory.machine import InvalidCpuList, Machine, is_counted, machine_of, numbers_of
@@ -29,24 +30,24 @@ MOST_SLICES = 31  # a counter set has at most 32 counters, and compute is one of
 MOST_DEVICES = 8192
 
 
-def read(value: Any) -> tuple[DeviceInventory | None, list[Problem]]:
+def read(value: Any) -> tuple[DeviceInventory | None, list[Finding]]:
     """Return a valid inventory, or its problems."""
     if not isinstance(value, dict):
         return None, [shape.expected_object(value)]
     version, kind = value.get("apiVersion"), value.get("kind")
     if (version, kind) != (VERSION, KIND):
         message = f"this is not an inventory: {version or 'no apiVersion'}, {kind or 'no kind'}"
-        problems = [Problem(CODE, "/kind", message, f"set apiVersion: {VERSION} and kind: {KIND}")]
+        problems = [finding_at(CODE, "/kind", message, f"set apiVersion: {VERSION} and kind: {KIND}")]
     else:
         problems = shape.check(value, DeviceInventory)
     if problems:
-        return None, [problem._replace(remedy=problem.remedy or CODES[problem.code].remedy) for problem in problems]
+        return None, problems
     inventory = shape.read(value, DeviceInventory)
     problems = list(_inconsistencies(inventory)) or list(unpublishable(machine_of(inventory)))
     return (None, problems) if problems else (inventory, [])
 
 
-def _inconsistencies(inventory: DeviceInventory) -> Iterator[Problem]:
+def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
     """Yield problems beyond the schema in the order of the fields; repeated names come last."""
     layouts = {layout.name: layout for layout in inventory.layouts}
     cpus: list[int] = []
@@ -57,54 +58,54 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Problem]:
         if gpu.layout and gpu.layout not in layouts:
             suggestion = shape.nearest(gpu.layout, list(layouts))
             hint = f"did you mean {suggestion}?" if suggestion else "describe it in layouts"
-            yield Problem(CODE, f"{path}/layout", f"there is no layout {gpu.layout!r}", hint)
+            yield finding_at(CODE, f"{path}/layout", f"there is no layout {gpu.layout!r}", hint)
         if not (gpu.whole or gpu.layout or gpu.sharing):
             hint = "remove `whole: false`, or add a layout or sharing"
-            yield Problem(CODE, path, f"{gpu.name} is offered neither whole, nor in partitions, nor in shares", hint)
+            yield finding_at(CODE, path, f"{gpu.name} is offered neither whole, nor in partitions, nor in shares", hint)
         if (gpu.groups or (gpu.sharing and gpu.sharing.groups)) and not is_counted(gpu):
             hint = "remove the groups: they say which devices of the same GPU can be used together"
-            yield Problem(CODE, path, f"{gpu.name} has groups, but is published as only one device", hint)
+            yield finding_at(CODE, path, f"{gpu.name} has groups, but is published as only one device", hint)
         if gpu.cores < 1:
-            yield Problem(CODE, f"{path}/cores", f"{gpu.cores} is not a valid number of cores (expected at least 1)")
+            yield finding_at(CODE, f"{path}/cores", f"{gpu.cores} is not a valid number of cores (expected at least 1)")
     for number, numa_node in enumerate(inventory.numa_nodes):
         path = f"/numaNodes/{number}"
         try:
             cpus += numbers_of(numa_node.cpus)
         except InvalidCpuList as error:
-            yield Problem(CODE, f"{path}/cpus", str(error), "write a list as Linux does: 0-3,8")
+            yield finding_at(CODE, f"{path}/cpus", str(error), "write a list as Linux does: 0-3,8")
         for size, count in numa_node.hugepages.items():
             where = f"{path}/hugepages/{size}"
             try:
                 positive = parse(size).nano > 0
             except QuantityError as error:
-                yield Problem(CODE, where, str(error), "name a size of pages, such as 2Mi or 1Gi")
+                yield finding_at(CODE, where, str(error), "name a size of pages, such as 2Mi or 1Gi")
                 continue
             if not positive or count < 1:
                 message = f"{count} pages of {size} are not valid (expected a positive number and size)"
-                yield Problem(CODE, where, message, "remove the line")
+                yield finding_at(CODE, where, message, "remove the line")
     yield from _twice("/layouts", [one.name for one in inventory.layouts])
     yield from _twice("/gpus", [one.uuid for one in inventory.gpus])
     yield from _twice("/numaNodes", [one.number for one in inventory.numa_nodes])
     yield from _twice("/numaNodes", cpus)
 
 
-def _of_layout(layout: Layout, path: str) -> Iterator[Problem]:
+def _of_layout(layout: Layout, path: str) -> Iterator[Finding]:
     if not 1 <= layout.slices <= MOST_SLICES:
         message = f"{layout.slices} is not a valid number of slices (expected 1 to {MOST_SLICES})"
-        yield Problem(CODE, f"{path}/slices", message)
+        yield finding_at(CODE, f"{path}/slices", message)
         return
     if layout.compute < 1:
-        yield Problem(CODE, f"{path}/compute", f"{layout.compute} is not a valid compute (expected at least 1)")
+        yield finding_at(CODE, f"{path}/compute", f"{layout.compute} is not a valid compute (expected at least 1)")
     for number, partition in enumerate(layout.partitions):
         where = f"{path}/partitions/{number}"
         if partition.slices < 1 or not 0 <= partition.compute <= layout.compute:
             takes = f"{partition.slices} slices and {partition.compute} of {layout.compute} compute"
-            yield Problem(CODE, where, f"{partition.profile} cannot take {takes}")
+            yield finding_at(CODE, where, f"{partition.profile} cannot take {takes}")
             continue
         last = layout.slices - partition.slices
         for place, start in enumerate(partition.at):
             if not 0 <= start <= last:
-                yield Problem(
+                yield finding_at(
                     CODE,
                     f"{where}/at/{place}",
                     f"{partition.profile} with {partition.slices} slices does not fit into the GPU from slice {start}",
@@ -112,16 +113,18 @@ def _of_layout(layout: Layout, path: str) -> Iterator[Problem]:
                 )
 
 
-def _twice(path: str, names: Iterable[object]) -> Iterator[Problem]:
+def _twice(path: str, names: Iterable[object]) -> Iterator[Finding]:
     for name, count in Counter(names).items():
         if count > 1:
-            yield Problem(CODE, path, f"{name} is used {count} times", "make each unique")
+            yield finding_at(CODE, path, f"{name} is used {count} times", "make each unique")
 
 
-def unpublishable(machine: Machine) -> Iterator[Problem]:
+def unpublishable(machine: Machine) -> Iterator[Finding]:
     """Yield what the API server would reject, device by device, so that each problem names its device."""
     if len(machine.devices) > MOST_DEVICES:
-        yield Problem(CODE, "", f"the inventory has {len(machine.devices)} devices, and {MOST_DEVICES} is the maximum")
+        yield finding_at(
+            CODE, "", f"the inventory has {len(machine.devices)} devices, and {MOST_DEVICES} is the maximum"
+        )
         return
     yield from _twice("", (device.name for device in machine.devices))
     pool = ResourcePool(name="node", resource_slice_count=1)
@@ -136,4 +139,4 @@ def unpublishable(machine: Machine) -> Iterator[Problem]:
             message = f"the API server would reject it: {about}{problem.message} ({problem.path})"
             if message not in reported:
                 reported.add(message)
-                yield Problem(CODE, "", message, problem.remedy)
+                yield finding_at(CODE, "", message, problem.remedy)

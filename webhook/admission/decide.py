@@ -26,7 +26,7 @@ from cluster.patch import apply_json_patch
 from dra import validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.finding import Severity
+from dra.finding import Finding, Severity
 from dra.objects import is_extended, template_site, versions
 from dra.pointer import split
 from dra.raw import Object, inside, mapping
@@ -79,7 +79,6 @@ from webhook.translate import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
 
-    from dra.finding import Finding
     from dra.wire import Json
     from webhook.admission.judge import Found
     from webhook.admission.plugin_requests import PluginRequest

@@ -50,7 +50,6 @@ from webhook.dialects.vocabulary import (
     Hint,
     KeyedDemand,
     Meaning,
-    Mistake,
     Note,
     Options,
     Pairs,
@@ -62,6 +61,7 @@ from webhook.dialects.vocabulary import (
     Untranslated,
     Vocabulary,
     kinds,
+    mistake,
 )
 
 # Each reads its own options, so the type of those is known to its module alone.
@@ -117,7 +117,6 @@ __all__ = [
     "KeyedDemand",
     "KnownRow",
     "Meaning",
-    "Mistake",
     "Need",
     "Note",
     "Options",
@@ -143,6 +142,7 @@ __all__ = [
     "assumed",
     "compile_expression",
     "kinds",
+    "mistake",
     "pattern",
     "pattern_of_any",
     "plain",

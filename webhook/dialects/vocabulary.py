@@ -18,6 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from dra.finding import Finding, finding_at
 from webhook.dialects.table import Dialect, Outcome, Role, Row, Scheduler, Unit, say_dropped
 from webhook.refusals import Code
 
@@ -164,18 +165,15 @@ def several(count: int, noun: str) -> str:
 # What a reader is given
 
 
-class Mistake(NamedTuple):
-    """What is wrong at a place of the configuration file, and what to do."""
-
-    path: str  # JSON pointer
-    message: str
-    remedy: str
+def mistake(path: str, message: str, remedy: str) -> Finding:
+    """Make a finding about a place of the configuration file."""
+    return finding_at("C001", path, message, remedy)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """How a system is set up where not by default; a field of the configuration file, under its dialect's name."""
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """List what fits the shape but makes no sense, with pointers below the dialect's name."""
         return ()
 
@@ -197,10 +195,10 @@ class FactorOptions(Options, frozen=True, kw_only=True):
 
     memory_factor: int = 1  # MiB that one of memory counts: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """A unit of memory must be something."""
         if not 1 <= self.memory_factor < MOST_MIB:
-            yield Mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
+            yield mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
 
 
 # Stands for the text of a hint whose value is unknown before the container starts.

@@ -12,16 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dra.finding import Finding, Severity
 from dra.pointer import split
-from dra.validation import CODES, shape
+from dra.validation import CODES, findings, shape
 from webhook.dialects import (
     TARGETS,
     VOCABULARIES,
     Dialect,
     KnownRow,
-    Mistake,
     Options,
     Outcome,
     Position,
@@ -193,9 +193,7 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         broken = shape.check(value, WHOLE_FILE)
     else:
         broken = [shape.expected_object(value)]
-    mistakes = [
-        Mistake(one.path, one.message, one.remedy or _HINTS.get(one.code) or CODES[one.code].remedy) for one in broken
-    ]
+    mistakes = [replace(one, code="C001", remedy=_HINTS.get(one.remedy, one.remedy)) for one in broken]
     # Without the fields of the wrong shape, the others can still be checked.
     bad = {_first(problem.path) for problem in broken}
     if isinstance(value, dict):
@@ -210,24 +208,15 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
             configuration = Configuration(file)
-            findings = _findings("C002", wrong_kubernetes_settings(file.kubernetes), name)
-            for one in doubtful_parameters(file, configuration.targets):
-                warning = Mistake(one.path, one.message, one.remedy or CODES[one.code].remedy)
-                findings += _findings(one.code, [warning], name, Severity.WARNING)
-            return configuration, findings
-    return None, _findings("C001", mistakes, name)
+            doubts = [
+                replace(one, severity=Severity.WARNING) for one in doubtful_parameters(file, configuration.targets)
+            ]
+            return configuration, findings([*wrong_kubernetes_settings(file.kubernetes), *doubts], name)
+    return None, findings(mistakes, name)
 
 
 # Remedies for a file that no API server reads.
-_HINTS = {"D002": "remove it or correct its name: `drawbridge schema config` lists the fields"}
-
-
-def _findings(code: str, mistakes: Iterable[Mistake], name: str, severity: Severity | None = None) -> list[Finding]:
-    severity = severity or CODES[code].severity
-    return [
-        Finding(code=code, severity=severity, object=name, path=one.path, message=one.message, remedy=one.remedy)
-        for one in mistakes
-    ]
+_HINTS = {CODES["D002"].remedy: "remove it or correct its name: `drawbridge schema config` lists the fields"}
 
 
 # Fields of the file that define names, and those that use such names.

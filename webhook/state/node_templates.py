@@ -16,13 +16,14 @@ from dra.objects import Device, Node, NodeStatus, ObjectMeta, ResourcePool, Reso
 from dra.pointer import escape
 from dra.quantity import parse
 from dra.stock import Stock
-from dra.validation import CODES, problems
+from dra.validation import problems
 from dra.wire import builtins
-from webhook.dialects import Mistake
+from webhook.dialects import mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dra.finding import Finding
     from webhook.state.schema import NodeTemplate, TemplateDevices
 
 # They bound the work for one refusal.
@@ -71,38 +72,40 @@ def _device(entry: TemplateDevices, name: str) -> Device:
     return Device(name=name, **{field: getattr(entry, field) for field in declared})
 
 
-def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
+def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
     """Find templates that no node and no ResourceSlice could match."""
     if len(templates) > MAX_TEMPLATES:
         reason = f"{len(templates)} templates are more than {MAX_TEMPLATES}"
-        yield Mistake("/nodeTemplates", reason, "keep one template for each set of devices")
+        yield mistake("/nodeTemplates", reason, "keep one template for each set of devices")
     names = [template.name for template in templates]
     for i, template in enumerate(templates):
         path = f"/nodeTemplates/{i}"
         if names.index(template.name) != i:
-            yield Mistake(f"{path}/name", f"node template {template.name!r} exists already", "choose another name")
+            yield mistake(f"{path}/name", f"node template {template.name!r} exists already", "choose another name")
         if template.max_nodes is not None and template.max_nodes < 0:
-            yield Mistake(f"{path}/maxNodes", f"{template.max_nodes} is not a number of nodes", "write 0 or more")
+            yield mistake(f"{path}/maxNodes", f"{template.max_nodes} is not a number of nodes", "write 0 or more")
         if template.max_nodes and not template.labels:
             reason = "without labels the nodes of this template cannot be counted"
-            yield Mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
+            yield mistake(f"{path}/labels", reason, "write labels that all of its nodes have, and no others")
         if not (template.devices or template.allocatable):
-            yield Mistake(
+            yield mistake(
                 f"{path}/devices", "no devices are given", "list what its nodes publish, or delete the template"
             )
         for key in template.allocatable:
             if wrong := label_key(key):
-                yield Mistake(
-                    f"{path}/allocatable/{escape(key)}", f"resource {key[:80]!r} {wrong}", "write it as nodes do"
+                yield mistake(
+                    f"{path}/allocatable/{escape(key)}",
+                    f"resource {key[:80]!r} {wrong}",
+                    "write it as nodes do",
                 )
         for j, entry in enumerate(template.devices):
             if not 1 <= entry.count <= MAX_DEVICES:
                 reason = f"{entry.count} is not a number of devices on a node"
-                yield Mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MAX_DEVICES}")
+                yield mistake(f"{path}/devices/{j}/count", reason, f"write 1 to {MAX_DEVICES}")
         total = sum(entry.count for entry in template.devices)
         if total > MAX_DEVICES:
             reason = f"{total} devices are more than {MAX_DEVICES} on one node"
-            yield Mistake(f"{path}/devices", reason, "delete those that no pod requests by extended resource")
+            yield mistake(f"{path}/devices", reason, "delete those that no pod requests by extended resource")
         for j, entry in enumerate(template.devices):
             # Validate a slice with one such device, and report problems where the template has the field.
             fields = {
@@ -117,4 +120,4 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Mistake]:
                 for of_slice, of_template in fields.items():
                     if one.path.startswith(of_slice):
                         where = of_template + one.path.removeprefix(of_slice)
-                        yield Mistake(where, one.message, one.remedy or CODES[one.code].remedy)
+                        yield mistake(where, one.message, one.remedy)

@@ -16,6 +16,7 @@ from allocator.strategies import UnknownStrategy, read_placement
 from dra import cel
 from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
+from dra.finding import Finding, finding_at
 from dra.objects import Device, OpaqueDeviceConfiguration
 from dra.pointer import escape
 from dra.policy import BY_CLASS, BY_IMPLICIT_NAME, BY_NAME, COUNT_KEY
@@ -30,12 +31,12 @@ from webhook.dialects import (
     REPLACED,
     TARGETS,
     VOCABULARIES,
-    Mistake,
     Outcome,
     Position,
     Role,
     Unit,
     compile_expression,
+    mistake,
     pattern,
     plain,
     too_costly,
@@ -45,7 +46,6 @@ from webhook.names import DOMAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dra.validation import Problem
     from webhook.dialects import Dialect, Options, Row, Target
     from webhook.state.schema import (
         BridgeSettings,
@@ -71,7 +71,7 @@ _QUOTA_FORMS = f"write CLASS{BY_CLASS}, {BY_IMPLICIT_NAME}CLASS, {BY_NAME}NAME o
 _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.GIB)}
 
 
-def contradictions(file: File) -> Iterable[Mistake]:
+def contradictions(file: File) -> Iterable[Finding]:
     """What fits the shape but makes no sense."""
     built_in = {one.table.name: one.table for one in VOCABULARIES}
     dialects = built_in | {table.name: table for table in file.dialects}
@@ -84,35 +84,37 @@ def contradictions(file: File) -> Iterable[Mistake]:
             yield from unknown_names(f"/keys/{escape(dialect)}", renames, known, "key of the dialect")
             yield from _wrong_renames(f"/keys/{escape(dialect)}", renames, dialects[dialect])
     if not 0 <= file.canary <= 100:
-        yield Mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
+        yield mistake("/canary", f"{file.canary} is not a percentage", "write 0 to 100")
     if file.evict_missed_pods < 0:
-        yield Mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write how many pods a minute, or 0")
+        yield mistake("/evictMissedPods", f"{file.evict_missed_pods} is below 0", "write how many pods a minute, or 0")
     yield from _wrong_meanings(file, dialects)
     yield from _wrong_keys(file, dialects.values())
     yield from wrong_targets(file, targets)
     for i, model in enumerate(file.models):
         if not bytes_of(model.memory):
-            yield Mistake(
-                f"/models/{i}/memory", f"{model.memory!r} is not an amount of memory", "write a quantity such as 80Gi"
+            yield mistake(
+                f"/models/{i}/memory",
+                f"{model.memory!r} is not an amount of memory",
+                "write a quantity such as 80Gi",
             )
     yield from wrong_tables(file, targets)
     yield from _wrong_joints(file, dialects.values())
     for name in built_in:
         for one in file.options(name).mistakes():
-            yield one._replace(path=f"/{name}{one.path}")
+            yield replace(one, path=f"/{name}{one.path}")
         yield from _wrong_options(name, file.options(name), targets)
     for namespace in file.extended_resources.namespaces:
         yield from _wrong_namespace("/extendedResources/namespaces", namespace)
     for namespace in file.cpu_claims.namespaces:
         yield from _wrong_namespace("/cpuClaims/namespaces", namespace)
     if len(file.evidence.namespaces) > _MOST_NAMESPACES:
-        yield Mistake(
+        yield mistake(
             "/evidence/namespaces",
             f"more than {_MOST_NAMESPACES} namespaces",
             "name those of device plugins and autoscalers",
         )
     for i, namespace in enumerate(file.evidence.namespaces):
-        yield from [one._replace(path=f"/evidence/namespaces/{i}") for one in _wrong_namespace("", namespace)]
+        yield from [replace(one, path=f"/evidence/namespaces/{i}") for one in _wrong_namespace("", namespace)]
     yield from _wrong_list("/evidence/drivers", file.evidence.drivers, names.driver_name)
     yield from _wrong_labels("/evidence/nodeSelector", file.evidence.node_selector)
     yield from _wrong_list("/kueue/deviceClasses", file.kueue.device_classes, names.dns_subdomain)
@@ -120,29 +122,29 @@ def contradictions(file: File) -> Iterable[Mistake]:
         yield from _wrong_driver_name(f"/extendedResources/drivers/{escape(driver)}", driver, names.driver_name)
     if file.bridge is not None:
         if not file.bridge.scheduler_name:
-            yield Mistake("/bridge/schedulerName", "no scheduler is named", "write the schedulerName of the bridge")
+            yield mistake("/bridge/schedulerName", "no scheduler is named", "write the schedulerName of the bridge")
         yield from _wrong_list("/bridge/drivers", file.bridge.drivers, names.driver_name)
         yield from _wrong_placement(file.bridge.placement)
         yield from _fence_conflicts(file.bridge, file.extended_resources)
     for key, quota in file.quotas.items():
         if problem := _wrong_quota(quota):
             reason = f"{quota[:80]!r} is not a key by which a ResourceQuota counts claims: {problem}"
-            yield Mistake(f"/quotas/{escape(key)}", reason, _QUOTA_FORMS)
+            yield mistake(f"/quotas/{escape(key)}", reason, _QUOTA_FORMS)
 
 
-def _wrong_renames(path: str, renames: Mapping[str, str], table: Dialect) -> Iterable[Mistake]:
+def _wrong_renames(path: str, renames: Mapping[str, str], table: Dialect) -> Iterable[Finding]:
     """Names that no pod can have; a rule that our own name of the key breaks does not count."""
     for row in table.keys:
         if (renamed := renames.get(row.name)) and not any(_wrong_name(row, "")):
             yield from _wrong_name(replace(row, name=renamed), f"{path}/{escape(row.name)}")
 
 
-def _wrong_list(path: str, listed: Iterable[str], judge: Callable[[str], str]) -> Iterable[Mistake]:
+def _wrong_list(path: str, listed: Iterable[str], judge: Callable[[str], str]) -> Iterable[Finding]:
     for i, name in enumerate(listed):
         yield from _wrong_driver_name(f"{path}/{i}", name, judge)
 
 
-def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Mistake]:
+def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Finding]:
     """Labels that no node can have."""
     for key, value in labels.items():
         problem = names.label_key(key)
@@ -151,7 +153,7 @@ def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Mistake]:
         elif wrong := names.label_value(value):
             problem = f"value {value[:80]!r} {wrong}"
         if problem:
-            yield Mistake(f"{path}/{escape(key)}", problem, "write a label as nodes have it")
+            yield mistake(f"{path}/{escape(key)}", problem, "write a label as nodes have it")
 
 
 def _wrong_quota(quota: str) -> str:
@@ -172,38 +174,40 @@ def _wrong_quota(quota: str) -> str:
     return f"class {class_name[:80]!r} {wrong}" if wrong else ""
 
 
-def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Mistake]:
+def _wrong_options(dialect: str, options: Options, targets: Mapping[str, Target]) -> Iterable[Finding]:
     """Resources of pods themselves, and kinds of device, that are unknown."""
     for resource in options.of_host():
         path = f"/{dialect}/hostResources/{escape(resource)}"
         if resource != "cpu" and not resource.startswith("hugepages-"):
-            yield Mistake(
-                path, f"{resource!r} is not a pod resource that claims can replace", "write cpu or hugepages-SIZE"
+            yield mistake(
+                path,
+                f"{resource!r} is not a pod resource that claims can replace",
+                "write cpu or hugepages-SIZE",
             )
     for path, target in options.named_targets().items():
         if target not in targets:
             hint = f"describe it under `targets`; there are {', '.join(targets)}"
-            yield Mistake(f"/{dialect}{path}", f"unknown target {target!r}", hint)
+            yield mistake(f"/{dialect}{path}", f"unknown target {target!r}", hint)
 
 
-def wrong_kubernetes_settings(kubernetes: KubernetesSettings) -> Iterable[Mistake]:
+def wrong_kubernetes_settings(kubernetes: KubernetesSettings) -> Iterable[Finding]:
     """A version or gates that no server has. The rest of the file holds: these names come and go with versions, of ours too."""
     for gate, error in mistakes(kubernetes.version, kubernetes.feature_gates):
         where = f"featureGates/{escape(gate)}" if gate else "version"
-        yield Mistake(f"/kubernetes/{where}", str(error), error.remedy)
+        yield finding_at("C002", f"/kubernetes/{where}", str(error), error.remedy)
 
 
-def doubtful_parameters(file: File, targets: Mapping[str, Target]) -> Iterable[Problem]:
+def doubtful_parameters(file: File, targets: Mapping[str, Target]) -> Iterable[Finding]:
     """Parameters that the driver would not read as far as we know it. The file holds: a newer driver may."""
     for name, parameters in file.parameters.items():
         first = Opaque(parameters.json.replace(NUMBER, b"0"))
         opaque = OpaqueDeviceConfiguration(driver=targets[name].driver, parameters=first)
         path = f"/parameters/{escape(name)}"
         for one in parameter_problems(opaque, path):
-            yield one._replace(path=one.path.replace(f"{path}/parameters", path, 1))
+            yield replace(one, path=one.path.replace(f"{path}/parameters", path, 1))
 
 
-def _wrong_placement(placing: Placing) -> Iterable[Mistake]:
+def _wrong_placement(placing: Placing) -> Iterable[Finding]:
     """Unknown strategies, and malformed numbers."""
     path = "/bridge/placement"
     strategies = {"strategy": placing.strategy}
@@ -215,13 +219,13 @@ def _wrong_placement(placing: Placing) -> Iterable[Mistake]:
         try:
             read_placement(strategy)
         except UnknownStrategy as error:
-            yield Mistake(f"{path}/{where}", str(error), "write NAME, or NAME=WEIGHT,NAME=WEIGHT (docs/simulate.md)")
+            yield mistake(f"{path}/{where}", str(error), "write NAME, or NAME=WEIGHT,NAME=WEIGHT (docs/simulate.md)")
     if placing.most_pods_per_node < 0:
         reason = f"{placing.most_pods_per_node} is not a number of pods"
-        yield Mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
+        yield mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")
 
 
-def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Mistake]:
+def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Iterable[Finding]:
     """Pods that are left to kube-scheduler, while a fence keeps it from the devices that would serve them."""
     if not bridge.fence:
         return
@@ -229,26 +233,28 @@ def _fence_conflicts(bridge: BridgeSettings, served: ExtendedResources) -> Itera
         if served.choose(driver, "", "", managed=True, autoscaled=False) == "leave":
             field = f"drivers/{escape(driver)}" if driver in served.drivers else "default"
             reason = f"pods for {driver} are left to kube-scheduler, and bridge.fence keeps it from these devices"
-            yield Mistake(
-                f"/extendedResources/{field}", reason, f"write {driver}: translate under drivers, or fence: false"
+            yield mistake(
+                f"/extendedResources/{field}",
+                reason,
+                f"write {driver}: translate under drivers, or fence: false",
             )
     if bridge.drivers and served.autoscaled == "leave":
         reason = "such pods are left to kube-scheduler, and bridge.fence keeps it from the bridge's devices"
-        yield Mistake("/extendedResources/autoscaled", reason, "leave it out, or write fence: false")
+        yield mistake("/extendedResources/autoscaled", reason, "leave it out, or write fence: false")
     for namespace, choice in served.namespaces.items() if bridge.drivers else ():
         if choice == "leave":
             reason = "its pods are left to kube-scheduler, and bridge.fence keeps it from the bridge's devices"
             path = f"/extendedResources/namespaces/{escape(namespace)}"
-            yield Mistake(path, reason, "write translate, or fence: false")
+            yield mistake(path, reason, "write translate, or fence: false")
 
 
-def _wrong_namespace(path: str, name: str) -> Iterable[Mistake]:
+def _wrong_namespace(path: str, name: str) -> Iterable[Finding]:
     if not _NAMESPACE(name):
         reason = f"{name!r} is not the name of a namespace"
-        yield Mistake(f"{path}/{escape(name)}", reason, "write the whole name; patterns are not read")
+        yield mistake(f"{path}/{escape(name)}", reason, "write the whole name; patterns are not read")
 
 
-def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mistake]:
+def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Finding]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
     known = [one.bare for one in VOCABULARIES if one.bare]
     meaning_names = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
@@ -258,7 +264,7 @@ def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Mis
         meant = shape.nearest(meaning, ["leave", *meaning_names, *dialects])
         hint = f"leave, {', '.join(meaning_names)}, or a dialect: {', '.join(dialects)}"
         hint = f"did you mean {meant}? {hint}" if meant else hint
-        yield Mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
+        yield mistake(f"/meanings/{escape(key)}", f"unknown meaning {meaning!r}", hint)
 
 
 def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
@@ -269,7 +275,7 @@ def _resource_keys(file: File, dialects: Iterable[Dialect]) -> set[str]:
     return known
 
 
-def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
     """A policy is for a name that device plugins hand out, and says one thing; so are a meaning and a quota."""
     known = _resource_keys(file, dialects)
     patterns = []
@@ -281,7 +287,7 @@ def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
             if key not in known and not any(fits(key) for fits in patterns):
                 bare = key.removeprefix("requests.")
                 hint = f"write {bare}" if bare in known else "`drawbridge dialects` lists those there are"
-                yield Mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
+                yield mistake(f"/{field}/{escape(key)}", f"no dialect knows the key {key!r}", hint)
     for key, policy in file.mixed.items():
         path = f"/mixed/{escape(key)}"
         yield from _wrong_preference(path, policy)
@@ -290,7 +296,7 @@ def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
             yield from _wrong_preference(f"{path}/namespaces/{escape(namespace)}", own)
 
 
-def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
+def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
     fields = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
     if sum(fields) != 1:
         reason = (
@@ -298,26 +304,26 @@ def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Mistake]:
             if not any(fields)
             else "more than one field says which nodes are preferred"
         )
-        yield Mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
+        yield mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
     yield from _wrong_labels(f"{path}/nodeSelector", nodes.node_selector)
     if nodes.percent is not None and not 0 <= nodes.percent <= 100:
-        yield Mistake(f"{path}/percent", f"{nodes.percent} is not a percentage", "write 0 to 100")
+        yield mistake(f"{path}/percent", f"{nodes.percent} is not a percentage", "write 0 to 100")
 
 
-def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Mistake]:
+def _wrong_joints(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
     """Keys can only be put together if some table knows them."""
     known = _resource_keys(file, dialects)
     patterns = [name for name in known if "<" in name]
     for i, joint in enumerate(file.joint):
         if joint.attribute != AUTO and (wrong := names.fully_qualified_name(joint.attribute)):
             reason = f"attribute {joint.attribute[:80]!r} {wrong}"
-            yield Mistake(f"/joint/{i}/attribute", reason, f"write it as example.com/model, or {AUTO}")
+            yield mistake(f"/joint/{i}/attribute", reason, f"write it as example.com/model, or {AUTO}")
         for part in ("primary", "secondary"):
             name = getattr(joint, part)
             if name in known or any(pattern(row)(name) for row in patterns):
                 continue
             hint = "describe it in a table of your own (`dialects`)"
-            yield Mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
+            yield mistake(f"/joint/{i}/{part}", f"no dialect knows the key {name!r}", hint)
 
 
 def bytes_of(text: str) -> int:
@@ -328,14 +334,14 @@ def bytes_of(text: str) -> int:
         return 0
 
 
-def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: str) -> Iterator[Mistake]:
+def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: str) -> Iterator[Finding]:
     """Names that nothing here has; a list is pointed into by position, a mapping by key."""
     known = sorted(known)
     for at, name in enumerate(names_):
         if name in known:
             continue
         where = str(at) if isinstance(names_, tuple) else escape(name)
-        yield Mistake(f"{path}/{where}", f"{name!r} is not a {noun}", one_of(name, known))
+        yield mistake(f"{path}/{where}", f"{name!r} is not a {noun}", one_of(name, known))
 
 
 def one_of(name: str, known: Sequence[str]) -> str:
@@ -345,12 +351,14 @@ def one_of(name: str, known: Sequence[str]) -> str:
     return f"{meant}one of {list_first(known, MOST_NAMED)}"
 
 
-def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]:
+def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
     """What is wrong with tables of the administrator's own."""
     rows = sum([len(table.keys) for table in file.dialects])
     if rows > MOST_ROWS or len(file.dialects) > MOST_ROWS:
-        yield Mistake(
-            "/dialects", f"{rows} keys are more than {MOST_ROWS}", "write patterns such as example.com/gpu-<model>"
+        yield mistake(
+            "/dialects",
+            f"{rows} keys are more than {MOST_ROWS}",
+            "write patterns such as example.com/gpu-<model>",
         )
         return
     built_in = {one.table.name: one.table for one in VOCABULARIES}
@@ -370,16 +378,16 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
     for i, table in enumerate(file.dialects):
         path = f"/dialects/{i}"
         if table.name in built_in or names_.index(table.name) != i:
-            yield Mistake(f"{path}/name", f"dialect {table.name!r} exists already", "choose another name")
+            yield mistake(f"{path}/name", f"dialect {table.name!r} exists already", "choose another name")
         elif names.dns_label(table.name.lower()):
-            yield Mistake(f"{path}/name", f"{table.name[:80]!r} is not a name", "write letters, digits and hyphens")
+            yield mistake(f"{path}/name", f"{table.name[:80]!r} is not a name", "write letters, digits and hyphens")
         if table.target not in targets:
-            yield Mistake(f"{path}/target", f"unknown target {table.target!r}", one_of(table.target, list(targets)))
+            yield mistake(f"{path}/target", f"unknown target {table.target!r}", one_of(table.target, list(targets)))
         yield from _too_long(table.title, f"{path}/title")
         for j, row in enumerate(table.keys):
             where = f"{path}/keys/{j}"
             if row.target and row.target not in targets:
-                yield Mistake(f"{where}/target", f"unknown target {row.target!r}", one_of(row.target, list(targets)))
+                yield mistake(f"{where}/target", f"unknown target {row.target!r}", one_of(row.target, list(targets)))
             yield from _wrong_row(row, table, where)
             other_table, other_row = rows_by_key.setdefault((row.place, row.name), (table, row))
             if other_row is row:
@@ -387,11 +395,11 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]
             if other_row is not row and not (row.common and other_row.common):
                 reason = f"{row.name!r} is a key of dialect {other_table.name!r} already"
                 hint = f"rename it there (`keys.{other_table.name}`), or say `common: true` in both and decide under `meanings`"
-                yield Mistake(f"{where}/name", reason, hint)
+                yield mistake(f"{where}/name", reason, hint)
         yield from _wrong_shaping(table, path)
 
 
-def _wrong_shaping(table: Dialect, path: str) -> Iterator[Mistake]:
+def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
     """Of keys that shape requests, two of one role outside of containers contradict each other, and without a request they do nothing."""
     asks = any(row.place is Position.RESOURCE and row.role is not Role.NONE for row in table.keys)
     names_by_role: dict[tuple[bool, Role], str] = {}
@@ -401,11 +409,11 @@ def _wrong_shaping(table: Dialect, path: str) -> Iterator[Mistake]:
         where = f"{path}/keys/{number}/role"
         if not asks and not names_by_role:
             reason = "it modifies a container's request, and no key of this dialect requests anything on a container"
-            yield Mistake(where, reason, "add the resource name that the containers have")
+            yield mistake(where, reason, "add the resource name that the containers have")
         first = names_by_role.setdefault((row.place is Position.ENV, row.role), row.name)
         if first != row.name:
             reason = f"{first} already has role {row.role}, and a pod may have both"
-            yield Mistake(where, reason, "give one of the two another role, or its own table")
+            yield mistake(where, reason, "give one of the two another role, or its own table")
 
 
 def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) -> tuple[Dialect, Row] | None:
@@ -424,10 +432,10 @@ def _find_overlapping(row: Row, patterns: Iterable[tuple[str, Dialect, Row]]) ->
     return None
 
 
-def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
+def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
     """Find mistakes of one row: a key that a table must not read, or a role that is not read in its place."""
     if row.most is not None and row.most < row.least:
-        yield Mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
+        yield mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
     for field in ("meaning", "because", "when"):
         text = getattr(row, field)
         yield from _too_long(text, f"{path}/{field}")
@@ -437,7 +445,7 @@ def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
         yield from _wrong_expression(row, path)
 
 
-def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
+def _wrong_name(row: Row, path: str) -> Iterator[Finding]:
     """Find names that no pod can have, names of Kubernetes or drawbridge, and patterns that take too much."""
     before, mark, _ = row.name.partition("<")
     full_name = row.name
@@ -445,19 +453,19 @@ def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
         part, rest = _PART.findall(full_name), _PART.sub("", full_name)
         if len(part) != 1 or "<" in rest or ">" in rest or "/" not in before or row.place is not Position.RESOURCE:
             reason = f"{full_name[:80]!r} is not a pattern that is read"
-            yield Mistake(path, reason, "write one <part> behind the slash of a resource name, or the whole name")
+            yield mistake(path, reason, "write one <part> behind the slash of a resource name, or the whole name")
             return
         if before.endswith("/"):
             reason = f"{full_name[:80]!r} would take every name of its domain"
-            yield Mistake(path, reason, "begin the part after the slash with what its names have in common")
+            yield mistake(path, reason, "begin the part after the slash with what its names have in common")
         full_name = _PART.sub("x", full_name)
     domain, slash, _ = full_name.partition("/")
     if row.place is Position.RESOURCE and (not slash or _is_below(domain, "kubernetes.io")):
         reason = f"{row.name[:80]!r} is one of Kubernetes' own resources, not a device"
-        yield Mistake(path, reason, "write the extended resource name, such as example.com/gpu")
+        yield mistake(path, reason, "write the extended resource name, such as example.com/gpu")
         return
     if slash and _is_below(domain, DOMAIN):
-        yield Mistake(path, f"{row.name[:80]!r} is a name of drawbridge's own", "write the key that pods of yours have")
+        yield mistake(path, f"{row.name[:80]!r} is a name of drawbridge's own", "write the key that pods of yours have")
         return
     if row.place is Position.RESOURCE:
         problem = names.extended_resource_name(full_name)
@@ -468,8 +476,10 @@ def _wrong_name(row: Row, path: str) -> Iterator[Mistake]:
         problem = "" if _VARIABLE(full_name) else form
     if problem:
         noun = "variable" if row.place is Position.ENV else "key"
-        yield Mistake(
-            path, f"{row.name[:80]!r} cannot be the name of a {noun}: {problem}", "write the name as pods have it"
+        yield mistake(
+            path,
+            f"{row.name[:80]!r} cannot be the name of a {noun}: {problem}",
+            "write the name as pods have it",
         )
 
 
@@ -477,104 +487,108 @@ def _is_below(domain: str, other: str) -> bool:
     return domain == other or domain.endswith(f".{other}")
 
 
-def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Mistake]:
+def _wrong_role(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
     """Find a role that is not read in its place, or that contradicts the outcome of the key."""
     if row.outcome not in (*REPLACED, Outcome.LEFT):
         reason = f"a table cannot declare a key as {row.outcome}"
-        yield Mistake(f"{path}/outcome", reason, "write translated, approximated or left")
+        yield mistake(f"{path}/outcome", reason, "write translated, approximated or left")
     if row.place is Position.RESOURCE and row.name.startswith("rdma/") and row.role is Role.NIC:
         reason = "role nic requests any network device, even one that can't do RDMA"
-        yield Mistake(f"{path}/role", reason, "write `role: rdma`")
+        yield mistake(f"{path}/role", reason, "write `role: rdma`")
     if row.role is Role.NONE:
         return
     allowed = plain.ROLES[row.place]
     if row.role not in allowed:
         unread = f"role {row.role} is not read from a table" if row.place is Position.RESOURCE else ""
         reason = unread or f"role {row.role} has no effect on a {row.place}"
-        yield Mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none")
+        yield mistake(f"{path}/role", reason, f"one of {', '.join(allowed)}, or none")
         return
     if row.place is Position.ENV and table.scope == "pod":
         reason = "a variable belongs to one container, and numbers of this dialect to the whole pod"
-        yield Mistake(f"{path}/role", reason, "leave role out, or write `scope: container`")
+        yield mistake(f"{path}/role", reason, "leave role out, or write `scope: container`")
     units = _COUNTED.get(row.role)
     if units and row.unit not in units and not row.expression:
-        yield Mistake(f"{path}/unit", f"role {row.role} cannot be counted in {row.unit}", f"one of {', '.join(units)}")
+        yield mistake(f"{path}/unit", f"role {row.role} cannot be counted in {row.unit}", f"one of {', '.join(units)}")
 
 
-def _wrong_expression(row: Row, path: str) -> Iterator[Mistake]:
+def _wrong_expression(row: Row, path: str) -> Iterator[Finding]:
     """An expression that does not compile, gives what the role cannot use, or costs too much."""
     path = f"{path}/expression"
     expected_types = plain.expected(row.role)
     if not expected_types:
-        yield Mistake(path, "nothing reads the value of this key", "leave it out, or give the key a role")
+        yield mistake(path, "nothing reads the value of this key", "leave it out, or give the key a role")
         return
     try:
         compiled = compile_expression(row.expression)
     except SelectorError as error:
         at = "" if error.position is None else f" (at letter {error.position + 1})"
-        yield Mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
+        yield mistake(path, f"{error.message}{at}", "write CEL over the text `value`, such as int(value)")
         return
     if str(compiled.result_type) not in (*expected_types, "dyn"):
         hint = f"wrap it in {'int(…)' if expected_types[0] == 'int' else 'string(…)'}"
-        yield Mistake(
-            path, f"it gives {compiled.result_type}, and role {row.role} takes {' or '.join(expected_types)}", hint
+        yield mistake(
+            path,
+            f"it gives {compiled.result_type}, and role {row.role} takes {' or '.join(expected_types)}",
+            hint,
         )
     elif too_costly(compiled):
-        yield Mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
+        yield mistake(path, "it costs too much on a long value", "look at the value once, without nested loops")
 
 
-def _too_long(text: str, path: str) -> Iterator[Mistake]:
+def _too_long(text: str, path: str) -> Iterator[Finding]:
     if len(text) > _LONGEST_TEXT:
-        yield Mistake(path, f"a text of {len(text)} letters", f"write {_LONGEST_TEXT} at most")
+        yield mistake(path, f"a text of {len(text)} letters", f"write {_LONGEST_TEXT} at most")
 
 
-def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Mistake]:
+def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
     """Kinds of device have their own name and driver, and a class serves the target it belongs to."""
     if len(file.targets) > MOST_TARGETS:
-        yield Mistake("/targets", f"{len(file.targets)} targets are more than {MOST_TARGETS}", "leave some out")
+        yield mistake("/targets", f"{len(file.targets)} targets are more than {MOST_TARGETS}", "leave some out")
         return
     names_ = [target.name for target in file.targets]
     for i, target in enumerate(file.targets):
         path = f"/targets/{i}"
         if target.name in TARGETS or names_.index(target.name) != i:
-            yield Mistake(f"{path}/name", f"target {target.name!r} exists already", "choose another name")
+            yield mistake(f"{path}/name", f"target {target.name!r} exists already", "choose another name")
         yield from _wrong_target(target, path)
         for field in ("instead", "virtual"):
             other = getattr(target, field)
             if other and other not in targets:
-                yield Mistake(f"{path}/{field}", f"unknown target {other!r}", one_of(other, list(targets)))
+                yield mistake(f"{path}/{field}", f"unknown target {other!r}", one_of(other, list(targets)))
     yield from unknown_names("/classes", file.classes, targets, "target")
     yield from unknown_names("/parameters", file.parameters, targets, "target")
     for name, parameters in file.parameters.items():
         path = f"/parameters/{escape(name)}"
         if not isinstance(parameters.value(), dict):
-            yield Mistake(path, "the API server accepts only an object", "write the driver's fields below the target")
+            yield mistake(path, "the API server accepts only an object", "write the driver's fields below the target")
         elif len(parameters.json) > MAX_BYTES:
-            yield Mistake(
-                path, f"{len(parameters.json)} bytes are more than the API server accepts", f"write {MAX_BYTES} at most"
+            yield mistake(
+                path,
+                f"{len(parameters.json)} bytes are more than the API server accepts",
+                f"write {MAX_BYTES} at most",
             )
     owners = {name: target for target in targets.values() for name in target.classes}
     for name, class_ in file.classes.items():
         owner = owners.get(class_)
         if names.dns_subdomain(class_):
             problem = names.dns_subdomain(class_)
-            yield Mistake(f"/classes/{escape(name)}", f"{class_[:80]!r} {problem}", "write a DeviceClass's name")
+            yield mistake(f"/classes/{escape(name)}", f"{class_[:80]!r} {problem}", "write a DeviceClass's name")
         elif name in targets and owner is not None and owner.driver != targets[name].driver:
             reason = f"class {class_} is of target {owner.name!r}: every request for {name!r} would go there too"
-            yield Mistake(f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that mean it")
+            yield mistake(f"/classes/{escape(name)}", reason, f"write `target: {owner.name}` in the rows that mean it")
 
 
-def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
+def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
     """Names that would end up in claims, where the API server would refuse them, or in CEL, where they would mean something."""
     if not target.driver:
-        yield Mistake(f"{path}/driver", "no driver is given", "write the name that its slices have in spec.driver")
+        yield mistake(f"{path}/driver", "no driver is given", "write the name that its slices have in spec.driver")
         return
     yield from _wrong_driver_name(f"{path}/driver", target.driver, names.driver_name)
     request = target.request
     is_misnamed = not request[:1].isalpha() or names.dns_label(request)
     if len(request) > 20 or is_misnamed:
         reason = f"{request[:80]!r} can't begin the name of a request"
-        yield Mistake(f"{path}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
+        yield mistake(f"{path}/request", reason, "write lower-case letters, digits and hyphens, 20 at most")
     for j, class_ in enumerate(target.classes):
         yield from _wrong_driver_name(f"{path}/classes/{j}", class_, names.dns_subdomain)
     # Full names of attributes: a domain and an identifier.
@@ -584,7 +598,7 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
         domain, slash, id_ = name.partition("/")
         if name and not slash:
             reason = f"{name[:80]!r} is not the full name of an attribute"
-            yield Mistake(f"{path}/{member}", reason, f"write {target.driver}/{name[:80]}")
+            yield mistake(f"{path}/{member}", reason, f"write {target.driver}/{name[:80]}")
         elif name:
             yield from _wrong_driver_name(f"{path}/{member}", domain, names.driver_name)
             yield from _wrong_driver_name(f"{path}/{member}", id_, names.c_identifier)
@@ -601,41 +615,41 @@ def _wrong_target(target: Target, path: str) -> Iterator[Mistake]:
     for member, name in ids.items():
         domain, _, id_ = name.partition("/")
         if domain == target.driver and id_:
-            yield Mistake(f"{path}/{member}", f"{name[:80]!r} has the driver's domain", f"write {id_[:80]}")
+            yield mistake(f"{path}/{member}", f"{name[:80]!r} has the driver's domain", f"write {id_[:80]}")
         elif name or "/" in member:
             yield from _wrong_driver_name(f"{path}/{member}", name, names.c_identifier)
     for name, value in target.where.items():
         if names.size(value) > names.MAX_VALUE:
             reason = f"a value of more than {names.MAX_VALUE} letters"
-            yield Mistake(f"{path}/where/{escape(name)}", reason, "write it as the slices have it")
+            yield mistake(f"{path}/where/{escape(name)}", reason, "write it as the slices have it")
     if len(target.selectors) > _MOST_SELECTORS:
         reason = f"{len(target.selectors)} selectors are more than {_MOST_SELECTORS}"
-        yield Mistake(f"{path}/selectors", reason, "join them with &&")
+        yield mistake(f"{path}/selectors", reason, "join them with &&")
         return
     for j, text in enumerate(target.selectors):
         yield from _wrong_selector(text, target.driver, f"{path}/selectors/{j}")
 
 
-def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Mistake]:
+def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Finding]:
     """A selector that the API server would refuse in a claim, or that fails on a device without an attribute."""
     budget = Budget(_STEPS, longest=_STEPS)
     try:
         selector: cel.Selector | None = cel.compile(text, cel.NEW, budget=budget)
     except SelectorError as error:
-        yield Mistake(path, str(error), "write CEL over `device`, as in a DeviceClass")
+        yield mistake(path, str(error), "write CEL over `device`, as in a DeviceClass")
         return
     except OutOfBudget:
         selector = None
     if selector is None or selector.max_cost > cel.MAX_COST:
-        yield Mistake(path, "it is too long or costs too much for the API server", "write several shorter selectors")
+        yield mistake(path, "it is too long or costs too much for the API server", "write several shorter selectors")
         return
     try:
         selector.matches(cel.view_of(driver, Device(name="")), budget)
     except (SelectorError, OutOfBudget) as error:
         reason = f"it fails on a device that publishes nothing: {error}"
-        yield Mistake(path, reason, 'guard each attribute, such as .?name.orValue("")')
+        yield mistake(path, reason, 'guard each attribute, such as .?name.orValue("")')
 
 
-def _wrong_driver_name(path: str, name: str, judge: Callable[[str], str]) -> Iterator[Mistake]:
+def _wrong_driver_name(path: str, name: str, judge: Callable[[str], str]) -> Iterator[Finding]:
     if problem := judge(name):
-        yield Mistake(path, f"{name[:80]!r} {problem}", "write the name as the driver's slices have it")
+        yield mistake(path, f"{name[:80]!r} {problem}", "write the name as the driver's slices have it")

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dra import server
+from dra.finding import Finding, finding_at
 from dra.pointer import member
-from dra.validation.problem import Problem
 from dra.wire import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 Gates = frozenset[str]
 
@@ -99,9 +100,9 @@ def with_locked(gates: Gates, minor: int) -> Gates:
     return gates | {gate for gate in LOCKED if known[gate].locked}
 
 
-def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Problem]]:
+def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Finding]]:
     """Leave out what the API server drops because its gate is off, and say so of each place."""
-    problems: list[Problem] = []
+    problems: list[Finding] = []
     off = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if gate not in gates]
     # Most objects use none of these fields, and searching their text is quicker than walking them.
     text = msgspec.json.encode(value) if off else b""
@@ -117,7 +118,7 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
             since = server.GATES[gate][0].since
             new = f", which there is from 1.{since} on," if since > server.OLDEST else ""
             message = f"{name} is dropped by the API server unless the feature gate {gate}{new} is on"
-            problems.append(Problem("D006", pointer, message))
+            problems.append(finding_at("D006", pointer, message))
     return value, problems
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
+from dra.finding import Findings, finding_at
 from dra.texts import list_first
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Sized
@@ -23,13 +23,13 @@ def list_or_none(names: Collection[str], limit: int = 8) -> str:
     return list_first(names, limit) or "none"
 
 
-def too_many(items: Sized, limit: int, path: str) -> Problems:
+def too_many(items: Sized, limit: int, path: str) -> Findings:
     """Complain about a list that is too long; the API server looks at no item of such a list."""
     if len(items) > limit:
-        yield Problem("D104", path, f"{len(items)} entries, at most {limit} are allowed")
+        yield finding_at("D104", path, f"{len(items)} entries, at most {limit} are allowed")
 
 
-def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Problems:
+def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Findings:
     """Complain about entries of a list whose keys occur again; `field` leads from an entry to its key."""
     earlier: set[Hashable] = set()
     for index, key in enumerate(keys):
@@ -39,19 +39,19 @@ def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "
         shown: object = key
         if isinstance(key, tuple):
             shown = "/".join(str(part) for part in key if part)
-        yield Problem("D105", f"{path}/{index}{field}", f"{noun} {shown!r} is given twice")
+        yield finding_at("D105", f"{path}/{index}{field}", f"{noun} {shown!r} is given twice")
 
 
 def entries(
     items: Sequence[T],
     limit: int,
     path: str,
-    judge: Callable[[T, str], Problems],
+    judge: Callable[[T, str], Findings],
     *,
     key: Callable[[T], Hashable] | None = None,
     noun: str = "",
     field: str = "",
-) -> Problems:
+) -> Findings:
     """Judge each entry of a list, and that no two have one key; at a list that is too long the API server does not look.
 
     `noun` names an entry that must be unique; its key is what is in `field`, or the entry itself, unless `key` reads it.
@@ -66,16 +66,16 @@ def entries(
         yield from judge(item, f"{path}/{index}")
 
 
-def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Problems:
+def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Findings:
     """Complain with what a rule of `names` finds wrong about a text; a hint may be made from the text."""
     if wrong := rule(text):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
-        yield Problem("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
+        yield finding_at("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
-def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, noun: str = "") -> Problems:
+def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, noun: str = "") -> Findings:
     """Complain about a text that is empty, or that a rule of `names` finds wrong; it is called by the end of its path, or `noun`."""
     if not text:
-        yield Problem("D101", path, f"{noun or path.rpartition('/')[2]} is required")
+        yield finding_at("D101", path, f"{noun or path.rpartition('/')[2]} is required")
     elif rule is not None:
         yield from wrong_format(text, rule, path, hint)

@@ -6,9 +6,9 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
 from dra import names
+from dra.finding import Findings, finding_at
 from dra.pointer import member
 from dra.validation.fields.limits import duplicates, required, wrong_format
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ def metadata(
     *,
     namespaced: bool,
     generate_name_judged: bool = True,
-) -> Problems:
+) -> Findings:
     """Judge the metadata of an object to be created, whose name must be a DNS subdomain."""
     if meta.name:
         yield from wrong_format(meta.name, names.dns_subdomain, f"{path}/name", names.suggestion)
     elif not meta.generate_name:
-        yield Problem("D101", f"{path}/name", "name or generateName is required")
+        yield finding_at("D101", f"{path}/name", "name or generateName is required")
 
     def prefix(base: str) -> str:
         wrong = names.path_segment(base)
@@ -61,33 +61,35 @@ def metadata(
         yield from required(owner.name, f"{at}/name")
         yield from required(owner.uid, f"{at}/uid")
         if owner.api_version and (owner.api_version.count("/") > 1 or owner.api_version.endswith("/")):
-            yield Problem("D114", f"{at}/apiVersion", f"{owner.api_version!r} must be <group>/<version> or <version>")
+            yield finding_at(
+                "D114", f"{at}/apiVersion", f"{owner.api_version!r} must be <group>/<version> or <version>"
+            )
         if (owner.api_version, owner.kind) == ("v1", "Event"):
-            yield Problem("D114", at, "an Event cannot own objects")
+            yield finding_at("D114", at, "an Event cannot own objects")
     if sum(owner.controller is True for owner in meta.owner_references) > 1:
-        yield Problem("D114", owners, "only one owner may be the controller")
+        yield finding_at("D114", owners, "only one owner may be the controller")
     for index, finalizer in enumerate(meta.finalizers):
         yield from wrong_format(finalizer, finalizer_name, f"{path}/finalizers/{index}")
     if {"orphan", "foregroundDeletion"} <= set(meta.finalizers):
         message = "the finalizers orphan and foregroundDeletion exclude each other"
-        yield Problem("D114", f"{path}/finalizers", message)
+        yield finding_at("D114", f"{path}/finalizers", message)
 
 
-def label_map(values: Mapping[str, str], path: str) -> Problems:
+def label_map(values: Mapping[str, str], path: str) -> Findings:
     for key, value in values.items():
         yield from wrong_format(key, names.label_key, member(path, key))
         yield from wrong_format(value, names.label_value, member(path, key))
 
 
-def annotation_map(values: Mapping[str, str], path: str) -> Problems:
+def annotation_map(values: Mapping[str, str], path: str) -> Findings:
     for key in values:
         yield from wrong_format(key, lambda text: names.label_key(text.lower()), member(path, key))
     total = sum(names.size(key) + names.size(value) for key, value in values.items())
     if total > MAX_ANNOTATIONS:
-        yield Problem("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
+        yield finding_at("D103", path, f"the annotations have {total} bytes, at most {MAX_ANNOTATIONS} are allowed")
 
 
-def managed_fields(entries: Any) -> Problems:
+def managed_fields(entries: Any) -> Findings:
     """Judge metadata.managedFields, which no wire type has, on plain JSON."""
     if not isinstance(entries, list):
         return
@@ -97,65 +99,65 @@ def managed_fields(entries: Any) -> Problems:
         at = f"/metadata/managedFields/{index}"
         operation = entry.get("operation")
         if operation not in ("Apply", "Update"):
-            yield Problem("D106", f"{at}/operation", f"{operation!r} must be Apply or Update")
+            yield finding_at("D106", f"{at}/operation", f"{operation!r} must be Apply or Update")
         kind = entry.get("fieldsType")
         if kind not in (None, "", "FieldsV1"):
-            yield Problem("D106", f"{at}/fieldsType", f"{kind!r} must be FieldsV1")
+            yield finding_at("D106", f"{at}/fieldsType", f"{kind!r} must be FieldsV1")
         manager = entry.get("manager") or ""
         if not isinstance(manager, str):
             continue
         printable = all(sign == " " or unicodedata.category(sign)[0] in "LMNPS" for sign in manager)
         if names.size(manager) > 128 or not printable:
-            yield Problem("D114", f"{at}/manager", "a manager has at most 128 printable characters")
+            yield finding_at("D114", f"{at}/manager", "a manager has at most 128 printable characters")
 
 
-def conditions(values: Sequence[Condition], limit: int, path: str) -> Problems:
+def conditions(values: Sequence[Condition], limit: int, path: str) -> Findings:
     if len(values) > limit:
-        yield Problem("D104", path, f"{len(values)} conditions, at most {limit} are allowed")
+        yield finding_at("D104", path, f"{len(values)} conditions, at most {limit} are allowed")
     yield from duplicates([one.type for one in values], path, "condition type", field="/type")
     for index, condition in enumerate(values):
         at = f"{path}/{index}"
         yield from required(condition.type, f"{at}/type", names.label_key)
         if condition.status not in ("True", "False", "Unknown"):
-            yield Problem("D106", f"{at}/status", f"{condition.status!r} must be True, False or Unknown")
+            yield finding_at("D106", f"{at}/status", f"{condition.status!r} must be True, False or Unknown")
         if condition.observed_generation < 0:
-            yield Problem("D108", f"{at}/observedGeneration", "must be zero or more")
+            yield finding_at("D108", f"{at}/observedGeneration", "must be zero or more")
         yield from required(condition.last_transition_time, f"{at}/lastTransitionTime")
         yield from required(condition.reason, f"{at}/reason", names.condition_reason)
         if names.size(condition.message) > 32 * 1024:
-            yield Problem("D103", f"{at}/message", "at most 32768 bytes are allowed")
+            yield finding_at("D103", f"{at}/message", "at most 32768 bytes are allowed")
 
 
-def node_selector(selector: NodeSelector, path: str) -> Problems:
+def node_selector(selector: NodeSelector, path: str) -> Findings:
     """Judge a node selector (ValidateNodeSelector)."""
     if not selector.node_selector_terms:
-        yield Problem("D101", f"{path}/nodeSelectorTerms", "at least one node selector term is required")
+        yield finding_at("D101", f"{path}/nodeSelectorTerms", "at least one node selector term is required")
     for index, term in enumerate(selector.node_selector_terms):
         for number, requirement in enumerate(term.match_expressions):
             at = f"{path}/nodeSelectorTerms/{index}/matchExpressions/{number}"
             count, operator = len(requirement.values), requirement.operator
             if operator in ("In", "NotIn"):
                 if not count:
-                    yield Problem("D101", f"{at}/values", f"operator {operator} needs at least one value")
+                    yield finding_at("D101", f"{at}/values", f"operator {operator} needs at least one value")
             elif operator in ("Exists", "DoesNotExist"):
                 if count:
-                    yield Problem("D107", f"{at}/values", f"operator {operator} takes no values")
+                    yield finding_at("D107", f"{at}/values", f"operator {operator} takes no values")
             elif operator not in ("Gt", "Lt"):
                 message = f"{operator!r} must be In, NotIn, Exists, DoesNotExist, Gt or Lt"
-                yield Problem("D106", f"{at}/operator", message)
+                yield finding_at("D106", f"{at}/operator", message)
             elif count != 1:
-                yield Problem("D101", f"{at}/values", f"operator {operator} needs exactly one value")
+                yield finding_at("D101", f"{at}/values", f"operator {operator} needs exactly one value")
             yield from required(requirement.key, f"{at}/key", names.label_key)
             for place, value in enumerate(requirement.values):
                 yield from wrong_format(value, names.label_value, f"{at}/values/{place}")
         for number, requirement in enumerate(term.match_fields):
             at = f"{path}/nodeSelectorTerms/{index}/matchFields/{number}"
             if requirement.operator not in ("In", "NotIn"):
-                yield Problem("D106", f"{at}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
+                yield finding_at("D106", f"{at}/operator", f"{requirement.operator!r} must be In or NotIn for a field")
             elif len(requirement.values) != 1:
-                yield Problem("D101", f"{at}/values", "a field takes exactly one value")
+                yield finding_at("D101", f"{at}/values", "a field takes exactly one value")
             if requirement.key != "metadata.name":
-                yield Problem("D106", f"{at}/key", f"{requirement.key!r} must be metadata.name")
+                yield finding_at("D106", f"{at}/key", f"{requirement.key!r} must be metadata.name")
                 continue
             for place, value in enumerate(requirement.values):
                 yield from wrong_format(value, names.dns_subdomain, f"{at}/values/{place}")

@@ -16,7 +16,7 @@ from dra.validation.fields import shape
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dra.validation.problem import Problem
+    from dra.finding import Finding
 
 # A type and its fields. `[x]` is a list and `{x}` a mapping of x; `any` is judged elsewhere, or not at all.
 TABLE: Final = """
@@ -253,7 +253,7 @@ class _NumberOrText(shape.JsonShape):
     types = frozenset({str})
     zero = 0
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         _INT32.check(value, path, found)
 
 
@@ -268,9 +268,9 @@ _PLAIN: Final[Mapping[str, shape.JsonShape]] = {
 }
 
 
-def check(value: dict[str, Any]) -> list[Problem]:
+def check(value: dict[str, Any]) -> list[Finding]:
     """Find unknown fields and values of the wrong type in a pod or in an object of a built-in kind with pods in it."""
-    found: list[Problem] = []
+    found: list[Finding] = []
     _shapes()[value["kind"]].check(value, "", found)
     return [one for one in found if one.code != "D002" or one.path.casefold() not in _OF_D008]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from dra import cel, names
 from dra.errors import SelectorError
+from dra.finding import Finding, Findings, finding_at
 from dra.validation.fields.limits import entries
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,31 +52,31 @@ _OUTDATED: Final = (
 )
 
 
-def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Problems:
+def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Findings:
     """Judge the selectors of a class or a request."""
 
-    def judge(selector: DeviceSelector, at: str) -> Problems:
+    def judge(selector: DeviceSelector, at: str) -> Findings:
         if selector.cel is None:
-            yield Problem("D101", f"{at}/cel", "cel is required: it is the only kind of selector")
+            yield finding_at("D101", f"{at}/cel", "cel is required: it is the only kind of selector")
         else:
             yield from expression(selector.cel.expression, f"{at}/cel/expression", gates)
 
     yield from entries(values, MAX_SELECTORS, path, judge)
 
 
-def expression(text: str, path: str, gates: Gates) -> Problems:
+def expression(text: str, path: str, gates: Gates) -> Findings:
     """Judge one CEL expression that must say true or false about a device."""
     yield from _judge(text, path, gates, derived=False)[0]
 
 
-def judge_derived(text: str, path: str, gates: Gates) -> tuple[list[Problem], int]:
+def judge_derived(text: str, path: str, gates: Gates) -> tuple[list[Finding], int]:
     """Judge the expression of a derived attribute; with it comes what it may cost at most."""
     return _judge(text, path, gates, derived=True) if text else ([], 0)
 
 
-def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[Problem], int]:
+def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[Finding], int]:
     if names.size(text) > MAX_EXPRESSION:
-        return [Problem("D103", path, f"{names.size(text)} bytes, at most {MAX_EXPRESSION} are allowed")], 0
+        return [finding_at("D103", path, f"{names.size(text)} bytes, at most {MAX_EXPRESSION} are allowed")], 0
     try:
         selector = cel.compile(text, cel.NEW, gates=gates, derived=derived)
     except SelectorError as error:
@@ -88,11 +88,11 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[P
         hint = next((hint for _, hint in old_forms(text)), "")
         if "'includes'" in str(error):
             hint = "includes is a function since Kubernetes 1.36, with the feature gate DRAListTypeAttributes"
-        return [Problem("D110", path, f"{error}{where}", hint)], 0
+        return [finding_at("D110", path, f"{error}{where}", hint)], 0
     if selector.max_cost > cel.MAX_COST:
         message = f"it may cost {selector.max_cost}, the limit is {cel.MAX_COST}"
-        return [Problem("D111", path, message)], selector.max_cost
-    return [Problem("D312", path, message, hint) for message, hint in old_forms(text)], selector.max_cost
+        return [finding_at("D111", path, message)], selector.max_cost
+    return [finding_at("D312", path, message, hint) for message, hint in old_forms(text)], selector.max_cost
 
 
 def old_forms(text: str) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from dra.errors import QuantityError
+from dra.finding import Finding, Findings, finding_at
 from dra.objects import (
     Container,
     EnvVar,
@@ -33,18 +34,15 @@ from dra.objects import (
 )
 from dra.pointer import escape
 from dra.quantity import Quantity
-from dra.validation.problem import Problem
 from dra.wire import Opaque, WireError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from dra.validation.problem import Problems
-
     # What is wrong with a text; nothing if it is fine.
     Rule = Callable[[str], str]
     # What is wrong with an object of which each field is fine by itself.
-    ObjectRule = Callable[[Mapping[str, Any], str], Problems]
+    ObjectRule = Callable[[Mapping[str, Any], str], Findings]
 
 T = TypeVar("T")
 
@@ -93,9 +91,9 @@ _SHOWN: Final = 60
 INT64: Final = range(-(2**63), 2**63)
 
 
-def bad_value(path: str, message: str, hint: str = "") -> Problem:
+def bad_value(path: str, message: str, hint: str = "") -> Finding:
     """Say that a value is not of the shape that it must have."""
-    return Problem("D001", path, message, hint)
+    return finding_at("D001", path, message, hint)
 
 
 def show(value: object) -> str:
@@ -110,7 +108,7 @@ class JsonShape:
     types: frozenset[type] = frozenset()
     zero: Any = None
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         """Add what is wrong with a value that is not null."""
 
     def complete(self, value: Any) -> Any:
@@ -127,7 +125,7 @@ class Scalar(JsonShape):
         self.zero = type_()
         self._rule = rule
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if type(value) is type(self.zero):
             if self._rule is not None and (wrong := self._rule(value)):
                 found.append(bad_value(path, f"{show(value)} {wrong}"))
@@ -154,7 +152,7 @@ class Integer(JsonShape):
         self._but = but
         self._also = also
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if type(value) is not int:
             quoted = isinstance(value, str) and value.lstrip("-").isdecimal()
             message = f"expected a whole number, got {_describe(value)}"
@@ -175,7 +173,7 @@ class AmountShape(JsonShape):
     def __init__(self, least: str = "") -> None:
         self._least = Quantity.parse(least) if least else None
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             found.append(bad_value(path, f"expected an amount such as 16Gi, got {_describe(value)}"))
             return
@@ -194,7 +192,7 @@ class AmountShape(JsonShape):
 class _Time(JsonShape):
     zero = ""
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         match = _TIME.fullmatch(value) if isinstance(value, str) else None
         try:
             if match:
@@ -212,7 +210,7 @@ class OneOf(JsonShape):
         self.values = values
         self.zero = values[0]
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if value not in self.values:
             known = [one for one in self.values if one]
             hint = f"{guess(value, known)} one of {', '.join(known)}".lstrip()
@@ -225,7 +223,7 @@ class ListOf(JsonShape):
     def __init__(self, items: JsonShape) -> None:
         self.items = items
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if not isinstance(value, list):
             hint = "write it as a list: begin the line with `- `"
             if isinstance(value, dict):
@@ -248,7 +246,7 @@ class MapOf(JsonShape):
         self.values = values
         self._rule = rule
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if not isinstance(value, dict):
             found.append(bad_value(path, f"expected a mapping, got {_describe(value)}"))
             return
@@ -289,7 +287,7 @@ class Fields(JsonShape):
         self._moved = moved or _MOVED.get(name, {})
         self._rule = rule
 
-    def check(self, value: Any, path: str, found: list[Problem]) -> None:
+    def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if not isinstance(value, dict):
             hint = _PLAIN.get(self.name, "").format(value)
             found.append(bad_value(path, f"expected an object, got {_describe(value)}", hint))
@@ -307,13 +305,13 @@ class Fields(JsonShape):
                 if not hint and (self.demanded or not self.name):
                     hint = f"known: {', '.join(fields)}" if fields else "it has no fields"
                 message = f"unknown field {name[:80]!r}"
-                found.append(Problem("D002", f"{path}/{escape(name)}", message, hint))
+                found.append(finding_at("D002", f"{path}/{escape(name)}", message, hint))
             elif type(member) not in shape.types and member is not None:
                 shape.check(member, f"{path}/{name}", found)
         lacking = [name for name in self.demanded if value.get(name) is None]
         found += [bad_value(path, f"{name} is missing", f"add {name}") for name in lacking]
         zero = [name for name in self.amounts if value.get(name) is None]
-        found += [Problem("D007", path, f"{name} is missing and reads as 0") for name in zero]
+        found += [finding_at("D007", path, f"{name} is missing and reads as 0") for name in zero]
         if self._rule is not None:
             malformed = {problem.path for problem in found[begin:] if problem.code == "D001"}
             sound = {name: member for name, member in value.items() if f"{path}/{escape(name)}" not in malformed}
@@ -362,14 +360,14 @@ def guess(name: object, names: Collection[str]) -> str:
     return f"did you mean {similar}?" if similar else ""
 
 
-def check(value: dict[str, Any], type_: type, path: str = "") -> list[Problem]:
+def check(value: dict[str, Any], type_: type, path: str = "") -> list[Finding]:
     """Find values of the wrong type and unknown fields."""
-    found: list[Problem] = []
+    found: list[Finding] = []
     of(type_).check(value, path, found)
     return found
 
 
-def expected_object(value: Any) -> Problem:
+def expected_object(value: Any) -> Finding:
     """Say that a whole document is not an object."""
     return bad_value("", f"expected an object, got {_describe(value)}")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.finding import Finding, Findings, finding_at
 from dra.objects import is_compute_domain, template_site
 from dra.pointer import look_up, text_at
 from dra.raw import Object, members
 from dra.validation.parameters.entries import recognise
-from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +66,7 @@ class ComputeDomains:
                 self.by_template.setdefault((namespace, template), []).append(domain)
 
 
-def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Problems:
+def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: ComputeDomains) -> Findings:
     """Judge which ComputeDomain the entries of a claim name; nothing where the input holds none."""
     for index, config in enumerate(devices.config if domains.all else ()):
         known = recognise(config.opaque)
@@ -79,16 +79,16 @@ def channel_problems(devices: DeviceClaim, path: str, namespace: str, domains: C
         if domain is not None and domain.namespace != namespace:
             message = f"the ComputeDomain {domain.name!r} is in namespace {domain.namespace}"
             hint = "make the claim there: the driver refuses those of other namespaces"
-            yield Problem("D710", at, message, hint)
+            yield finding_at("D710", at, message, hint)
         elif domain is None and in_namespace:
             message = (
                 f"no ComputeDomain of the input has the uid {uid!r}, which the API server gives when one is created"
             )
             hint = f"let the pods use the template that the ComputeDomain creates: {in_namespace[0].template}"
-            yield Problem("D710", at, message, hint)
+            yield finding_at("D710", at, message, hint)
 
 
-def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Iterator[Located]:
+def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Iterator[tuple[int, Finding]]:
     """Judge ComputeDomains beside templates, each other, and the workloads that use their channels."""
     if not domains.all:
         return
@@ -118,7 +118,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
             if others:
                 message = f"the ComputeDomain {others[0]!r} also creates a template {domain.template!r}"
                 hint = "give each ComputeDomain its own template name"
-                yield Located(domain.number, Problem("D711", _TEMPLATE, message, hint))
+                yield (domain.number, finding_at("D711", _TEMPLATE, message, hint))
                 continue
             # A template with a uid was read from a cluster, where the ComputeDomain made it.
             for value in using[key]:
@@ -127,7 +127,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
                     message = (
                         f"the ComputeDomain creates the template {domain.template!r}, which is among the manifests"
                     )
-                    yield Located(domain.number, Problem("D711", _TEMPLATE, message, "leave the template out"))
+                    yield (domain.number, finding_at("D711", _TEMPLATE, message, "leave the template out"))
                     break
             # The nodes that the domain waits for are compared with its pods only where the input shows them all.
             counts = [_pods(value, domain, owners) for value in using[key]] if domain.nodes > 0 else []
@@ -136,7 +136,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
                 wrong = "it never has them all" if pods < domain.nodes else "more nodes join than it knows of"
                 message = f"numNodes is {domain.nodes}, and {pods} pods use its channel, each on its own node: {wrong}"
                 hint = f"write numNodes: {pods}, or leave it out, as its driver recommends"
-                yield Located(domain.number, Problem("D711", "/spec/numNodes", message, hint))
+                yield (domain.number, finding_at("D711", "/spec/numNodes", message, hint))
 
 
 def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:

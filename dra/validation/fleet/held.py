@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from dra.finding import Finding, finding_at
 from dra.pointer import member
 from dra.quantity import Quantity
 from dra.validation.fields.limits import list_or_none
-from dra.validation.problem import Located, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ class _AllocatedDevice(NamedTuple):
     result: DeviceRequestAllocationResult
 
 
-def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Located]:
+def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tuple[int, Finding]]:
     """Judge the allocations of all claims together; results with admin access hold nothing."""
     by_device: dict[DeviceId, list[_AllocatedDevice]] = defaultdict(list)
     judged = False
@@ -92,7 +92,9 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[Loca
             yield from _problems_of(users[key], "D604", "", message)
 
 
-def _problems_of(held_devices: Sequence[_AllocatedDevice], code: str, path: str, message: str) -> Iterator[Located]:
+def _problems_of(
+    held_devices: Sequence[_AllocatedDevice], code: str, path: str, message: str
+) -> Iterator[tuple[int, Finding]]:
     for one in held_devices:
         if one.holder.number is not None:
-            yield Located(one.holder.number, Problem(code, one.path + path, message))
+            yield (one.holder.number, finding_at(code, one.path + path, message))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dra import cel
 from dra.errors import SelectorError
+from dra.finding import Findings, finding_at
 from dra.policy import NODE, POOL
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +27,7 @@ _MAX_DEVICES = 256
 _MAX_RULES = 64
 
 
-def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
+def peer_problems(rule: DeviceCompatibility, world: World) -> Findings:
     """Judge one rule on all published devices."""
     if not world.fleet.devices:
         return
@@ -33,7 +35,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
     carriers = _carriers(rule, world.fleet.devices)
     if not carriers:
         where = "/spec/selector" if rule.spec.selector else "/spec/driver"
-        yield Problem("D503", where, f"no published device of {rule.spec.driver!r} has the rule")
+        yield finding_at("D503", where, f"no published device of {rule.spec.driver!r} has the rule")
         return
     permits = cel.compile_or_none(rule.spec.compatible_only_with)
     if permits is None:
@@ -43,18 +45,18 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
     if nowhere:
         are = f" and {len(nowhere) - 1} more are" if len(nowhere) > 1 else " is"
         message = f"{nowhere[0]}{are} on no single node, so the rule does not hold there"
-        yield Problem("D508", "/spec/scope", message)
+        yield finding_at("D508", "/spec/scope", message)
     # Nothing found beyond the bounds of the work does not mean that nothing is there.
     rules = len(_rules_of(spec.driver, world))
     if rules > _MAX_RULES:
         message = (
             f"driver {spec.driver!r} has {rules} rules, and only the first {_MAX_RULES} were compared with this one"
         )
-        yield Problem("D509", "/spec/driver", message)
+        yield finding_at("D509", "/spec/driver", message)
     for (kind, name), devices in spots.items():
         if len(devices) > _MAX_DEVICES:
             message = f"{kind} {name!r} has {len(devices)} devices of driver {spec.driver!r}, and only the first {_MAX_DEVICES} of a {kind} were compared"
-            yield Problem("D509", "/spec/scope", message)
+            yield finding_at("D509", "/spec/scope", message)
             break  # one example is enough
     codes: set[str] = set()
     for spot, mine in _by_scope(rule, carriers).items():
@@ -62,7 +64,7 @@ def peer_problems(rule: DeviceCompatibility, world: World) -> Problems:
         for problem in _judge(rule, permits, mine[:_MAX_DEVICES], peers, world):
             if problem.code not in codes:  # as is one of each
                 codes.add(problem.code)
-                yield problem._replace(path=path)
+                yield replace(problem, path=path)
 
 
 def _rules_of(driver: str, world: World) -> list[DeviceCompatibility]:
@@ -87,12 +89,14 @@ def _judge(
     carriers: Sequence[PublishedDevice],
     peers: Sequence[PublishedDevice],
     world: World,
-) -> Problems:
+) -> Findings:
     """Judge a rule on the devices of one spot."""
     verdicts = {peer.reference: _permits(permits, peer) for peer in peers}
     failed = next((peer for peer in peers if isinstance(verdicts[peer.reference], str)), None)
     if failed is not None:
-        yield Problem("D505", "", f"it fails on {failed.reference}, which counts as no: {verdicts[failed.reference]}")
+        yield finding_at(
+            "D505", "", f"it fails on {failed.reference}, which counts as no: {verdicts[failed.reference]}"
+        )
     yield from _disagreement(rule, carriers, peers, verdicts, world)
     refused = [peer for peer in peers if verdicts[peer.reference] is not True]
     if rule.spec.scope == POOL:
@@ -101,7 +105,7 @@ def _judge(
         first = carriers[0]
         where = f"on the node {first.node!r}" if rule.spec.scope == NODE else f"of the pool {first.pool!r}"
         message = f"no device {where} is permitted: {first.device.name!r} can only be in use alone"
-        yield Problem("D504", "", message)
+        yield finding_at("D504", "", message)
 
 
 def _disagreement(
@@ -110,7 +114,7 @@ def _disagreement(
     peers: Sequence[PublishedDevice],
     verdicts: dict[str, bool | str],
     world: World,
-) -> Problems:
+) -> Findings:
     """Find a device that permits another one, whose own rule does not permit it."""
     for other in _rules_of(rule.spec.driver, world)[:_MAX_RULES]:
         opposite = cel.compile_or_none(other.spec.compatible_only_with)
@@ -129,7 +133,7 @@ def _disagreement(
                 continue
             by_rule = "" if other is rule else f" by {other.metadata.name!r}"
             message = f"{mine.reference} permits {met.device.name!r}, but is not permitted by it{by_rule}"
-            yield Problem("D501", "", message)
+            yield finding_at("D501", "", message)
             return
 
 
@@ -138,7 +142,7 @@ def _reach(
     carriers: Sequence[PublishedDevice],
     peers: Sequence[PublishedDevice],
     refused: Sequence[PublishedDevice],
-) -> Problems:
+) -> Findings:
     """Find a rule that excludes devices of other hardware without reading what tells hardware apart."""
     sets = {peer.device.name: frozenset(one.counter_set for one in peer.device.consumes_counters) for peer in peers}
     distinct = {names for names in sets.values() if names}
@@ -169,7 +173,7 @@ def _reach(
                 "the expression reads no attribute that tells counter sets apart"
             )
             hint = "set scope: counterSet, or add a clause on the attribute that names the hardware"
-            yield Problem("D502", "", message, hint)
+            yield finding_at("D502", "", message, hint)
             return
 
 

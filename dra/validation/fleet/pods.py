@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dra import names
+from dra.finding import Finding, Findings, finding_at
 from dra.objects import ObjectMeta, PodSpec, is_extended, template_site
 from dra.pointer import look_up, member, text_at
 from dra.validation.fields import pod_schema, shape
 from dra.validation.fields.limits import list_or_none, required, wrong_format
 from dra.validation.fields.metadata import annotation_map, label_map, metadata
 from dra.validation.parameters.reach import strategy_of
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ _THOUSANDTHS: Final = 1000
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list[Problem]:
+def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list[Finding]:
     """Judge a pod or a workload. `complete` says that what the world does not have does not exist."""
     site = template_site(value)
     if site is None:
@@ -51,11 +51,11 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     if spec.get("ephemeralContainers") and (path or not look_up(value, "/metadata/uid")):
         where = "in a pod template" if path else "on a pod that is created"
         message = f"ephemeral containers can't be {where}"
-        found.append(Problem("D210", f"{path}/spec/ephemeralContainers", message))
+        found.append(finding_at("D210", f"{path}/spec/ephemeralContainers", message))
     judge = _PodJudge(typed, f"{path}/spec", world, text_at(value, "/metadata/namespace") or "default")
     annotations = look_up(template, "/metadata/annotations")
     if isinstance(annotations, dict) and _MIRROR in annotations and typed.resource_claims:
-        found.append(Problem("D203", f"{path}/spec/resourceClaims", "a static pod cannot have claims"))
+        found.append(finding_at("D203", f"{path}/spec/resourceClaims", "a static pod cannot have claims"))
     else:
         found += judge.entries()
     found += judge.containers()
@@ -65,7 +65,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     return found
 
 
-def _is_of_a_tool(problem: Problem, value: dict[str, Any]) -> bool:
+def _is_of_a_tool(problem: Finding, value: dict[str, Any]) -> bool:
     """Whether it is about a key of a patch (`$patch`) or about an expression of a test tool (`(length(x)): 1`, `replicas: ($n)`)."""
     if problem.code == "D002":
         return not problem.path.rpartition("/")[2][:1].isalpha()
@@ -75,7 +75,7 @@ def _is_of_a_tool(problem: Problem, value: dict[str, Any]) -> bool:
     return isinstance(written, str) and written.startswith("(") and written.endswith(")")
 
 
-def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Problem]:
+def _meta(value: Mapping[str, Any], path: str, *, template: bool) -> list[Finding]:
     """Judge the metadata of a workload or of its template, which needs no name."""
     raw = value.get("metadata")
     if raw is None and template:
@@ -102,28 +102,28 @@ class _PodJudge:
         self._namespace = namespace
         self._entries = {entry.name: entry for entry in spec.resource_claims}
 
-    def entries(self) -> Problems:
+    def entries(self) -> Findings:
         """Judge spec.resourceClaims."""
         earlier_names: set[str] = set()
         for index, entry in enumerate(self._spec.resource_claims):
             at = f"{self._path}/resourceClaims/{index}"
             if entry.name and entry.name in earlier_names:
-                yield Problem("D105", f"{at}/name", f"claim {entry.name!r} is given twice")
+                yield finding_at("D105", f"{at}/name", f"claim {entry.name!r} is given twice")
             else:
                 yield from required(entry.name, f"{at}/name", names.dns_label, names.suggestion)
             earlier_names.add(entry.name)
             claim, template = entry.resource_claim_name, entry.resource_claim_template_name
             if claim is None and template is None:
-                yield Problem("D201", at, "one of resourceClaimName and resourceClaimTemplateName is required")
+                yield finding_at("D201", at, "one of resourceClaimName and resourceClaimTemplateName is required")
             if claim is not None and template is not None:
                 message = "only one of resourceClaimName and resourceClaimTemplateName may be set"
                 hint = "keep the template for a claim of the pod's own, the claim for a shared one"
-                yield Problem("D203", at, message, hint)
+                yield finding_at("D203", at, message, hint)
             for name, value in (("resourceClaimName", claim), ("resourceClaimTemplateName", template)):
                 if value is not None:
                     yield from wrong_format(value, names.dns_subdomain, f"{at}/{name}")
 
-    def containers(self) -> Problems:
+    def containers(self) -> Findings:
         """Judge resources.claims of all containers."""
         for kind, containers in (("containers", self._spec.containers), ("initContainers", self._spec.init_containers)):
             for number, container in enumerate(containers):
@@ -132,11 +132,11 @@ class _PodJudge:
                 for index, use in enumerate(container.resources.claims):
                     at = f"{self._path}/{kind}/{number}/resources/claims/{index}"
                     if not use.name:
-                        yield Problem("D101", f"{at}/name", "name is required")
+                        yield finding_at("D101", f"{at}/name", "name is required")
                         continue
                     used = parts.get(use.name, set())
                     if use.name in whole or use.request in used or (used and not use.request):
-                        yield Problem("D105", at, f"claim {use.name!r} is used twice by one container")
+                        yield finding_at("D105", at, f"claim {use.name!r} is used twice by one container")
                     elif use.request:
                         yield from wrong_format(use.request, names.dns_label, f"{at}/request")
                     if use.request:
@@ -145,12 +145,12 @@ class _PodJudge:
                         whole.add(use.name)
                     if use.name not in self._entries:
                         message = f"the pod has no claim {use.name!r}, it has {list_or_none(self._entries)}"
-                        yield Problem("D202", f"{at}/name", message, shape.guess(use.name, self._entries))
+                        yield finding_at("D202", f"{at}/name", message, shape.guess(use.name, self._entries))
                     elif use.request and (devices := self._devices(self._entries[use.name])) is not None:
                         known = [request.name for request in devices.requests]
                         if use.request not in known:
                             message = f"the claim has no request {use.request!r}, it has {list_or_none(known)}"
-                            yield Problem("D205", f"{at}/request", message)
+                            yield finding_at("D205", f"{at}/request", message)
 
     def _devices(self, entry: PodResourceClaim) -> DeviceClaim | None:
         """Find what the claim of an entry asks for."""
@@ -160,7 +160,7 @@ class _PodJudge:
         template = self._world.templates.get((self._namespace, entry.resource_claim_template_name or ""))
         return template.spec.spec.devices if template is not None else None
 
-    def advice(self, *, several_pods: bool, complete: bool) -> Problems:
+    def advice(self, *, several_pods: bool, complete: bool) -> Findings:
         """Say what the API server takes and what does not work all the same."""
         users: dict[str, dict[str, None]] = {use.name: {} for use in self._spec.resources.claims}
         for container in (*self._spec.containers, *self._spec.init_containers):
@@ -170,7 +170,7 @@ class _PodJudge:
             at = f"{self._path}/resourceClaims/{index}"
             if entry.name and entry.name not in users:
                 message = f"no container uses the claim {entry.name!r}: only a driver that serves the whole pod, such as a network driver, uses it"
-                yield Problem("D204", at, message)
+                yield finding_at("D204", at, message)
             devices = self._devices(entry)
             made = (self._namespace, entry.resource_claim_template_name or "") in self._world.made
             if complete and devices is None and not made:
@@ -183,22 +183,22 @@ class _PodJudge:
                     elsewhere = [space for space in self._world.homes.get(name, ()) if space != self._namespace]
                     where = f"it exists in namespace {list_or_none(elsewhere)}: a pod can use only what is in its own namespace"
                     message = f"{name!r} is not among the manifests in namespace {self._namespace}"
-                    yield Problem("D206", f"{at}/{field}", message, where if elsewhere else "")
+                    yield finding_at("D206", f"{at}/{field}", message, where if elsewhere else "")
             # A claim of the pod's own that is set up for sharing, and that one container alone uses.
             strategy = strategy_of(devices) if devices is not None and entry.resource_claim_template_name else ""
             if strategy and len(users.get(entry.name, ())) == 1:
                 message = f"the claim {entry.name!r} is set up for sharing ({strategy}), and container {next(iter(users[entry.name]))!r} alone uses it"
                 hint = "a template gives every pod its own claim: only the pod's containers share the devices"
-                yield Problem("D708", at, message, hint)
+                yield finding_at("D708", at, message, hint)
             if several_pods and entry.resource_claim_name is not None:
                 message = f"all pods of this workload share the one claim {entry.resource_claim_name!r}, and so its devices and its node"
-                yield Problem("D207", f"{at}/resourceClaimName", message)
+                yield finding_at("D207", f"{at}/resourceClaimName", message)
         if self._spec.node_name and self._spec.resource_claims:
             message = "with nodeName set the pod bypasses the scheduler, and it is the scheduler that allocates devices"
-            yield Problem("D208", f"{self._path}/nodeName", message)
+            yield finding_at("D208", f"{self._path}/nodeName", message)
 
 
-def _extended_problems(spec: PodSpec, path: str) -> Problems:
+def _extended_problems(spec: PodSpec, path: str) -> Findings:
     """Judge amounts of extended resources (nvidia.com/gpu: 2) as the API server does.
 
     They have a domain, are whole, cannot be overcommitted, and belong to containers: pkg/apis/core/validation, ValidateContainerResourceRequirements
@@ -212,10 +212,10 @@ def _extended_problems(spec: PodSpec, path: str) -> Problems:
         for name in filter(is_extended, amounts):
             at = member(f"{path}/resources/{part}", name)
             message = f"{name} cannot be requested at pod level"
-            yield Problem("R001", at, message, "ask for it in a container")
+            yield finding_at("R001", at, message, "ask for it in a container")
 
 
-def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
+def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
     limits, requests = resources.limits, resources.requests
     for part, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
@@ -223,23 +223,25 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Problems:
             misspelt = names.label_key(name)
             message = f"{name} is not a resource that a container can request"
             if misspelt:
-                yield Problem("D213", at, f"{message}: it {misspelt}")
+                yield finding_at("D213", at, f"{message}: it {misspelt}")
             elif not is_extended(name):
                 # What a container may ask for of Kubernetes' own resources (validateContainerResourceName).
                 own = name in _STANDARD or name.startswith("hugepages-")
                 if name.startswith("requests.") if "/" in name else not own:
-                    yield Problem("D213", at, message)
+                    yield finding_at("D213", at, message)
             elif amount.nano < 0:
-                yield Problem("R001", at, f"{amount} of {name} is less than zero", "write zero or more")
+                yield finding_at("R001", at, f"{amount} of {name} is less than zero", "write zero or more")
             elif amount.milli() % _THOUSANDTHS:
                 hint = "write a whole number; a part of a device has other keys, which `drawbridge dialects` lists"
-                yield Problem("R001", at, f"{amount} of {name} is not a whole number", hint)
+                yield finding_at("R001", at, f"{amount} of {name} is not a whole number", hint)
     for name, amount in requests.items():
         if not is_extended(name):
             continue
         at = member(f"{path}/requests", name)
         limit = limits.get(name)
         if limit is None:
-            yield Problem("R001", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
+            yield finding_at("R001", at, f"{name} has a request and no limit", f"set limits: {{{name}: {amount}}}")
         elif limit != amount:
-            yield Problem("R001", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal")
+            yield finding_at(
+                "R001", at, f"the request of {name}, {amount}, is not its limit, {limit}", "make them equal"
+            )

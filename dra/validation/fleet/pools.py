@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from dra.finding import Finding, Findings, finding_at
 from dra.pointer import member
 from dra.stock import newest
-from dra.validation.problem import Located, Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dra.objects import CounterSet, Device, NodeSelector, ResourceSlice
 
-    Found = Iterator[tuple[int | None, Problem]]
+    Found = Iterator[tuple[int | None, Finding]]
 
 
 class Piece(NamedTuple):
@@ -41,7 +41,7 @@ class _Member(NamedTuple):
 _COMPARED = 64  # devices of one counter set that the later ones are compared with
 
 
-def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
+def pool_problems(pieces: Sequence[Piece]) -> Iterator[tuple[int, Finding]]:
     """Judge every pool that has a judged slice."""
     pools: dict[tuple[str, str], list[Piece]] = defaultdict(list)
     for piece in pieces:
@@ -50,7 +50,7 @@ def pool_problems(pieces: Sequence[Piece]) -> Iterator[Located]:
     for pool in pools.values():
         if any(piece.number is not None for piece in pool):
             found = _pool(pool, newest(piece.slice for piece in pool))
-            yield from (Located(number, problem) for number, problem in found if number is not None)
+            yield from ((number, problem) for number, problem in found if number is not None)
 
 
 def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
@@ -64,7 +64,7 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
         generation = max((other.spec.pool.generation for other in visible), default=0)
         if one.spec.pool.generation < generation:
             message = f"generation {one.spec.pool.generation} of the pool is outdated, there is {generation}"
-            yield number, Problem("D402", "/spec/pool/generation", message)
+            yield number, finding_at("D402", "/spec/pool/generation", message)
         if id(one) not in newest_ids or number is None:
             continue
         counts = {other.spec.pool.resource_slice_count for other in visible}
@@ -73,23 +73,23 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
         path = "/spec/pool/resourceSliceCount"
         if len(counts) > 1:
             message = f"the slices of this generation say {', '.join(map(str, sorted(counts)))}"
-            yield number, Problem("D403", path, message)
+            yield number, finding_at("D403", path, message)
         elif given != announced:
             missing = announced - given
             which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which also counts as incomplete"
             message = f"slices of the pool: {which} ({given} given, {announced} announced)"
-            yield number, Problem("D401", path, message)
+            yield number, finding_at("D401", path, message)
         own = {counter_set.name: counter_set for other in visible for counter_set in other.spec.shared_counters}
         driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= announced
         if driver != driver.lower():
-            yield number, Problem("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
+            yield number, finding_at("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
         problems = [*_selector(one.spec.node_selector, "/spec/nodeSelector")]
         for index, counter_set in enumerate(one.spec.shared_counters):
             for name, counter in counter_set.counters.items():
                 if counter.value.nano < 0:
                     at = member(f"/spec/sharedCounters/{index}/counters", name)
                     negative = "no device that consumes counters of the pool can be allocated"
-                    problems.append(Problem("D406", at, f"{name} is {counter.value}: {negative}"))
+                    problems.append(finding_at("D406", at, f"{name} is {counter.value}: {negative}"))
         for index, device in enumerate(one.spec.devices):
             problems += _device(device, f"/spec/devices/{index}", driver)
             problems += _consumption(device, f"/spec/devices/{index}", all_sets, complete=complete)
@@ -110,43 +110,43 @@ def _duplicates(current: Sequence[Piece]) -> Found:
             # Slices of two nodes never meet.
             if other is not piece and len(nodes) < 2:
                 message = f"device {device.name!r} is also published by ResourceSlice/{other.slice.metadata.name}"
-                yield piece.number, Problem("D404", f"/spec/devices/{index}/name", message)
+                yield piece.number, finding_at("D404", f"/spec/devices/{index}/name", message)
         for index, counter_set in enumerate(piece.slice.spec.shared_counters):
             other = sets.setdefault(counter_set.name, piece)
             if other is not piece:
                 name = other.slice.metadata.name
                 message = f"counter set {counter_set.name!r} is also defined by ResourceSlice/{name}"
-                yield piece.number, Problem("D414", f"/spec/sharedCounters/{index}/name", message)
+                yield piece.number, finding_at("D414", f"/spec/sharedCounters/{index}/name", message)
 
 
-def _selector(selector: NodeSelector | None, path: str) -> Problems:
+def _selector(selector: NodeSelector | None, path: str) -> Findings:
     for index, term in enumerate(selector.node_selector_terms if selector is not None else ()):
         if not term.match_expressions and not term.match_fields:
-            yield Problem("D418", f"{path}/nodeSelectorTerms/{index}", "an empty term matches no node at all")
+            yield finding_at("D418", f"{path}/nodeSelectorTerms/{index}", "an empty term matches no node at all")
 
 
-def _device(device: Device, path: str, driver: str) -> Problems:
+def _device(device: Device, path: str, driver: str) -> Findings:
     for kind, entries in (("attributes", device.attributes), ("capacity", device.capacity)):
         for name in entries:
             if f"{driver}/{name}" in entries:
                 message = f"{name!r} and {f'{driver}/{name}'!r} are the same {kind} to a selector"
-                yield Problem("D409", member(f"{path}/{kind}", name), message)
+                yield finding_at("D409", member(f"{path}/{kind}", name), message)
     for name, capacity in device.capacity.items():
         if capacity.value.nano < 0:
             message = f"{name} is {capacity.value}: a claim that considers the device fails permanently"
-            yield Problem("D406", f"{member(f'{path}/capacity', name)}/value", message)
+            yield finding_at("D406", f"{member(f'{path}/capacity', name)}/value", message)
     for name, capacity in device.capacity.items() if device.allow_multiple_allocations else ():
         if capacity.request_policy is None or capacity.request_policy.default is None:
             message = f"a request that does not say how much {name} it wants takes all {capacity.value} of it"
-            yield Problem("D416", member(f"{path}/capacity", name), message)
+            yield finding_at("D416", member(f"{path}/capacity", name), message)
     if device.node_selector is not None:
         yield from _selector(device.node_selector, f"{path}/nodeSelector")
         if len(device.node_selector.node_selector_terms) > 1:
             message = "more than one term: a claim that gets the device fails permanently"
-            yield Problem("D418", f"{path}/nodeSelector/nodeSelectorTerms", message)
+            yield finding_at("D418", f"{path}/nodeSelector/nodeSelectorTerms", message)
 
 
-def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, complete: bool) -> Problems:
+def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, complete: bool) -> Findings:
     for number, consumption in enumerate(device.consumes_counters):
         at = f"{path}/consumesCounters/{number}"
         counter_set = sets.get(consumption.counter_set)
@@ -154,20 +154,20 @@ def _consumption(device: Device, path: str, sets: Mapping[str, CounterSet], *, c
             # The slice that defines the set may be one of those that are missing.
             if complete:
                 message = f"the pool has no counter set {consumption.counter_set!r}"
-                yield Problem("D405", f"{at}/counterSet", message)
+                yield finding_at("D405", f"{at}/counterSet", message)
             continue
         for name, counter in consumption.counters.items():
             have = counter_set.counters.get(name)
             where = member(f"{at}/counters", name)
             if have is None:
                 message = f"the counter set {consumption.counter_set!r} has no counter {name!r}"
-                yield Problem("D405", where, message)
+                yield finding_at("D405", where, message)
             elif counter.value > have.value:
                 message = f"it consumes {counter.value} of {name}, {consumption.counter_set!r} has {have.value}"
-                yield Problem("D407", where, message)
+                yield finding_at("D407", where, message)
             if counter.value.nano < 0:
                 message = f"{counter.value}: a device in use would add to the counter instead of drawing on it"
-                yield Problem("D406", where, message)
+                yield finding_at("D406", where, message)
 
 
 def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Found:
@@ -196,7 +196,7 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
         if common and several and len(grouped) == len(members):
             first = grouped[0]
             message = f"all devices of {name!r} have {', '.join(sorted(common))}: the groups keep no devices apart"
-            yield first.number, Problem("D415", f"{first.path}/compatibilityGroups", message)
+            yield first.number, finding_at("D415", f"{first.path}/compatibilityGroups", message)
             continue
         if bare:
             first = bare[0]
@@ -205,13 +205,13 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
                 f"{first.device!r} has no groups, so it is never in use together with {others} of {name!r}, which have"
             )
             hint = "give it a group, too, or remove the groups; DeviceCompatibility with groups: proposal reads it as compatible with all"
-            yield first.number, Problem("D408", first.path, message, hint)
+            yield first.number, finding_at("D408", first.path, message, hint)
         used = Counter(group for one in grouped for group in one.groups)
         for one in grouped:
             if several and all(used[group] == 1 for group in one.groups):
                 message = f"no other device of {name!r} shares a group with {one.device!r}: it can only be in use alone"
                 hint = "this is right for a device that is to be exclusive"
-                yield one.number, Problem("D415", f"{one.path}/compatibilityGroups", message, hint)
+                yield one.number, finding_at("D415", f"{one.path}/compatibilityGroups", message, hint)
 
 
 def _order(current: Sequence[Piece]) -> Found:
@@ -230,7 +230,7 @@ def _order(current: Sequence[Piece]) -> Found:
                 if larger is not None and set_ not in reported and number is not None:
                     reported.add(set_)
                     message = f"{device.name!r} comes behind the larger {larger!r} of {set_!r}, which is taken first"
-                    yield number, Problem("D410", f"/spec/devices/{index}", message)
+                    yield number, finding_at("D410", f"/spec/devices/{index}", message)
 
 
 def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:

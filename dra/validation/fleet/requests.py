@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dra import cel
 from dra.errors import CapacityError, SelectorError
+from dra.finding import Finding, Findings, finding_at
 from dra.objects import blocks, selects
 from dra.pointer import member
 from dra.policy import FENCE_TOLERATION
@@ -18,7 +19,6 @@ from dra.validation.fields.limits import list_or_none
 from dra.validation.fields.shape import guess
 from dra.validation.fleet.world import ADMIN_LABEL
 from dra.validation.parameters.reach import class_settings, reach_problems
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -52,7 +52,7 @@ class _NamedDemand(NamedTuple):
     names: frozenset[str]
 
 
-def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World) -> Problems:
+def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World) -> Findings:
     """Judge what a claim asks for against its namespace, classes and devices."""
     demands: list[_NamedDemand] = []  # alternatives one by one
     least = 0  # the fewest devices that satisfy the claim
@@ -67,32 +67,32 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         least += min(counts, default=0)
     if least > MAX_DEVICES:
         message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
-        yield Problem("D307", f"{path}/requests", message)
+        yield finding_at("D307", f"{path}/requests", message)
     picked: list[tuple[_NamedDemand, Matches]] = []
     for one in demands:
         at = f"{one.path}/allocationMode"
         wants_all = one.demand.allocation_mode == "All"
         if wants_all and any(_covers(constraint, one) for constraint in devices.constraints):
             message = "a constraint covers a request for All devices: the first device that it refuses ends scheduling with an error"
-            yield Problem("D308", at, message, "select the devices with selectors instead")
+            yield finding_at("D308", at, message, "select the devices with selectors instead")
         if wants_all and len(one.names) > 1:
             message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
-            yield Problem("D308", at, message, "prefer a count")
+            yield finding_at("D308", at, message, "prefer a count")
         if getattr(one.demand, "admin_access", None):
             labelled = world.admin_namespaces.get(namespace)
             if labelled is None:
                 message = f"the API server refuses it unless the namespace has the label {ADMIN_LABEL}=true"
-                yield Problem("D310", f"{one.path}/adminAccess", message)
+                yield finding_at("D310", f"{one.path}/adminAccess", message)
             elif not labelled:
                 message = f"the namespace {namespace!r} does not have the label {ADMIN_LABEL}=true"
-                yield Problem("D119", f"{one.path}/adminAccess", message)
+                yield finding_at("D119", f"{one.path}/adminAccess", message)
         device_class = world.classes.get(one.demand.device_class_name)
         if device_class is None:
             name = one.demand.device_class_name
             if name and world.classes:
                 fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
                 message = f"there is no class {name!r}{fatal}; there is {list_or_none(world.classes)}"
-                yield Problem("D301", f"{one.path}/deviceClassName", message, guess(name, world.classes))
+                yield finding_at("D301", f"{one.path}/deviceClassName", message, guess(name, world.classes))
         elif world.fleet.devices:
             matches = yield from _select(one, device_class, world.fleet)
             picked.append((one, matches))
@@ -105,7 +105,7 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     total += sum(len(world.classes[name].spec.config) for name in named if name in world.classes)
     if total > MAX_PARAMETERS:
         message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
-        yield Problem("D316", f"{path}/config", message)
+        yield finding_at("D316", f"{path}/config", message)
     slices = [piece.slice for piece in world.pieces] if devices.config else []
     yield from reach_problems(devices, path, world.classes, slices=slices)
 
@@ -114,16 +114,16 @@ def _covers(constraint: DeviceConstraint, one: _NamedDemand) -> bool:
     return not constraint.requests or bool(one.names & set(constraint.requests))
 
 
-def _select(one: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Generator[Problem, None, Matches]:
+def _select(one: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Generator[Finding, None, Matches]:
     """Judge the selectors of a request on what its class selects."""
     name = one.demand.device_class_name
     of_class = fleet.matching(device_class.spec.selectors)
     if of_class.failure is not None:
         message = f"a selector of class {name!r} fails on {_failure_text(of_class.failure)}"
-        yield Problem("D304", f"{one.path}/deviceClassName", message)
+        yield finding_at("D304", f"{one.path}/deviceClassName", message)
     if not of_class.devices:
         if of_class.failure is None:
-            yield Problem("D302", f"{one.path}/deviceClassName", f"no published device belongs to class {name!r}")
+            yield finding_at("D302", f"{one.path}/deviceClassName", f"no published device belongs to class {name!r}")
         return of_class
     matches = fleet.matching(one.demand.selectors, of_class)
     yield from _verdict(
@@ -136,12 +136,12 @@ def _select(one: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Gener
     return matches
 
 
-def class_problems(device_class: DeviceClass, world: World) -> Problems:
+def class_problems(device_class: DeviceClass, world: World) -> Findings:
     """Judge a class on the published devices, and beside the other classes."""
     name = device_class.spec.extended_resource_name
     others = [other.metadata.name for other in world.classes.values() if other.spec.extended_resource_name == name]
     if name is not None and len(others) > 1:
-        yield Problem("D309", "/spec/extendedResourceName", f"{list_or_none(sorted(others))} all serve {name}")
+        yield finding_at("D309", "/spec/extendedResourceName", f"{list_or_none(sorted(others))} all serve {name}")
     setting_problems = list(class_settings(device_class))
     yield from setting_problems
     if not world.fleet.devices:
@@ -160,14 +160,14 @@ def class_problems(device_class: DeviceClass, world: World) -> Problems:
             f"all {len(matches.devices)} devices that could serve {name} are tainted ({list_or_none(taints)}), "
             f"and the claims that kube-scheduler makes of {name} tolerate no taint"
         )
-        yield Problem("D318", "/spec/extendedResourceName", message)
+        yield finding_at("D318", "/spec/extendedResourceName", message)
     drivers = {published.driver for published in matches.devices}
     for index, config in enumerate(device_class.spec.config):
         at = f"/spec/config/{index}/opaque/driver"
         reported = any(problem.path == at for problem in setting_problems)
         if config.opaque is not None and drivers and config.opaque.driver not in drivers and not reported:
             message = f"the class selects devices of {', '.join(sorted(drivers))}, not of {config.opaque.driver!r}"
-            yield Problem("D313", at, message)
+            yield finding_at("D313", at, message)
 
 
 def _taints_of_all(matches: Matches, world: World) -> list[str]:
@@ -189,14 +189,14 @@ def _taints_of_all(matches: Matches, world: World) -> list[str]:
 
 def _verdict(
     matches: Matches, path: str, otherwise: str, fleet: Fleet, selectors: Sequence[DeviceSelector]
-) -> Problems:
+) -> Findings:
     """Say that selectors fail or pick nothing, and if so which attribute no device has."""
     if matches.failure is not None:
         at, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
         guard = ""  # of the key that a device lacks: scheduling ends where a selector fails
         if key.isidentifier():
             guard = f'write .?{key}.orValue(...) or test `"{key}" in ...` first: the scheduler gives up on the pod where a selector fails'
-        yield Problem("D304", at, f"it fails on {_failure_text(matches.failure)}", guard)
+        yield finding_at("D304", at, f"it fails on {_failure_text(matches.failure)}", guard)
     if matches.devices and matches.failure is None:
         return
     unknown = False
@@ -205,14 +205,14 @@ def _verdict(
             unknown = True
             yield problem
     if not matches.devices and not unknown and matches.failure is None:
-        yield Problem("D302", path, otherwise)
+        yield finding_at("D302", path, otherwise)
 
 
 def _failure_text(failure: SelectorFailure) -> str:
     return f"{failure.device.reference}: {failure.reason}"
 
 
-def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problems:
+def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Findings:
     """Find attributes and capacities that an expression reads and no device has."""
     if selector.cel is None:
         return
@@ -239,7 +239,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
         hint = guess(name, siblings) if siblings else guess(domain, domains)
         if domain in absent and not hint:  # which attributes its devices would have is not known
             if domain not in reported_domains:
-                yield Problem(
+                yield finding_at(
                     "D302",
                     path,
                     f"no device of driver {domain} is published",
@@ -247,15 +247,15 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Problem
                 )
             reported_domains.add(domain)
             continue
-        yield Problem("D303", path, f"no published device has the {noun} {domain}/{name}; {known}", hint)
+        yield finding_at("D303", path, f"no published device has the {noun} {domain}/{name}; {known}", hint)
 
 
-def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_NamedDemand, Matches]]) -> Problems:
+def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[_NamedDemand, Matches]]) -> Findings:
     field = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
     name = constraint.match_attribute if constraint.match_attribute is not None else constraint.distinct_attribute
     if constraint.match_attribute is not None and constraint.distinct_attribute is not None:
         message = "matchAttribute is also set, so distinctAttribute is ignored"
-        yield Problem("D306", f"{path}/distinctAttribute", message, "write two constraints")
+        yield finding_at("D306", f"{path}/distinctAttribute", message, "write two constraints")
     if name is None:
         return
     for one, matches in picked:
@@ -267,35 +267,35 @@ def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[
             and not any(d.attribute(name) for d in matches.devices)
         ):
             message = f"no device that matches {'/'.join(sorted(one.names, key=len)[-1:])!r} has the attribute {name}: all are refused"
-            yield Problem("D306", f"{path}/{field}", message)
+            yield finding_at("D306", f"{path}/{field}", message)
 
 
-def rule_problems(rule: DeviceTaintRule, world: World) -> Problems:
+def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
     """Judge whether a taint rule taints what it means to."""
     selector = rule.spec.device_selector
     if selector is None:
-        yield Problem("D317", "/spec", "without deviceSelector the rule taints no device at all")
+        yield finding_at("D317", "/spec", "without deviceSelector the rule taints no device at all")
         return
     path = "/spec/deviceSelector"
     if selector.driver is selector.pool is selector.device is None:
-        yield Problem("D317", path, "an empty deviceSelector taints every device of the cluster")
+        yield finding_at("D317", path, "an empty deviceSelector taints every device of the cluster")
         return
     devices = world.fleet.devices
     for one in devices:
         if selects(rule, one.driver, one.pool, one.device.name):
             return
     if devices:
-        yield Problem("D317", path, "no published device is selected")
+        yield finding_at("D317", path, "no published device is selected")
 
 
-def _amount_problems(demand: Ask, path: str, matches: Matches) -> Problems:
+def _amount_problems(demand: Ask, path: str, matches: Matches) -> Findings:
     """Judge how many devices and how much of them a request asks for, of those that match it."""
     devices = matches.devices
     if not devices:
         return
     if demand.count > len(devices) and matches.failure is None:
         message = f"{demand.count} devices are requested, {len(devices)} match in the whole fleet"
-        yield Problem("D305", f"{path}/count", message)
+        yield finding_at("D305", f"{path}/count", message)
     wanted = demand.capacity.requests if demand.capacity is not None else {}
     if not wanted:
         # A request for shared devices that names no amount may take everything.
@@ -304,7 +304,7 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Problems:
         whole = sorted({name for name, policy in policies if policy is None or policy.default is None})
         if len(shared) == len(devices) and whole:
             message = f"the devices are shared, and without capacity.requests all of {', '.join(whole)} is taken"
-            yield Problem("D311", path, message, f"say how much of {whole[0]} is needed")
+            yield finding_at("D311", path, message, f"say how much of {whole[0]} is needed")
         return
     path = f"{path}/capacity/requests"
     fits = True
@@ -315,14 +315,14 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Problems:
             published = sorted(set().union(*capacities))
             message = f"no matching device has a capacity {name!r}; they have {list_or_none(published)}"
             same_name = [key for key in published if key.rpartition("/")[2] == name.rpartition("/")[2]]
-            yield Problem("D314", member(path, name), message, f"write {same_name[0]}" if same_name else "")
+            yield finding_at("D314", member(path, name), message, f"write {same_name[0]}" if same_name else "")
             fits = False
         elif amount > max(values):
             message = f"{amount} is more than any matching device has: at most {max(values)}"
-            yield Problem("D305", member(path, name), message)
+            yield finding_at("D305", member(path, name), message)
             fits = False
     if fits and not any(_offers(one.device, wanted) for one in devices):
-        yield Problem("D305", path, "no matching device's request policy offers these amounts together")
+        yield finding_at("D305", path, "no matching device's request policy offers these amounts together")
 
 
 def _offers(device: Device, wanted: Mapping[str, Quantity]) -> bool:

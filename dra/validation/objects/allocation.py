@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra import names
+from dra.finding import Findings, finding_at
 from dra.validation.fields.limits import duplicates, entries, required, wrong_format
 from dra.validation.fields.metadata import conditions, node_selector
 from dra.validation.objects.claims import RequestNames
 from dra.validation.objects.classes import free_form, opaque
 from dra.validation.objects.slices import binding_conditions, skipped_operations
 from dra.validation.objects.taints import tolerations
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from dra.objects import (
@@ -32,37 +32,37 @@ MAX_CONDITIONS: Final = 8
 MAX_IPS: Final = 16
 
 
-def status(claim: ResourceClaim) -> Problems:
+def status(claim: ResourceClaim) -> Findings:
     """Judge the status of a claim."""
     allocation = claim.status.allocation
     consumers = claim.status.reserved_for
     known = RequestNames(claim.spec.devices)
 
-    def judge_consumer(consumer: ResourceClaimConsumerReference, at: str) -> Problems:
+    def judge_consumer(consumer: ResourceClaimConsumerReference, at: str) -> Findings:
         yield from required(consumer.resource, f"{at}/resource")
         yield from required(consumer.name, f"{at}/name")
         yield from required(consumer.uid, f"{at}/uid")
 
-    def judge_result(result: DeviceRequestAllocationResult, at: str) -> Problems:
+    def judge_result(result: DeviceRequestAllocationResult, at: str) -> Findings:
         yield from known.judge(result.request, f"{at}/request")
         yield from _device_id(result, at)
         yield from binding_conditions(result.binding_conditions, result.binding_failure_conditions, at)
         yield from tolerations(result.tolerations, f"{at}/tolerations")
         yield from skipped_operations(result.skip_node_operations, f"{at}/skipNodeOperations")
 
-    def judge_config(entry: DeviceAllocationConfiguration, at: str) -> Problems:
+    def judge_config(entry: DeviceAllocationConfiguration, at: str) -> Findings:
         if entry.source not in ("FromClass", "FromClaim"):
-            yield Problem("D106", f"{at}/source", f"{entry.source!r} must be FromClass or FromClaim")
+            yield finding_at("D106", f"{at}/source", f"{entry.source!r} must be FromClass or FromClaim")
         yield from known.judge_all(entry.requests, f"{at}/requests")
         yield from opaque(entry.opaque, at)
 
-    def judge_address(address: str, at: str) -> Problems:
+    def judge_address(address: str, at: str) -> Findings:
         return wrong_format(address, names.interface_address, at)
 
     path = "/status/reservedFor"
     yield from entries(consumers, MAX_RESERVED, path, judge_consumer, noun="consumer", field="/uid")
     if consumers and allocation is None:
-        yield Problem("D116", path, "may not be specified when `allocated` is not set")
+        yield finding_at("D116", path, "may not be specified when `allocated` is not set")
     if allocation is not None:
         path = "/status/allocation"
         yield from entries(allocation.devices.results, MAX_RESULTS, f"{path}/devices/results", judge_result)
@@ -74,7 +74,7 @@ def status(claim: ResourceClaim) -> Problems:
     for index, device in enumerate(claim.status.devices):
         at = f"/status/devices/{index}"
         if _key(device) not in allocated:
-            yield Problem("D116", at, "must be an allocated device of the claim")
+            yield finding_at("D116", at, "must be an allocated device of the claim")
         yield from _device_id(device, at)
         yield from conditions(device.conditions, MAX_CONDITIONS, f"{at}/conditions")
         if device.data is not None:
@@ -85,7 +85,7 @@ def status(claim: ResourceClaim) -> Problems:
         texts = (("interfaceName", network.interface_name, 256), ("hardwareAddress", network.hardware_address, 128))
         for name, value, limit in texts:
             if names.size(value) > limit:
-                yield Problem("D103", f"{at}/{name}", f"at most {limit} bytes are allowed")
+                yield finding_at("D103", f"{at}/{name}", f"at most {limit} bytes are allowed")
         yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, noun="address")
 
 
@@ -93,7 +93,7 @@ def _key(one: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[st
     return one.driver, one.pool, one.device, one.share_id
 
 
-def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Problems:
+def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Findings:
     """Judge the names that tell one device from all others, and the share of it."""
     yield from required(one.driver, f"{path}/driver", names.driver_name)
     yield from required(one.pool, f"{path}/pool", names.pool_name)

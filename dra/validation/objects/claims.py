@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra import names
+from dra.finding import Findings, finding_at
 from dra.validation.fields.limits import entries, list_or_none, required, wrong_format
 from dra.validation.fields.selectors import judge_derived, selectors
 from dra.validation.objects.classes import opaque
 from dra.validation.objects.taints import tolerations
 from dra.validation.parameters.entries import parameter_problems
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,26 +46,26 @@ class RequestNames:
         subrequests = self._subrequests.get(request)
         return subrequests is not None and (not slash or subrequest in subrequests)
 
-    def judge(self, reference: str, path: str) -> Problems:
+    def judge(self, reference: str, path: str) -> Findings:
         """Complain about a reference to a request that the claim does not have."""
         if reference.count("/") > 1 or reference not in self:
-            yield Problem("D109", path, f"{reference!r} {_REFERENCE}; the claim has {self._known}")
+            yield finding_at("D109", path, f"{reference!r} {_REFERENCE}; the claim has {self._known}")
         elif any(names.dns_label(part) for part in reference.split("/")):
-            yield Problem("D102", path, f"{reference!r} is not made of DNS labels")
+            yield finding_at("D102", path, f"{reference!r} is not made of DNS labels")
 
-    def judge_all(self, references: Sequence[str], path: str) -> Problems:
+    def judge_all(self, references: Sequence[str], path: str) -> Findings:
         """Complain about a list of references."""
         yield from entries(references, MAX_REQUESTS, path, self.judge, noun="request")
 
 
-def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
+def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
     """Judge everything below `spec.devices`."""
     known = RequestNames(devices)
 
-    def judge_request(request: DeviceRequest, at: str) -> Problems:
+    def judge_request(request: DeviceRequest, at: str) -> Findings:
         yield from required(request.name, f"{at}/name", names.dns_label, names.suggestion)
         if request.exactly is not None and request.first_available:
-            yield Problem("D107", at, "exactly one of exactly and firstAvailable is required, not both")
+            yield finding_at("D107", at, "exactly one of exactly and firstAvailable is required, not both")
         elif request.exactly is not None:
             yield from _demand(request.exactly, f"{at}/exactly", gates)
         elif request.first_available:
@@ -74,13 +74,13 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
                 alternatives, MAX_ALTERNATIVES, below, judge_alternative, noun="subrequest", field="/name"
             )
         else:
-            yield Problem("D107", at, "exactly one of exactly and firstAvailable is required")
+            yield finding_at("D107", at, "exactly one of exactly and firstAvailable is required")
 
-    def judge_alternative(alternative: DeviceSubRequest, at: str) -> Problems:
+    def judge_alternative(alternative: DeviceSubRequest, at: str) -> Findings:
         yield from required(alternative.name, f"{at}/name", names.dns_label, names.suggestion)
         yield from _demand(alternative, at, gates)
 
-    def judge_constraint(constraint: DeviceConstraint, at: str) -> Problems:
+    def judge_constraint(constraint: DeviceConstraint, at: str) -> Findings:
         yield from known.judge_all(constraint.requests, f"{at}/requests")
         attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
         for field, attribute in attributes.items():
@@ -88,9 +88,9 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
                 hint = "" if "/" in attribute else f"write <domain>/{attribute}, with the domain of the driver"
                 yield from wrong_format(attribute, names.fully_qualified_name, f"{at}/{field}", hint)
         if set(attributes.values()) == {None}:
-            yield Problem("D107", at, "one of matchAttribute and distinctAttribute is required")
+            yield finding_at("D107", at, "one of matchAttribute and distinctAttribute is required")
 
-    def judge_config(config: DeviceClaimConfiguration, at: str) -> Problems:
+    def judge_config(config: DeviceClaimConfiguration, at: str) -> Findings:
         yield from known.judge_all(config.requests, f"{at}/requests")
         yield from opaque(config.opaque, at)
         yield from parameter_problems(config.opaque, f"{at}/opaque")
@@ -102,23 +102,23 @@ def device_claim(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
     yield from _derived_attributes(devices, path, gates)
 
 
-def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Problems:
+def _demand(demand: ExactDeviceRequest | DeviceSubRequest, path: str, gates: Gates) -> Findings:
     """Judge what a request and an alternative have in common."""
     yield from required(demand.device_class_name, f"{path}/deviceClassName", names.dns_subdomain)
     yield from selectors(demand.selectors, f"{path}/selectors", gates)
     match demand.allocation_mode:
         case "All":
             if demand.count:
-                yield Problem("D107", f"{path}/count", "count must be left out when allocationMode is All")
+                yield finding_at("D107", f"{path}/count", "count must be left out when allocationMode is All")
         case "" | "ExactCount":
             if demand.count < 0:
-                yield Problem("D108", f"{path}/count", f"{demand.count} must be greater than zero")
+                yield finding_at("D108", f"{path}/count", f"{demand.count} must be greater than zero")
         case mode:
-            yield Problem("D106", f"{path}/allocationMode", f"{mode!r} must be All or ExactCount")
+            yield finding_at("D106", f"{path}/allocationMode", f"{mode!r} must be All or ExactCount")
     yield from tolerations(demand.tolerations, f"{path}/tolerations")
 
 
-def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Problems:
+def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findings:
     """Judge derived attributes, whose cost is summed over the claim and which some constraint must use."""
     used: dict[str, set[str]] = {}  # by request, "" for all, the attributes that are constrained
     for constraint in devices.constraints:
@@ -143,11 +143,11 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Proble
     for attributes, at, scopes in found:
         needed = set().union(*(used.get(scope, set()) for scope in scopes))
 
-        def judge_name(attribute: DeviceDerivedAttribute, at: str, needed: set[str] = needed) -> Problems:
+        def judge_name(attribute: DeviceDerivedAttribute, at: str, needed: set[str] = needed) -> Findings:
             yield from required(attribute.name, f"{at}/name", names.fully_qualified_name)
             if attribute.name and attribute.name not in needed:
                 message = f"no matchAttribute or distinctAttribute that covers the request names {attribute.name!r}"
-                yield Problem("D109", f"{at}/name", message)
+                yield finding_at("D109", f"{at}/name", message)
             yield from required(attribute.expression, f"{at}/expression")
 
         below = f"{at}/derivedAttributes"
@@ -157,4 +157,4 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Proble
             yield from problems
             cost += bound
     if cost > 1_000_000:
-        yield Problem("D111", path, "the derived attributes of the claim together may cost too much")
+        yield finding_at("D111", path, "the derived attributes of the claim together may cost too much")

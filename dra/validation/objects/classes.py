@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra import names
+from dra.finding import Findings, finding_at
 from dra.validation.fields.limits import entries, required, wrong_format
 from dra.validation.fields.selectors import selectors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from dra.objects import DeviceClass, DeviceClassConfiguration, OpaqueDeviceConfiguration
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 MAX_CONFIG = 32
 
 
-def device_class(value: DeviceClass, gates: Gates) -> Problems:
+def device_class(value: DeviceClass, gates: Gates) -> Findings:
     """Judge the spec of a DeviceClass."""
 
-    def judge_config(config: DeviceClassConfiguration, at: str) -> Problems:
+    def judge_config(config: DeviceClassConfiguration, at: str) -> Findings:
         yield from opaque(config.opaque, at)
         yield from parameter_problems(config.opaque, f"{at}/opaque")
 
@@ -33,24 +33,24 @@ def device_class(value: DeviceClass, gates: Gates) -> Problems:
         yield from wrong_format(spec.extended_resource_name, rule, "/spec/extendedResourceName")
 
 
-def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Problems:
+def opaque(config: OpaqueDeviceConfiguration | None, path: str) -> Findings:
     """Judge the driver parameters of a class, a claim or an allocation."""
     if config is None:
-        yield Problem("D101", f"{path}/opaque", "opaque is required")
+        yield finding_at("D101", f"{path}/opaque", "opaque is required")
         return
     yield from required(config.driver, f"{path}/opaque/driver", names.driver_name)
     if config.parameters is None:
-        yield Problem("D101", f"{path}/opaque/parameters", "parameters are required")
+        yield finding_at("D101", f"{path}/opaque/parameters", "parameters are required")
     else:
         yield from free_form(config.parameters, f"{path}/opaque/parameters")
 
 
-def free_form(value: Opaque, path: str) -> Problems:
+def free_form(value: Opaque, path: str) -> Findings:
     """Judge a value that must be a JSON object of limited size.
 
     The size counts in the bytes that reach the server: those of compact JSON, which is what clients send for YAML.
     """
     if (length := len(value.json)) > MAX_BYTES:
-        yield Problem("D103", path, f"{length} bytes, at most {MAX_BYTES} are allowed")
+        yield finding_at("D103", path, f"{length} bytes, at most {MAX_BYTES} are allowed")
     elif not value.json.startswith(b"{"):
-        yield Problem("D112", path, "must be a JSON object")
+        yield finding_at("D112", path, "must be a JSON object")

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dra.finding import Finding, Findings, finding_at
 from dra.pointer import member
 from dra.raw import Object, inside, mapping
-from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from dra.validation.problem import Problems
 
 
 FIELD: Final = "compatibleOnlyWith"
@@ -30,13 +28,13 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
 
 
-def is_inline_rule(problem: Problem) -> bool:
+def is_inline_rule(problem: Finding) -> bool:
     """Say whether a complaint about an unknown field is about such a rule."""
     parts = problem.path.split("/")
     return problem.code == "D002" and len(parts) == 5 and parts[1:3] == ["spec", "devices"] and parts[4] == FIELD
 
 
-def inline_rules(slice_: Object) -> Problems:
+def inline_rules(slice_: Object) -> Findings:
     """Point from every rule of a slice to the object that would express it; equal rules are one."""
     spec = slice_.get("spec") or {}
     driver = str(spec.get("driver") or "")
@@ -58,7 +56,7 @@ def inline_rules(slice_: Object) -> Problems:
         message = f"{name!r}{others} has a rule that the API server drops: a slice has no such field"
         remedy = _remedy(driver, expression, devices, group, number)
         path = member(f"/spec/devices/{first}", FIELD)
-        yield Problem("D506", path, message, remedy)
+        yield finding_at("D506", path, message, remedy)
 
 
 def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequence[int], number: int) -> str:

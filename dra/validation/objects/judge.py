@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
+from dra.finding import Finding, Findings, Severity, finding_at
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -19,7 +22,6 @@ from dra.objects import (
 )
 from dra.pointer import look_up
 from dra.server import NEWEST
-from dra.validation.codes import CODES, make_finding
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields import shape
 from dra.validation.fields.metadata import annotation_map, label_map, managed_fields, metadata
@@ -30,12 +32,10 @@ from dra.validation.objects.inline_rules import inline_rules, is_inline_rule
 from dra.validation.objects.own_kind_rules import device_compatibility, device_quota
 from dra.validation.objects.slices import resource_slice
 from dra.validation.objects.taints import taint_rule
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dra.finding import Finding
     from dra.validation.fields.gates import Gates
 
 TYPES: Final[dict[str, type]] = {
@@ -68,23 +68,23 @@ def is_ours(value: dict[str, Any]) -> bool:
 class Judged(NamedTuple):
     """What is wrong with an object, and the object as its wire type if it can be read as that."""
 
-    problems: list[Problem]
+    problems: list[Finding]
     typed: Any
 
 
-def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Problem]:
+def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> list[Finding]:
     """Judge one object of resource.k8s.io or drawbridge.dev."""
     return judge(value, gates).problems
 
 
-def findings(found: Iterable[Problem], reference: str) -> list[Finding]:
-    """Make findings of problems: the object named, severity and general advice from the table of codes."""
-    return [make_finding(one.code, reference, one.message, one.remedy, path=one.path) for one in found]
+def findings(found: Iterable[Finding], reference: str) -> list[Finding]:
+    """Name the object in findings about it."""
+    return [replace(one, object=reference) for one in found]
 
 
-def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> list[Problem]:
+def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> list[Finding]:
     """Find why the API server would refuse an object; nothing if it would take it."""
-    return [problem for problem in problems(value, enabled) if CODES[problem.code].severity == "error"]
+    return [problem for problem in problems(value, enabled) if problem.severity is Severity.ERROR]
 
 
 def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: int = NEWEST) -> Judged:
@@ -97,7 +97,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     current, unknown = versions.upgrade(value)
     for pointer in unknown:
         message = f"{version} has no field {pointer.rpartition('/')[2]!r} here"
-        found.append(Problem("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
+        found.append(finding_at("D002", pointer, message, f"write apiVersion: {versions.CURRENT}"))
     type_ = TYPES[kind]
     own = shape.check(current, type_)
     if kind == "ResourceSlice" and any(map(is_inline_rule, own)):
@@ -106,7 +106,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     typed: Any = None
     if all(problem.code != "D001" for problem in own):
         stored, dropped = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
-        by_message: dict[str, Problem] = {}
+        by_message: dict[str, Finding] = {}
         for problem in dropped:  # each field is told of once, however many devices carry it
             by_message.setdefault(problem.message, problem)
         own += by_message.values()
@@ -128,33 +128,33 @@ def read_object(value: dict[str, Any]) -> Any:
     return shape.read(current, type_)
 
 
-def lead_back(problem: Problem, value: dict[str, Any]) -> Problem:
+def lead_back(problem: Finding, value: dict[str, Any]) -> Finding:
     """Lead a problem of the object as v1 back to the object as it was written."""
     kind, version = str(value.get("kind")), str(value.get("apiVersion"))
-    return problem._replace(path=versions.written_pointer(problem.path, version, kind))
+    return replace(problem, path=versions.written_pointer(problem.path, version, kind))
 
 
-def _version(kind: str, version: str, minor: int) -> Problems:
+def _version(kind: str, version: str, minor: int) -> Findings:
     """Complain about versions and kinds that are outdated or that no API server knows."""
     group = version.partition("/")[0]
     if group == OUR_GROUP:
         if version != OURS:
-            yield Problem("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
+            yield finding_at("D004", "/apiVersion", f"{version} is not known", f"write {OURS}")
         elif kind not in _OUR_KINDS:
-            yield Problem("D004", "/kind", f"{OURS} has no kind {kind}", f"it has {', '.join(sorted(_OUR_KINDS))}")
+            yield finding_at("D004", "/kind", f"{OURS} has no kind {kind}", f"it has {', '.join(sorted(_OUR_KINDS))}")
     elif kind in _CLASSIC or version == f"{versions.GROUP}/v1alpha2":
         message = f"{kind} of {version} belongs to classic DRA, which Kubernetes 1.32 removed"
         hint = "write a DeviceClass and a ResourceClaim of resource.k8s.io/v1, with selectors in CEL"
-        yield Problem("D004", "/apiVersion", message, hint)
+        yield finding_at("D004", "/apiVersion", message, hint)
     elif kind not in versions.SERVED.get(version, ()):
         newer = f"write apiVersion: {versions.CURRENT}" if kind in versions.SERVED[versions.CURRENT] else ""
-        yield Problem("D004", "/apiVersion", f"no supported API server knows {kind} in {version}", newer)
+        yield finding_at("D004", "/apiVersion", f"no supported API server knows {kind} in {version}", newer)
     elif minor < (since := versions.served_since(version, kind)):
         known = [
             one for one in versions.SERVED if kind in versions.SERVED[one] and versions.served_since(one, kind) <= minor
         ]
         hint = f"write {known[0]}" if known else f"Kubernetes 1.{minor} has no {kind}"
-        yield Problem(
+        yield finding_at(
             "D004", "/apiVersion", f"Kubernetes 1.{minor} does not know {kind} in {version}, 1.{since} does", hint
         )
     elif (
@@ -169,10 +169,10 @@ def _version(kind: str, version: str, minor: int) -> Problems:
         elif version in (versions.BETA_1, versions.ALPHA_3) and kind == "ResourceSlice":
             moved = ", and move what is below `basic:` of each device one level up"
         hint = f"write apiVersion: {versions.CURRENT}{moved}"
-        yield Problem("D003", "/apiVersion", f"{version} is outdated and off by default", hint)
+        yield finding_at("D003", "/apiVersion", f"{version} is outdated and off by default", hint)
 
 
-def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Problems:
+def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Findings:
     """Judge an object by the rules of its kind; `value` is the same as JSON."""
     meta, kind = typed.metadata, typed.kind
     # A class is the one kind whose generateName is judged only by the name that comes of it.
@@ -181,7 +181,7 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Problems:
     yield from managed_fields(look_up(value, "/metadata/managedFields"))
     if meta.namespace and kind not in NAMESPACED:
         message = f"a {kind} belongs to the whole cluster, the namespace {meta.namespace!r} is ignored"
-        yield Problem("D009", "/metadata/namespace", message)
+        yield finding_at("D009", "/metadata/namespace", message)
     match typed:
         case ResourceSlice():
             lists = look_up(value, "/spec/devices"), look_up(value, "/spec/sharedCounters")
@@ -199,7 +199,7 @@ def _rules(typed: Any, value: dict[str, Any], gates: Gates) -> Problems:
             for name in meta.__struct_fields__:
                 if name not in ("labels", "annotations") and getattr(meta, name):
                     message = f"the metadata of a template may hold labels and annotations, not {name}"
-                    yield Problem("D107", path, message)
+                    yield finding_at("D107", path, message)
             yield from device_claim(typed.spec.spec.devices, "/spec/spec/devices", gates)
         case DeviceTaintRule():
             yield from taint_rule(typed)

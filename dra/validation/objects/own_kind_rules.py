@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dra import names
+from dra.finding import Findings, finding_at
 from dra.pointer import member
 from dra.policy import COUNTER_SET, NODE, POOL, is_count, read_key
 from dra.quantity import NANO
@@ -12,7 +13,6 @@ from dra.stock import ALL_CLASSES, DEVICES
 from dra.validation.fields.limits import required, too_many
 from dra.validation.fields.selectors import expression
 from dra.validation.fields.shape import guess
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from dra.objects import DeviceCompatibility, DeviceQuota
@@ -33,7 +33,7 @@ _WITH_VALUES: Final = ("In", "NotIn")
 _WITHOUT: Final = ("Exists", "DoesNotExist")
 
 
-def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Problems:
+def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Findings:
     """Judge a DeviceCompatibility."""
     spec = value.spec
     yield from required(spec.driver, "/spec/driver", names.driver_name)
@@ -42,31 +42,31 @@ def device_compatibility(value: DeviceCompatibility, gates: Gates) -> Problems:
             yield from expression(text, f"/spec/{field}", gates)
     for field, chosen, allowed in (("scope", spec.scope, SCOPES), ("groups", spec.groups, READINGS)):
         if chosen not in allowed:
-            yield Problem("D106", f"/spec/{field}", f"{chosen!r} must be one of {', '.join(allowed)}")
+            yield finding_at("D106", f"/spec/{field}", f"{chosen!r} must be one of {', '.join(allowed)}")
     if not spec.compatible_only_with and spec.groups == "upstream":
         message = "neither compatibleOnlyWith nor groups: proposal is set, so this object does nothing"
-        yield Problem("D118", "/spec", message)
+        yield finding_at("D118", "/spec", message)
 
 
-def device_quota(value: DeviceQuota) -> Problems:
+def device_quota(value: DeviceQuota) -> Findings:
     """Judge the limits of a quota."""
     path = "/spec/hard"
     yield from too_many(value.spec.hard, MAX_LIMITS, path)
     if not value.spec.hard:
-        yield Problem("D101", path, "at least one limit is required")
+        yield finding_at("D101", path, "at least one limit is required")
     for key, amount in list(value.spec.hard.items())[:MAX_LIMITS]:
         at = member(path, key)
         read = read_key(key)
         if read is None:
             hint = "" if "/" in key or not key else f"write {key}/{DEVICES}"
             shown = key if len(key) <= 80 else f"{key[:77]}..."
-            yield Problem("D102", at, f"{shown!r} {FORM}", hint)
+            yield finding_at("D102", at, f"{shown!r} {FORM}", hint)
         elif amount.nano < 0:
-            yield Problem("D108", at, f"{amount} must be zero or more")
+            yield finding_at("D108", at, f"{amount} must be zero or more")
         elif len(str(amount)) > MAX_TEXT:
-            yield Problem("D103", at, f"an amount has at most {MAX_TEXT} characters")
+            yield finding_at("D103", at, f"an amount has at most {MAX_TEXT} characters")
         elif is_count(read[1]) and amount.nano % NANO:
-            yield Problem("D108", at, f"{amount} must be a whole number of devices")
+            yield finding_at("D108", at, f"{amount} must be a whole number of devices")
     # Which pods the quota is about.
     selector = value.spec.scope_selector
     if selector is None:
@@ -76,17 +76,17 @@ def device_quota(value: DeviceQuota) -> Problems:
     for index, one in enumerate(selector.match_expressions[:MAX_REQUIREMENTS]):
         at = f"{path}/{index}"
         if one.scope_name != "PriorityClass":
-            yield Problem("D106", f"{at}/scopeName", f"{one.scope_name!r} must be PriorityClass")
+            yield finding_at("D106", f"{at}/scopeName", f"{one.scope_name!r} must be PriorityClass")
         if one.operator not in (*_WITH_VALUES, *_WITHOUT):
-            yield Problem("D106", f"{at}/operator", f"{one.operator!r} must be In, NotIn, Exists or DoesNotExist")
+            yield finding_at("D106", f"{at}/operator", f"{one.operator!r} must be In, NotIn, Exists or DoesNotExist")
         elif one.operator in _WITH_VALUES and not one.values:
-            yield Problem("D101", f"{at}/values", f"{one.operator} needs values: the names of PriorityClasses")
+            yield finding_at("D101", f"{at}/values", f"{one.operator} needs values: the names of PriorityClasses")
         elif one.operator in _WITHOUT and one.values:
-            yield Problem("D107", f"{at}/values", f"{one.operator} has no values")
+            yield finding_at("D107", f"{at}/values", f"{one.operator} has no values")
         yield from too_many(one.values, MAX_VALUES, f"{at}/values")
 
 
-def limited_classes(value: DeviceQuota, world: World) -> Problems:
+def limited_classes(value: DeviceQuota, world: World) -> Findings:
     """Complain about limits on classes that do not exist."""
     if not world.classes:
         return
@@ -96,4 +96,4 @@ def limited_classes(value: DeviceQuota, world: World) -> Problems:
         if not read or class_name == ALL_CLASSES or class_name in world.classes:
             continue
         message = f"there is no class {class_name!r} to limit"
-        yield Problem("D301", member("/spec/hard", key), message, guess(class_name, world.classes))
+        yield finding_at("D301", member("/spec/hard", key), message, guess(class_name, world.classes))

@@ -6,13 +6,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from dra import names
+from dra.finding import Findings, finding_at
 from dra.pointer import member
 from dra.server import FRACTIONAL, LISTS
 from dra.validation.fields.limits import duplicates, entries, required, too_many, wrong_format
 from dra.validation.fields.metadata import node_selector
 from dra.validation.fields.request_policy import request_policy
 from dra.validation.objects.taints import taint
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,11 +42,11 @@ MAX_BINDING_CONDITIONS: Final = 4
 _OPERATIONS: Final = ("NodePrepareResources", "NodeUnprepareResources", "*")
 
 
-def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Problems:
+def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> Findings:
     """Judge the spec of a slice. `both_lists` says that devices and sharedCounters are both there, be they empty."""
     spec = value.spec
 
-    def judge_counter_set(counter_set: CounterSet, at: str) -> Problems:
+    def judge_counter_set(counter_set: CounterSet, at: str) -> Findings:
         yield from required(counter_set.name, f"{at}/name", names.dns_label, names.suggestion)
         yield from _counters(counter_set.counters, f"{at}/counters")
 
@@ -54,24 +54,26 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
     pool = spec.pool
     yield from required(pool.name, "/spec/pool/name", names.pool_name)
     if pool.resource_slice_count <= 0:
-        yield Problem("D108", "/spec/pool/resourceSliceCount", f"{pool.resource_slice_count} must be greater than zero")
+        yield finding_at(
+            "D108", "/spec/pool/resourceSliceCount", f"{pool.resource_slice_count} must be greater than zero"
+        )
     if pool.generation < 0:
-        yield Problem("D108", "/spec/pool/generation", f"{pool.generation} must be zero or more")
+        yield finding_at("D108", "/spec/pool/generation", f"{pool.generation} must be zero or more")
     count = len(spec.node_selector.node_selector_terms) if spec.node_selector is not None else 1
     if count != 1:
         message = f"exactly one node selector term is needed, not {count}"
-        yield Problem("D117", "/spec/nodeSelector/nodeSelectorTerms", message)
+        yield finding_at("D117", "/spec/nodeSelector/nodeSelectorTerms", message)
     flags = {"allNodes": spec.all_nodes, "perDeviceNodeSelection": spec.per_device_node_selection}
     yield from _nodes(spec.node_name, spec.node_selector, flags, "/spec")
     if both_lists:
         hint = "publish the counter sets in a slice of their own, in the same pool and generation"
-        yield Problem("D107", "/spec", "only one of sharedCounters and devices is allowed", hint)
+        yield finding_at("D107", "/spec", "only one of sharedCounters and devices is allowed", hint)
     devices, limit, why = spec.devices, MAX_DEVICES, ""
     if any(one.taints or one.consumes_counters or any(map(_lists, one.attributes.values())) for one in devices):
         limit, why = MAX_DEVICES_ADVANCED, " with taints, counters or lists"
     if len(devices) > limit:
         message = f"{len(devices)} devices, a slice{why} has at most {limit}"
-        yield Problem("D104", "/spec/devices", message, "publish several slices in the pool")
+        yield finding_at("D104", "/spec/devices", message, "publish several slices in the pool")
     else:
         yield from duplicates([device.name for device in devices], "/spec/devices", "device", field="/name")
         per_device_nodes = bool(spec.per_device_node_selection)
@@ -86,21 +88,21 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> P
         yield from wrong
         consumers = [(index, device) for index, device in enumerate(spec.devices) if device.consumes_counters]
         if not consumers:
-            yield Problem("D107", at, "may only be set on a slice with devices that consume counters")
+            yield finding_at("D107", at, "may only be set on a slice with devices that consume counters")
         for index, device in consumers if not wrong else ():
             attribute = device.attributes.get(name) or device.attributes.get(name.removeprefix(f"{spec.driver}/"))
             at = member(f"/spec/devices/{index}/attributes", name)
             if attribute is None:
                 message = "a device that consumes counters must have the attribute of partitionTypeAttribute"
-                yield Problem("D101", at, message)
+                yield finding_at("D101", at, message)
             elif attribute.string is None:
-                yield Problem("D107", at, "the attribute of partitionTypeAttribute must be a string")
+                yield finding_at("D107", at, "the attribute of partitionTypeAttribute must be a string")
     yield from skipped_operations(spec.skip_node_operations, "/spec/skipNodeOperations")
 
 
 def _nodes(
     node_name: str | None, selector: NodeSelector | None, flags: Mapping[str, bool | None], path: str
-) -> Problems:
+) -> Findings:
     """Judge that exactly one way of saying the nodes is used."""
     chosen = []
     if node_name is not None:
@@ -108,7 +110,7 @@ def _nodes(
             chosen.append("nodeName")
             yield from wrong_format(node_name, names.dns_subdomain, f"{path}/nodeName")
         else:
-            yield Problem("D117", f"{path}/nodeName", "must be left out or set to a name")
+            yield finding_at("D117", f"{path}/nodeName", "must be left out or set to a name")
     if selector is not None:
         chosen.append("nodeSelector")
         yield from node_selector(selector, f"{path}/nodeSelector")
@@ -116,11 +118,11 @@ def _nodes(
         if flag:
             chosen.append(name)
         elif flag is False:
-            yield Problem("D117", f"{path}/{name}", "must be left out or set to true")
+            yield finding_at("D117", f"{path}/{name}", "must be left out or set to true")
     if len(chosen) != 1:
         ways = ", ".join(("nodeName", "nodeSelector", *flags))
         found = f", not {len(chosen)} ({', '.join(chosen)})" if chosen else ""
-        yield Problem("D117", path, f"exactly one of {ways} is required{found}")
+        yield finding_at("D117", path, f"exactly one of {ways} is required{found}")
 
 
 def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
@@ -128,11 +130,11 @@ def _lists(attribute: DeviceAttribute) -> list[Sequence[object]]:
     return [values for values in lists if values is not None]
 
 
-def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Problems:
-    def judge_group(group: str, at: str) -> Problems:
+def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) -> Findings:
+    def judge_group(group: str, at: str) -> Findings:
         return wrong_format(group, names.dns_label, at, names.suggestion)
 
-    def judge_consumption(consumption: DeviceCounterConsumption, at: str) -> Problems:
+    def judge_consumption(consumption: DeviceCounterConsumption, at: str) -> Findings:
         yield from required(consumption.counter_set, f"{at}/counterSet", names.dns_label, names.suggestion)
         yield from _counters(consumption.counters, f"{at}/counters")
         groups = f"{at}/compatibilityGroups"
@@ -141,10 +143,10 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
     yield from required(device.name, f"{path}/name", names.dns_label, names.suggestion)
     both = len(device.attributes) + len(device.capacity)
     if both > MAX_ENTRIES:
-        yield Problem("D104", path, f"{both} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
+        yield finding_at("D104", path, f"{both} attributes and capacities together, at most {MAX_ENTRIES} are allowed")
     values = sum(max(1, sum(map(len, _lists(attribute)))) for attribute in device.attributes.values())
     if values > MAX_VALUES:
-        yield Problem("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
+        yield finding_at("D104", path, f"{values} attribute values, at most {MAX_VALUES} are allowed")
     lists = LISTS in gates
     for name, attribute in device.attributes.items():
         at = member(f"{path}/attributes", name)
@@ -157,7 +159,9 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
             yield from request_policy(capacity, f"{at}/requestPolicy", fractional=FRACTIONAL in gates)
         elif capacity.request_policy is not None:
             hint = "set allowMultipleAllocations: true on the device, or leave the policy out"
-            yield Problem("D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint)
+            yield finding_at(
+                "D107", f"{at}/requestPolicy", "a request policy needs allowMultipleAllocations: true", hint
+            )
     yield from entries(device.taints, MAX_TAINTS, f"{path}/taints", taint)
     uses, at, key = device.consumes_counters, f"{path}/consumesCounters", attrgetter("counter_set")
     yield from entries(uses, MAX_CONSUMPTIONS, at, judge_consumption, key=key, noun="counter set", field="/counterSet")
@@ -167,14 +171,14 @@ def _device(device: Device, path: str, gates: Gates, *, per_device_nodes: bool) 
         yield from _nodes(device.node_name, device.node_selector, everywhere, path)
     elif own_nodes != (None, None, None):
         message = "nodeName, nodeSelector and allNodes of a device need perDeviceNodeSelection in the slice"
-        yield Problem("D117", path, message)
+        yield finding_at("D117", path, message)
     yield from binding_conditions(device.binding_conditions or (), device.binding_failure_conditions or (), path)
     for name, resource in device.node_allocatable_resources.items():
         at = member(f"{path}/nodeAllocatableResources", name)
         yield from _node_allocatable(name, resource, device.capacity, at)
 
 
-def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problems:
+def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Findings:
     text, version = attribute.string, attribute.version
     lists_set = _lists(attribute)
     scalars = (attribute.int_, attribute.bool_, text, version)
@@ -185,7 +189,7 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
         if lists:
             kinds = f"{kinds}, ints, bools, strings, versions"
             hint = ""
-        yield Problem("D107", path, f"exactly one of {kinds} must be set, not {count}", hint)
+        yield finding_at("D107", path, f"exactly one of {kinds} must be set, not {count}", hint)
     if text is not None:
         yield from wrong_format(text, names.attribute_text, f"{path}/string")
     if version is not None:
@@ -194,35 +198,35 @@ def _attribute(attribute: DeviceAttribute, path: str, *, lists: bool) -> Problem
     for name in ("ints", "bools", "strings", "versions") if lists_set else ():
         values = getattr(attribute, name)
         if values is not None and not values:
-            yield Problem("D101", f"{path}/{name}", "a list must not be empty")
+            yield finding_at("D101", f"{path}/{name}", "a list must not be empty")
     for index, text in enumerate(attribute.strings or ()):
         yield from wrong_format(text, names.attribute_text, f"{path}/strings/{index}")
     for index, text in enumerate(attribute.versions or ()):
         yield from wrong_format(text, names.semver, f"{path}/versions/{index}")
 
 
-def _counters(counters: Mapping[str, object], path: str) -> Problems:
+def _counters(counters: Mapping[str, object], path: str) -> Findings:
     if not counters:
-        yield Problem("D101", path, "at least one counter is required")
+        yield finding_at("D101", path, "at least one counter is required")
     yield from too_many(counters, MAX_COUNTERS, path)
     for name in counters:
         yield from wrong_format(name, names.dns_label, member(path, name), names.suggestion)
 
 
-def skipped_operations(operations: Sequence[str], path: str) -> Problems:
+def skipped_operations(operations: Sequence[str], path: str) -> Findings:
     """Judge which calls to a driver are left out, of a slice or an allocation."""
     yield from duplicates(operations, path, "operation")
     known = ", ".join(_OPERATIONS)
     for index, operation in enumerate(operations):
         if operation not in _OPERATIONS:
-            yield Problem("D106", f"{path}/{index}", f"{operation!r} must be one of {known}")
+            yield finding_at("D106", f"{path}/{index}", f"{operation!r} must be one of {known}")
     prepare = "NodePrepareResources" in operations
     unprepare = "NodeUnprepareResources" in operations or "*" in operations
     if prepare and not unprepare:
-        yield Problem("D107", path, "NodePrepareResources cannot be skipped without NodeUnprepareResources")
+        yield finding_at("D107", path, "NodePrepareResources cannot be skipped without NodeUnprepareResources")
 
 
-def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path: str) -> Problems:
+def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path: str) -> Findings:
     """Judge the conditions a binding waits for, of a device or an allocation."""
     lists = {"bindingConditions": conditions, "bindingFailureConditions": failures}
     for field, values in lists.items():
@@ -234,41 +238,41 @@ def binding_conditions(conditions: Sequence[str], failures: Sequence[str], path:
     for index, value in enumerate(failures):
         if value in conditions:
             message = f"{value!r} is a condition of success and of failure"
-            yield Problem("D107", f"{path}/bindingFailureConditions/{index}", message)
+            yield finding_at("D107", f"{path}/bindingFailureConditions/{index}", message)
     for field, values in lists.items():
         if not values and (conditions or failures):
             message = "bindingConditions and bindingFailureConditions need each other"
-            yield Problem("D107", f"{path}/{field}", message)
+            yield finding_at("D107", f"{path}/{field}", message)
 
 
 def _node_allocatable(
     name: str, resource: NodeAllocatableResource, capacity: Mapping[str, DeviceCapacity], path: str
-) -> Problems:
+) -> Findings:
     if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
-        yield Problem("D106", path, f"{name!r} must be cpu, memory or hugepages-<size>")
+        yield finding_at("D106", path, f"{name!r} must be cpu, memory or hugepages-<size>")
     if resource.mapping is None and resource.overhead is None:
-        yield Problem("D101", path, "at least one of mapping and overhead is required")
+        yield finding_at("D101", path, "at least one of mapping and overhead is required")
     mapping, at = resource.mapping, f"{path}/mapping"
     if mapping is not None:
         key = mapping.capacity_key
         by_capacity = mapping.capacity_multiplier
         by_device = mapping.device_multiplier
         if (key is None) == (by_device is None):
-            yield Problem("D107", at, "exactly one of capacityKey and deviceMultiplier must be set")
+            yield finding_at("D107", at, "exactly one of capacityKey and deviceMultiplier must be set")
         if (key is None) != (by_capacity is None):
             missing = "capacityKey" if key is None else "capacityMultiplier"
-            yield Problem("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier need each other")
+            yield finding_at("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier need each other")
         if key is not None and key not in capacity:
-            yield Problem("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
+            yield finding_at("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
         # A multiplier without its key is complained about above, and not looked at by the API server.
         judged = {"capacityMultiplier": by_capacity if key is not None else None, "deviceMultiplier": by_device}
         for field, multiplier in judged.items():
             if multiplier is not None and multiplier.nano <= 0:
-                yield Problem("D108", f"{at}/{field}", f"{multiplier} must be greater than zero")
+                yield finding_at("D108", f"{at}/{field}", f"{multiplier} must be greater than zero")
     if resource.overhead is not None:
         amounts = (("perPod", resource.overhead.per_pod), ("perContainer", resource.overhead.per_container))
         if all(amount is None for _, amount in amounts):
-            yield Problem("D101", f"{path}/overhead", "at least one of perPod and perContainer is required")
+            yield finding_at("D101", f"{path}/overhead", "at least one of perPod and perContainer is required")
         for field, amount in amounts:
             if amount is not None and amount.nano < 0:
-                yield Problem("D108", f"{path}/overhead/{field}", f"{amount} must be zero or more")
+                yield finding_at("D108", f"{path}/overhead/{field}", f"{amount} must be zero or more")

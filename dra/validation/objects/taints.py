@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dra import names
+from dra.finding import Findings, finding_at
 from dra.validation.fields.limits import required, wrong_format
 from dra.validation.fields.metadata import conditions
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 _EFFECTS = ("NoSchedule", "NoExecute", "None")
 
 
-def taint(value: DeviceTaint, path: str) -> Problems:
+def taint(value: DeviceTaint, path: str) -> Findings:
     yield from required(value.key, f"{path}/key", names.label_key)
     yield from wrong_format(value.value, names.label_value, f"{path}/value")
     effect = value.effect
     at = f"{path}/effect"
     if not effect:
-        yield Problem("D101", at, "effect is required: NoSchedule, NoExecute or None")
+        yield finding_at("D101", at, "effect is required: NoSchedule, NoExecute or None")
     elif effect not in _EFFECTS:
-        yield Problem("D106", at, f"{effect!r} must be NoSchedule, NoExecute or None")
+        yield finding_at("D106", at, f"{effect!r} must be NoSchedule, NoExecute or None")
 
 
-def tolerations(values: Sequence[DeviceToleration], path: str) -> Problems:
+def tolerations(values: Sequence[DeviceToleration], path: str) -> Findings:
     for index, value in enumerate(values):
         at = f"{path}/{index}"
         if value.key:
@@ -36,16 +36,16 @@ def tolerations(values: Sequence[DeviceToleration], path: str) -> Problems:
         match value.operator:
             case "Exists":
                 if value.value:
-                    yield Problem("D107", f"{at}/value", "the operator Exists takes no value")
+                    yield finding_at("D107", f"{at}/value", "the operator Exists takes no value")
             case "" | "Equal":
                 yield from wrong_format(value.value, names.label_value, f"{at}/value")
             case operator:
-                yield Problem("D106", f"{at}/operator", f"{operator!r} must be Equal or Exists")
+                yield finding_at("D106", f"{at}/operator", f"{operator!r} must be Equal or Exists")
         if value.effect and value.effect not in _EFFECTS:
-            yield Problem("D106", f"{at}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
+            yield finding_at("D106", f"{at}/effect", f"{value.effect!r} must be NoSchedule, NoExecute or None")
 
 
-def taint_rule(rule: DeviceTaintRule) -> Problems:
+def taint_rule(rule: DeviceTaintRule) -> Findings:
     """Judge spec and status of a DeviceTaintRule."""
     selector = rule.spec.device_selector
     if selector is not None:

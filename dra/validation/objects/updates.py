@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dra import names
+from dra.finding import Finding, Findings, Severity, finding_at
 from dra.objects import ResourceClaim, ResourceClaimTemplate, ResourceSlice, defaults
-from dra.validation.codes import CODES
 from dra.validation.fields import gates as feature_gates
 from dra.validation.fields.limits import wrong_format
 from dra.validation.objects.judge import judge, read_object
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from dra.validation.fields.gates import Gates
@@ -31,7 +30,7 @@ def update_errors(
     gates: Gates = feature_gates.DEFAULT,
     *,
     status: bool = False,
-) -> list[Problem]:
+) -> list[Finding]:
     """Find why the API server would refuse an update of an object, or of its status; nothing if it would take it."""
     judged, kind = judge(new, gates), str(new.get("kind"))
     typed = judged.typed
@@ -46,9 +45,9 @@ def update_errors(
     return found
 
 
-def _is_judged(problem: Problem, kind: str, *, status: bool) -> bool:
+def _is_judged(problem: Finding, kind: str, *, status: bool) -> bool:
     """Whether what is wrong with an object by itself is a reason to refuse an update."""
-    if CODES[problem.code].severity != "error":
+    if problem.severity is not Severity.ERROR:
         return False
     # A value that cannot be read at all is refused wherever it stands.
     if problem.code == "D001":
@@ -62,19 +61,19 @@ def _is_judged(problem: Problem, kind: str, *, status: bool) -> bool:
     return frozen is None or not problem.path.startswith(frozen)
 
 
-def _changes(new: Any, old: Any, *, status: bool) -> Problems:
+def _changes(new: Any, old: Any, *, status: bool) -> Findings:
     """Judge what may not change of a spec; or of a status: an allocation is written once and may be removed."""
     if status:
         if not isinstance(new, ResourceClaim) or not isinstance(old, ResourceClaim):
             return
         new_allocation, old_allocation = new.status.allocation, old.status.allocation
         if new_allocation is not None and old_allocation is not None and new_allocation != old_allocation:
-            yield Problem("D115", "/status/allocation", "field cannot be modified once set")
+            yield finding_at("D115", "/status/allocation", "field cannot be modified once set")
         # A claim that is being deleted takes no new reservation.
         added = set(new.status.reserved_for) - set(old.status.reserved_for)
         if new.metadata.deletion_timestamp and new_allocation is not None and added:
             message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-            yield Problem("D116", "/status/reservedFor", message)
+            yield finding_at("D116", "/status/reservedFor", message)
         return
     frozen: tuple[tuple[str, object, object], ...] = ()
     match new, old:
@@ -90,4 +89,4 @@ def _changes(new: Any, old: Any, *, status: bool) -> Problems:
             )
     for path, now, before in frozen:
         if now != before:
-            yield Problem("D115", path, "field is immutable")
+            yield finding_at("D115", path, "field is immutable")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.finding import Finding, finding_at, recoded
 from dra.validation.fields.shape import Fields, JsonShape, ListOf, MapOf, guess, show
 from dra.validation.parameters.driver import KnownDriver, ParameterKind
 from dra.validation.parameters.network_drivers import CILIUM, CNI, DRANET, SRIOV
 from dra.validation.parameters.nvidia import COMPUTE_DOMAIN, GPU, HAMI
-from dra.validation.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,42 +67,42 @@ def _read(opaque: OpaqueDeviceConfiguration | None) -> tuple[KnownDriver | None,
     return driver, opaque.parameters.value()
 
 
-def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> list[Problem]:
+def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> list[Finding]:
     """Judge an entry; its pointer ends in `/opaque`. What the API server refuses of it, and drivers that we do not know, are passed over."""
     driver, value = _read(opaque)
     path = f"{path}/parameters"
     if driver is None or not isinstance(value, dict):
         return []
     if not driver.kinds:
-        return [Problem("D708", path, f"{driver.name} reads no parameters", "leave the entry out")]
-    found: list[Problem] = []
+        return [finding_at("D708", path, f"{driver.name} reads no parameters", "leave the entry out")]
+    found: list[Finding] = []
     if driver.version:
         # Without apiVersion and kind the driver cannot decode the rest.
         version, kind = value.get("apiVersion"), value.get("kind")
         hint = f"write apiVersion: {driver.version}"
         if not version:
-            found.append(Problem("D701", path, "apiVersion is missing", hint))
+            found.append(finding_at("D701", path, "apiVersion is missing", hint))
         elif version != driver.version:
-            found.append(Problem("D701", f"{path}/apiVersion", f"{driver.name} knows no {show(version)}", hint))
+            found.append(finding_at("D701", f"{path}/apiVersion", f"{driver.name} knows no {show(version)}", hint))
         if not kind:
-            found.append(Problem("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}"))
+            found.append(finding_at("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}"))
         elif not isinstance(kind, str):
             message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
-            found.append(Problem("D701", f"{path}/kind", message, "write it as a text"))
+            found.append(finding_at("D701", f"{path}/kind", message, "write it as a text"))
         elif kind not in driver.kinds:
             owners = [one.name for one in DRIVERS.values() if kind in one.kinds and one.version]
             hint = f"it is a kind of {owners[0]}: correct opaque.driver" if owners else guess(kind, driver.kinds)
             message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
-            found.append(Problem("D701", f"{path}/kind", message, hint))
+            found.append(finding_at("D701", f"{path}/kind", message, hint))
         value = {name: member for name, member in value.items() if name not in ("apiVersion", "kind")}
     known = recognise(opaque)
     if known is None:
         return found
     if known.kind.gate:
         message = f"{driver.name} refuses a {known.name} unless its feature gate {known.kind.gate} is on, and it is off by default"
-        found.append(Problem("D709", path, message))
+        found.append(finding_at("D709", path, message))
     known.kind.form.check(value, path, found)
-    return [problem._replace(code=_CODES.get(problem.code, problem.code)) for problem in found[:_MOST]]
+    return [recoded(one, _CODES.get(one.code, one.code)) for one in found[:_MOST]]
 
 
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from dra.finding import Findings, finding_at
 from dra.validation.fields.shape import FLAG, TEXT, Fields, Integer, ListOf, MapOf, bad_value, matching, text
 from dra.validation.parameters.driver import KnownDriver, Order, ParameterKind
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,13 +74,13 @@ def _family(value: object) -> int:
         return 0
 
 
-def _same_family(value: Mapping[str, Any], path: str, one: str, other: str) -> Problems:
+def _same_family(value: Mapping[str, Any], path: str, one: str, other: str) -> Findings:
     families = _family(value.get(one)), _family(value.get(other))
     if 0 not in families and families[0] != families[1]:
         yield bad_value(f"{path}/{other}", f"{other} is of IPv{families[1]} and {one} of IPv{families[0]}")
 
 
-def _route(value: Mapping[str, Any], path: str) -> Problems:
+def _route(value: Mapping[str, Any], path: str) -> Findings:
     if value.get("scope") in (None, _UNIVERSE) and not value.get("gateway"):
         hint = f"add gateway, or write scope: {_LINK} for what is on the link"
         yield bad_value(path, "gateway is missing", hint)
@@ -88,15 +88,15 @@ def _route(value: Mapping[str, Any], path: str) -> Problems:
     yield from _same_family(value, path, "destination", "source")
 
 
-def _addresses(value: Mapping[str, Any], path: str) -> Problems:
+def _addresses(value: Mapping[str, Any], path: str) -> Findings:
     if value.get("dhcp") is True and value.get("addresses"):
-        yield Problem("D704", f"{path}/dhcp", "dhcp and addresses exclude each other")
+        yield finding_at("D704", f"{path}/dhcp", "dhcp and addresses exclude each other")
 
 
-def _routing(value: Mapping[str, Any], path: str) -> Problems:
+def _routing(value: Mapping[str, Any], path: str) -> Findings:
     interface = value.get("interface")
     if value.get("rules") and isinstance(interface, dict) and interface.get("vrf") is not None:
-        yield Problem("D704", f"{path}/rules", "rules are not supported where interface.vrf is set")
+        yield finding_at("D704", f"{path}/rules", "rules are not supported where interface.vrf is set")
 
 
 _SIZE: Final = Integer(1, _INT32)
@@ -175,15 +175,15 @@ DRANET: Final = KnownDriver(
 _LOST: Final = ("netAttachDefNamespace", "addVhostMount")
 
 
-def _function(value: Mapping[str, Any], path: str) -> Problems:
+def _function(value: Mapping[str, Any], path: str) -> Findings:
     """Judge what becomes of the settings of a virtual function."""
     for name in _LOST:
         if value.get(name):
             message = f"the driver loses {name} when it merges entries"
-            yield Problem("D708", f"{path}/{name}", message)
+            yield finding_at("D708", f"{path}/{name}", message)
     if not value.get("netAttachDefName"):
         message = "netAttachDefName is missing: only in MULTUS mode the driver prepares a device without it"
-        yield Problem("D709", path, message, "add netAttachDefName unless the driver runs in MULTUS mode")
+        yield finding_at("D709", path, message, "add netAttachDefName unless the driver runs in MULTUS mode")
 
 
 _VF: Final = Fields(
@@ -216,10 +216,10 @@ def _cilium_interface(name: str) -> str:
     return _interface(name)
 
 
-def _addressing(value: Mapping[str, Any], path: str) -> Problems:
+def _addressing(value: Mapping[str, Any], path: str) -> Findings:
     for name in ("ipv4Addr", "ipv6Addr"):
         if value.get("ipPool") and value.get(name):
-            yield Problem("D704", f"{path}/{name}", f"ipPool and {name} exclude each other")
+            yield finding_at("D704", f"{path}/{name}", f"ipPool and {name} exclude each other")
 
 
 def _network_of(version: int) -> Rule:
@@ -260,7 +260,7 @@ def _required_interface(name: str) -> str:
     return _interface(name) if name else "is not a name (expected at least one character)"
 
 
-def _plugins(value: Mapping[str, Any], path: str) -> Problems:
+def _plugins(value: Mapping[str, Any], path: str) -> Findings:
     if value.get("plugins") == []:
         yield bad_value(f"{path}/plugins", "plugins is an empty list (expected at least one plugin)")
 

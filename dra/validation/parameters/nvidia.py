@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from dra.finding import Findings, finding_at
 from dra.validation.fields.shape import FLAG, AmountShape, Fields, Integer, MapOf, OneOf, bad_value, matching, text
 from dra.validation.parameters.driver import KnownDriver, ParameterKind
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 _SOURCE: Final = "kubernetes-sigs/dra-driver-nvidia-gpu, August 2026 (api/nvidia.com/resource/v1beta1)"
 _VERSION: Final = "resource.nvidia.com/v1beta1"
@@ -31,39 +32,39 @@ _uid: Final = matching(
 )
 
 
-def _gated(strategy: object, path: str) -> Problems:
+def _gated(strategy: object, path: str) -> Findings:
     gate = _GATES.get(strategy) if isinstance(strategy, str) else None
     if gate:
         message = (
             f"the driver refuses the strategy {strategy} unless its feature gate {gate} is on, and it is off by default"
         )
-        yield Problem("D709", f"{path}/strategy", message)
+        yield finding_at("D709", f"{path}/strategy", message)
 
 
-def _share_gpu(value: Mapping[str, Any], path: str) -> Problems:
+def _share_gpu(value: Mapping[str, Any], path: str) -> Findings:
     """Judge the sharing of whole GPUs: settings must be those of the strategy."""
     strategy = value.get("strategy")
     for field_strategy, field in ((_TIME_SLICING, "timeSlicingConfig"), (_MPS, "mpsConfig")):
         if strategy in _GATES and strategy != field_strategy and value.get(field) is not None:
             message = f"{field} belongs to the strategy {field_strategy}, the driver refuses it with {strategy}"
-            yield Problem("D704", f"{path}/{field}", message)
+            yield finding_at("D704", f"{path}/{field}", message)
     yield from _gated(strategy, path)
 
 
-def _share_mig(value: Mapping[str, Any], path: str) -> Problems:
+def _share_mig(value: Mapping[str, Any], path: str) -> Findings:
     """Judge the sharing of MIG devices, which have no time slices of their own."""
     strategy = value.get("strategy")
     if strategy == _TIME_SLICING:
         if value.get("mpsConfig") is not None:
             message = f"mpsConfig belongs to the strategy {_MPS}, the driver ignores it with {strategy}"
-            yield Problem("D704", f"{path}/mpsConfig", message)
+            yield finding_at("D704", f"{path}/mpsConfig", message)
         else:
             message = "time-slicing has no settings on a MIG device: nothing changes"
-            yield Problem("D708", f"{path}/strategy", message)
+            yield finding_at("D708", f"{path}/strategy", message)
     yield from _gated(strategy, path)
 
 
-def _slice(value: Mapping[str, Any], path: str) -> Problems:
+def _slice(value: Mapping[str, Any], path: str) -> Findings:
     """The driver fails on a time slice without an interval."""
     if value.get("interval") is None:
         yield bad_value(path, "interval is missing", "add interval: Default, or leave timeSlicingConfig out")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dra.finding import Findings, finding_at
 from dra.pointer import escape
 from dra.raw import inside
 from dra.validation.fields.limits import list_or_none
@@ -15,7 +16,6 @@ from dra.validation.parameters.driver import Order
 from dra.validation.parameters.entries import DRIVERS, parameter_problems, recognise
 from dra.validation.parameters.nvidia import CLASSES, GPU
 from dra.validation.parameters.scope import DeviceScope
-from dra.validation.problem import Problem, Problems
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -62,7 +62,7 @@ def claim_settings(
     classes: Mapping[str, DeviceClass],
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
-) -> Problems:
+) -> Findings:
     """Judge the driver parameters of a claim, each by itself and against what the claim asks for and drivers publish."""
     for index, config in enumerate(devices.config[:_MOST]):
         yield from parameter_problems(config.opaque, f"{path}/config/{index}/opaque")
@@ -75,7 +75,7 @@ def reach_problems(
     classes: Mapping[str, DeviceClass],
     budget: Budget | None = None,
     slices: Collection[ResourceSlice] = (),
-) -> Problems:
+) -> Findings:
     """Judge what the driver parameters of a claim reach."""
     yield from _channel_lacks(devices, path, classes)
     if not devices.config:
@@ -101,7 +101,7 @@ def reach_problems(
         reached = [leaf for leaf in named if scope.may_pick(leaf.expressions, driver)]
         if not reached:
             message = f"{list_or_none(names)} cannot get a device of {driver!r}, by its class and selectors"
-            yield Problem("D706", f"{at}/opaque/driver", message)
+            yield finding_at("D706", f"{at}/opaque/driver", message)
             continue
         # An entry for all requests fits if one of them fits.
         whole = len(named) == len(leaves)
@@ -120,12 +120,12 @@ def reach_problems(
         winner = next((one for one in same if one.names >= entry.names), None)
         if winner is not None:
             message = f"{entry.driver} takes one entry for a device, {order.value}: that is {winner.path}"
-            yield Problem("D708", entry.path, message, "write all of it in one entry")
+            yield finding_at("D708", entry.path, message, "write all of it in one entry")
     yield from _passed_through(scope, leaves, entries, path)
     yield from _sharing_problems(devices, path, slices)
 
 
-def class_settings(device_class: DeviceClass) -> Problems:
+def class_settings(device_class: DeviceClass) -> Findings:
     """Judge what the driver parameters of a class reach, by what the class selects."""
     scope, leaf = DeviceScope(), _Alternative("", "", _expressions(device_class.spec.selectors))
     for index, config in enumerate(device_class.spec.config[:_MOST]):
@@ -133,7 +133,7 @@ def class_settings(device_class: DeviceClass) -> Problems:
             continue
         path, driver = f"/spec/config/{index}", config.opaque.driver
         if not scope.may_pick(leaf.expressions, driver):
-            yield Problem("D313", f"{path}/opaque/driver", f"the class selects no devices of {driver!r}")
+            yield finding_at("D313", f"{path}/opaque/driver", f"the class selects no devices of {driver!r}")
         elif known := recognise(config.opaque):
             yield from _mismatch(scope, known, [leaf], path)
 
@@ -149,7 +149,7 @@ def _picks(demand: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, 
     return (*of_class, *_expressions(demand.selectors))
 
 
-def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative], path: str) -> Problems:
+def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative], path: str) -> Findings:
     """Complain about a kind whose devices none of the requests can get."""
     driver, meant = known.driver, known.kind.devices
     got = _types(scope, driver, leaves)
@@ -161,7 +161,7 @@ def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative],
     message = f"a {known.name} is for devices of type {wanted}, {subject} those of type {', '.join(got)}"
     kinds = [name for name, kind in driver.kinds.items() if kind.devices.intersection(got)]
     hint = f"write kind: {' or '.join(kinds)}" if kinds else ""
-    yield Problem("D705", f"{path}/opaque/parameters/kind", message, hint)
+    yield finding_at("D705", f"{path}/opaque/parameters/kind", message, hint)
 
 
 def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) -> list[str]:
@@ -169,7 +169,7 @@ def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) 
     return [one for one in driver.types if any(scope.may_pick(leaf.expressions, driver.name, one) for leaf in leaves)]
 
 
-def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole: bool) -> Problems:
+def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole: bool) -> Findings:
     """Complain about lists that the driver reads otherwise than the claim means them."""
     if driver.listed_only and whole:
         cause = "it names no request"
@@ -177,17 +177,17 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
             cause = "its list names every request, which Kubernetes 1.37 makes an empty list"
         message = f"{cause}, and {driver.name} applies an entry without names to no device"
         hint = "name some of several requests: the driver has to learn that an empty list means all"
-        yield Problem("D707", f"{entry.path}/requests", message, hint)
+        yield finding_at("D707", f"{entry.path}/requests", message, hint)
     for index, name in enumerate(requests[:_MOST] if not whole else ()):
         alternatives = [leaf.name for leaf in entry.leaves if leaf.request == name and leaf.name != name]
         if alternatives:
             message = f"{name!r} has alternatives, and {driver.name} looks for the name of the one that was taken"
-            yield Problem(
+            yield finding_at(
                 "D707", f"{entry.path}/requests/{index}", message, f"name {list_or_none(alternatives)} instead"
             )
 
 
-def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: list[_Entry], path: str) -> Problems:
+def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: list[_Entry], path: str) -> Findings:
     """Complain about several set-ups of devices that are passed through: the driver takes one for each claim."""
     vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
     taken: set[str] = set()
@@ -200,7 +200,7 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
             taken.add(set_up)
     if len(taken) > 1:
         message = f"devices are passed through by {' and '.join(sorted(taken))}, and the driver takes one set-up for all of a claim"
-        yield Problem("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
+        yield finding_at("D704", f"{path}/config", message, "write one entry for all requests, or two claims")
 
 
 # ---- Channels and daemons of ComputeDomains ------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def asks_for_channels(devices: DeviceClaim) -> bool:
     return any(one.exactly is not None and one.exactly.device_class_name in CLASSES for one in devices.requests)
 
 
-def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Problems:
+def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Findings:
     """Complain about a request for a channel, or for a daemon, of which no entry says to which ComputeDomain it belongs."""
     for index, request in enumerate(devices.requests[:_MOST]):
         name = request.exactly.device_class_name if request.exactly is not None else ""
@@ -223,13 +223,13 @@ def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, Device
         entries += [one.opaque for one in devices.config[:_MOST] if not one.requests or request.name in one.requests]
         if kind not in [known.name for known in map(recognise, entries) if known is not None]:
             problem = f"no {kind} says to which ComputeDomain request {request.name!r} belongs"
-            yield Problem("D710", f"{path}/requests/{index}", f"{problem}: the driver refuses to prepare it")
+            yield finding_at("D710", f"{path}/requests/{index}", f"{problem}: the driver refuses to prepare it")
 
 
 # ---- Sharing ---------------------------------------------------------------------------------------------------------
 
 
-def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[ResourceSlice]) -> Problems:
+def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[ResourceSlice]) -> Findings:
     """Judge the MPS settings of a claim against what it asks for, and against how NVIDIA's driver runs on all of its nodes."""
     for index, config in enumerate(devices.config[:_MOST]):
         sharing = _sharing(config)
@@ -244,10 +244,10 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
         capacities = [name for one in reached if one.capacity is not None for name in one.capacity.requests]
         if any(name.rpartition("/")[2] == "shares" for name in capacities):
             message = "the driver refuses MPS for shares of GPUs, which the request asks for"
-            yield Problem("D704", f"{at}/strategy", message)
+            yield finding_at("D704", f"{at}/strategy", message)
         elif config.opaque is not None and config.opaque.driver == GPU.name and _is_partitioned(slices):
             message = "the driver runs with DynamicMIG on each of its nodes, and refuses MPS with it"
-            yield Problem("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
+            yield finding_at("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
         # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
         count_known = not any(request.first_available for request in devices.requests)
         if not reached or not count_known or any(one.allocation_mode == "All" for one in reached):
@@ -260,7 +260,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
             if name.isascii() and name.isdecimal() and len(name) < 7 and int(name) >= count:
                 where = f"{at}/mpsConfig/defaultPerDevicePinnedMemoryLimit/{escape(name)}"
                 message = f"the entry is for {count} devices, of which the last has index {count - 1}"
-                yield Problem("D703", where, message)
+                yield finding_at("D703", where, message)
 
 
 def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from analysis.explain import keeper_of, pod_story, with_cause
 from analysis.loading import scene_of
-from dra.validation import make_finding
+from dra.finding import make_finding
 from tests.cli.explain.scenes import claim, fleet, held, pod
 from webhook.state import Configuration, Features
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, node_label, row
-from webhook.dialects.vocabulary import Demand, Mistake, Options, Untranslated, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, mistake, read_each, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _GROUPS = (4, 8, 16)  # connected devices that the driver publishes an attribute for
@@ -65,11 +66,11 @@ class AmazonOptions(Options, frozen=True, kw_only=True):
     # The driver publishes groups of connected devices (`resource.aws.com/devicegroup4_id` and so on).
     device_groups: bool = False
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """A device has a number of cores."""
         if not 0 <= self.cores_per_device <= 64:
             reason = f"{self.cores_per_device} is not a number of cores"
-            yield Mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to leave such keys")
+            yield mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to leave such keys")
 
 
 def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Untranslated:

@@ -23,7 +23,6 @@ from webhook.dialects.vocabulary import (
     Demand,
     DialectAnswer,
     KeyedDemand,
-    Mistake,
     Note,
     Options,
     Refusal,
@@ -31,6 +30,7 @@ from webhook.dialects.vocabulary import (
     Stop,
     Untranslated,
     Vocabulary,
+    mistake,
     several,
 )
 from webhook.refusals import Code
@@ -38,6 +38,7 @@ from webhook.refusals import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _TARGET = TARGETS["ascend"]
@@ -141,18 +142,18 @@ class AscendOptions(Options, frozen=True, kw_only=True):
     # Model: memory and cores of its templates; all cores are the card, and its memory the most that may be asked for.
     templates: dict[str, tuple[Template, ...]] = {}
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """A product has a name, and a template is a part of a card."""
         for model, product in self.products.items():
             if not product:
-                yield Mistake(f"/products/{escape(model)}", "is not a product (expected a name)", "write it as 910B3")
+                yield mistake(f"/products/{escape(model)}", "is not a product (expected a name)", "write it as 910B3")
         for model, templates in self.templates.items():
             for i, one in enumerate(templates):
                 path = f"/templates/{escape(model)}/{i}"
                 if not 1 <= one.memory < MOST_MIB:
-                    yield Mistake(f"{path}/memory", f"{one.memory} MiB is not an amount of memory", "write 1 or more")
+                    yield mistake(f"{path}/memory", f"{one.memory} MiB is not an amount of memory", "write 1 or more")
                 if not 1 <= one.cores <= 100:
-                    yield Mistake(f"{path}/cores", f"{one.cores} is not a percentage", "write 1 to 100")
+                    yield mistake(f"{path}/cores", f"{one.cores} is not a percentage", "write 1 to 100")
 
 
 def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:

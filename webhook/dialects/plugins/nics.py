@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from dra.pointer import escape
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, left, pattern, row
-from webhook.dialects.vocabulary import Demand, Mistake, Options, Untranslated, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import Demand, Options, Untranslated, Vocabulary, mistake, read_each, several
 from webhook.names import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
 
 _UNDECLARED = "whether the driver publishes this pool (Multus mode) is not declared"
@@ -92,17 +93,17 @@ class NicOptions(Options, frozen=True, kw_only=True):
     # Pool: the target that has its devices (docs/configuration.md#pools-of-network-devices).
     targets: dict[str, str] = {}
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """A pool is a full resource name, and is asked for in one way."""
         places = {f"/pools/{i}": name for i, name in enumerate(self.pools)}
         places |= {f"/targets/{escape(name)}": name for name in self.targets}
         for path, name in places.items():
             if "/" not in name:
-                yield Mistake(path, f"{name!r} is not a resource name", f"write its prefix too: openshift.io/{name}")
+                yield mistake(path, f"{name!r} is not a resource name", f"write its prefix too: openshift.io/{name}")
             elif path.startswith("/targets") and not any(pattern(one.name)(name) for one in DIALECT.keys):
-                yield Mistake(path, f"{name!r} is not a pool of network devices", "write it under `dialects`")
+                yield mistake(path, f"{name!r} is not a pool of network devices", "write it under `dialects`")
             elif path.startswith("/targets") and name in self.pools:
-                yield Mistake(path, f"{name!r} is also named under `pools`", "leave one of them out")
+                yield mistake(path, f"{name!r} is also named under `pools`", "leave one of them out")
 
     def named_targets(self) -> Mapping[str, str]:
         """List the targets of pools."""

@@ -21,18 +21,19 @@ from webhook.dialects.vocabulary import (
     DialectAnswer,
     FactorOptions,
     KeyedDemand,
-    Mistake,
     Note,
     Refusal,
     Stop,
     Untranslated,
     Vocabulary,
+    mistake,
     several,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _PACKING = "a claim cannot express it; if the bridge places the pod, its nearest strategy does"
@@ -182,17 +183,19 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
     default_memory: int = 0  # MiB; 0 is the whole memory.
     default_cores: int = 0  # Percent of a GPU's compute.
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """A unit of memory must be something, and a pod asks for a number of GPUs."""
         yield from super().mistakes()
         if not 0 <= self.default_gpu_num < MOST_MIB:
-            yield Mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 1 or more")
+            yield mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 1 or more")
         if not 0 <= self.default_memory < MOST_MIB:
-            yield Mistake(
-                "/defaultMemory", f"{self.default_memory} MiB is not an amount of memory", "write 0 for all of it"
+            yield mistake(
+                "/defaultMemory",
+                f"{self.default_memory} MiB is not an amount of memory",
+                "write 0 for all of it",
             )
         if not 0 <= self.default_cores <= 100:
-            yield Mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
+            yield mistake("/defaultCores", f"{self.default_cores} is not a percentage", "write 0 to 100")
 
 
 def read(request: DialectRequest[HamiOptions]) -> DialectAnswer | Stop:

@@ -18,7 +18,6 @@ from webhook.dialects.vocabulary import (
     Demand,
     DialectAnswer,
     KeyedDemand,
-    Mistake,
     Note,
     Options,
     Pairs,
@@ -27,6 +26,7 @@ from webhook.dialects.vocabulary import (
     Together,
     Untranslated,
     Vocabulary,
+    mistake,
     several,
 )
 from webhook.names import TABLES
@@ -35,6 +35,7 @@ from webhook.refusals import Code
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import DialectRequest
 
 _RAILS = "network devices that can do RDMA, on any rail"
@@ -79,13 +80,13 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
     pairs_per_numa_node: int = 4  # Its `maxPairsPerNUMA`.
     pairs_per_node: int = 8  # Its `maxPairsPerNode`: so many, or what the pod allows, may lie on several NUMA nodes.
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """A node has a pair at least, and no fewer than its NUMA nodes have."""
         if not 1 <= self.pairs_per_node <= _MOST:
-            yield Mistake("/pairsPerNode", f"{self.pairs_per_node} pairs are out of range", f"write 1 to {_MOST}")
+            yield mistake("/pairsPerNode", f"{self.pairs_per_node} pairs are out of range", f"write 1 to {_MOST}")
         elif not 1 <= self.pairs_per_numa_node <= self.pairs_per_node:
             reason = f"{self.pairs_per_numa_node} pairs are out of range"
-            yield Mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
+            yield mistake("/pairsPerNumaNode", reason, "write 1 to pairsPerNode")
 
 
 def read(request: DialectRequest[LlmdOptions]) -> DialectAnswer | Stop:

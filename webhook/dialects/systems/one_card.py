@@ -17,19 +17,20 @@ from webhook.dialects.vocabulary import (
     DialectAnswer,
     FactorOptions,
     KeyedDemand,
-    Mistake,
     Note,
     Options,
     Refusal,
     Stop,
     Untranslated,
     Vocabulary,
+    mistake,
     several,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import ContainerAmounts, DialectRequest
 
 _PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
@@ -110,10 +111,10 @@ class AliyunOptions(Options, frozen=True, kw_only=True):
 
     memory_unit: str = "GiB"  # Its flag `memory-unit`: GiB or MiB.
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """The plugin knows two units."""
         if self.memory_unit not in ("GiB", "MiB"):
-            yield Mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
+            yield mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
 
 
 def read_share(request: DialectRequest[FactorOptions]) -> DialectAnswer | Stop:

@@ -33,11 +33,11 @@ from webhook.dialects.vocabulary import (
     DialectAnswer,
     Hint,
     KeyedDemand,
-    Mistake,
     Note,
     Refusal,
     Stop,
     Untranslated,
+    mistake,
     several,
 )
 from webhook.names import TABLES
@@ -45,6 +45,7 @@ from webhook.names import TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import AskingPod
 
 _REMOTE = f"its webhook creates workers that use its own protocol; {opt_in('tensorfusion')}"
@@ -105,12 +106,12 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
     # Model, as in `gpu-model` and as a part of the driver's `productName`: FP16 TFLOPS of the whole GPU.
     tflops: dict[str, int] = {}
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """A model has a name and computes something."""
         for model, most in self.tflops.items():
             if not model or most < 1:
                 path = f"/tflops/{escape(model)}"
-                yield Mistake(path, f"{most} TFLOPS of {model!r} make no GPU", "write 1 or more, such as H100: 989")
+                yield mistake(path, f"{most} TFLOPS of {model!r} make no GPU", "write 1 or more, such as H100: 989")
 
 
 # What no claim can express: the pod stays with the first of these that it has, with this value ("" for any).

@@ -13,11 +13,12 @@ from dra.objects import LabelSelector
 from dra.pointer import escape
 from dra.wire import Json
 from webhook.dialects.table import Outcome, Role
-from webhook.dialects.vocabulary import ContainerAmounts, Mistake, Options, Refusal, Selection, Untranslated
+from webhook.dialects.vocabulary import ContainerAmounts, Options, Refusal, Selection, Untranslated, mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dra.finding import Finding
     from webhook.dialects.vocabulary import DialectRequest, Hint
 
 GPU, CORE, RATIO = Role.COMBINED, Role.CORES, Role.MEMORY_PERCENT
@@ -40,12 +41,12 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
     # Label of a device, as hints select it: the text attribute as which it is published, such as example.com/model.
     device_labels: dict[str, str] = {}
 
-    def mistakes(self) -> Iterable[Mistake]:
+    def mistakes(self) -> Iterable[Finding]:
         """Each label of a device stands for an attribute."""
         for label, attribute in self.device_labels.items():
             if wrong := fully_qualified_name(attribute):
                 path = f"/deviceLabels/{escape(label)}"
-                yield Mistake(path, f"attribute {attribute!r} {wrong}", "write it as example.com/model")
+                yield mistake(path, f"attribute {attribute!r} {wrong}", "write it as example.com/model")
 
     def of_host(self) -> Mapping[str, str]:
         """Name the resources that claims are made for."""

@@ -7,9 +7,15 @@ Printed by `drawbridge check --explain CODE`.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from dra.finding import Finding, Severity
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
@@ -233,19 +239,3 @@ CODES: Final[dict[str, FindingCode]] = {
     "S018": FindingCode("an operator whose driver is not ready", _WARNING, "read the conditions of its object"),
     "S019": FindingCode("a feature gate that claims need and that is off", _WARNING, "upgrade, or start the components with the feature gate"),
 }  # fmt: skip
-
-
-def make_finding(
-    code: str, reference: str, message: str, remedy: str = "", *, path: str = "", basis: str = ""
-) -> Finding:
-    """Make a finding about an object: its severity, and its remedy if none is given, are those of the code."""
-    known = CODES[code]
-    return Finding(
-        code=code,
-        severity=known.severity,
-        object=reference,
-        path=path,
-        message=message,
-        remedy=remedy or known.remedy,
-        basis=basis,
-    )
