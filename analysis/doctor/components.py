@@ -101,10 +101,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name_of(obj: Object) -> str:
-    """Name an object: kind, and namespace/name."""
+    """Name an object as findings do: Kind/namespace/name."""
     metadata = obj["metadata"]
     where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-    return f"{obj['kind']} {where}{metadata['name']}"
+    return f"{obj['kind']}/{where}{metadata['name']}"
 
 
 def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
         others = [one for one in parts.homes if one != parts.home]
         yield make_finding(
             "O001",
-            f"Namespace {others[0]}",
+            f"Namespace/{others[0]}",
             f"webhooks of drawbridge run in {', '.join(parts.homes)}, and share the cluster's roles, policies and webhook configurations",
             f"keep one: `drawbridge uninstall --namespace {others[0]}` removes another (docs/install.md)",
         )
@@ -121,7 +121,7 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
     """The configuration in place, what replicas decide by, and what the bridge's scheduler reads."""
-    about = f"ConfigMap {parts.home}/{names.NAME}"
+    about = f"ConfigMap/{parts.home}/{names.NAME}"
     if parts.problem:
         yield make_finding(
             "O002",
@@ -327,7 +327,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         if not registered or has_other_keeper or "Secret" in parts.unread:
             continue
         secret = parts.find("Secret", name, parts.home)
-        about = f"Secret {parts.home}/{name}"
+        about = f"Secret/{parts.home}/{name}"
         data = {key: b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
         problem = _unusable(data, f"{name}.{parts.home}.svc", now) if secret else "it does not exist"
         if problem:
@@ -350,7 +350,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
     if "Secret" in parts.unread:
         for answer in parts.answers:
             for days in [one for one in answer.certificates.values() if one < 0]:
-                yield make_finding("O006", f"Pod {parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
+                yield make_finding("O006", f"Pod/{parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
     if (
         parts.of("Secret")
         and "Secret" not in parts.unread
@@ -358,7 +358,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
     ):
         yield make_finding(
             "O003",
-            f"Secret {parts.home}/{names.NAME}-seal",
+            f"Secret/{parts.home}/{names.NAME}-seal",
             "it does not exist, so no template can be verified",
             "check that the authority's Deployment runs: it writes the bundle again with the same keys",
         )
@@ -479,7 +479,7 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
         rarest = min(images.items(), key=lambda one: len(one[1]))
         yield make_finding(
             "O011",
-            f"Deployment {parts.home}/{rarest[1][0]}",
+            f"Deployment/{parts.home}/{rarest[1][0]}",
             f"parts of drawbridge run different images: {'; '.join(f'{list_first(of, 4)}: {image}' for image, of in images.items())}",
         )
 
@@ -497,7 +497,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
         if not spec.get("holderIdentity"):
             yield make_finding(
                 "O012",
-                f"Lease {parts.home}/{name}",
+                f"Lease/{parts.home}/{name}",
                 "no replica holds it, so no replica writes" if lease else "it does not exist, so no replica leads",
                 f"check that ServiceAccount {parts.home}/{workload} may write it; its log says what prevents it",
             )
@@ -505,7 +505,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
         if renewed and renewed - now > _SKEW:
             yield make_finding(
                 "O013",
-                f"Lease {parts.home}/{name}",
+                f"Lease/{parts.home}/{name}",
                 f"{spec['holderIdentity']} has renewed it at {spec['renewTime']}, which is still to come",
             )
 
@@ -554,7 +554,7 @@ def replica_warnings(parts: Parts | None) -> Iterator[Finding]:
             if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
                 pod_of_line.setdefault(line, one.pod)
     for line, pod in pod_of_line.items():
-        yield make_finding("O018", f"Pod {parts.home}/{pod}", line[:400], basis="its answer to /readyz")
+        yield make_finding("O018", f"Pod/{parts.home}/{pod}", line[:400], basis="its answer to /readyz")
 
 
 def answer_of(pod: str, readiness: str, metrics: str) -> ReplicaAnswer:

@@ -159,11 +159,11 @@ def not_translated(observed: Seen) -> Iterator[Finding]:
             why, first = why_not(state, meta.namespace), f"set {names.MODE_LABEL}=enforce there; then "
             if not why:
                 why, first = "the configuration's canary leaves it out", "raise `canary`; then "
-        yield make_finding("O103", f"Pod {meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
+        yield make_finding("O103", f"Pod/{meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
     for (key, because), pods in unserved.items():
         yield make_finding(
             "O104",
-            f"Pod {pods[0]}",
+            f"Pod/{pods[0]}",
             f"no node has {key}, for which {list_first(pods, _NAMED)} wait: {because}",
         )
 
@@ -179,7 +179,7 @@ def refused(observed: Seen) -> Iterator[Finding]:
         about = event.involved_object
         yield make_finding(
             "O102",
-            f"{about.kind} {about.namespace}/{about.name}",
+            f"{about.kind}/{about.namespace}/{about.name}",
             reason[:_QUOTED],
             basis=f"an event {FAILED_CREATE}",
         )
@@ -193,7 +193,7 @@ def without_template(observed: Seen) -> Iterator[Finding]:
     for pod in observed.pods or ():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
-        quota, failure = full.get(meta.namespace), failed.get(f"Pod {meta.key}", "")
+        quota, failure = full.get(meta.namespace), failed.get(f"Pod/{meta.key}", "")
         late = born is not None and observed.now - born >= _MADE
         if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or failure):
             continue
@@ -214,7 +214,7 @@ def without_template(observed: Seen) -> Iterator[Finding]:
             remedy = f"raise {surroundings.TEMPLATES} in that quota, or have unused templates deleted"
         elif failure:
             why, remedy = f"and {failure[:_QUOTED]}", surroundings.remedy_for(failure)
-        yield make_finding("O105", f"Pod {meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy)
+        yield make_finding("O105", f"Pod/{meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy)
 
 
 def overlapping(observed: Seen) -> Iterator[Repairable]:
@@ -242,7 +242,7 @@ def overlapping(observed: Seen) -> Iterator[Repairable]:
             idle.remove(min(idle, key=allocated_at))
         finding = make_finding(
             "O209",
-            f"ResourceClaim {claims[0].metadata.key}",
+            f"ResourceClaim/{claims[0].metadata.key}",
             f"claims hold what only one of them may hold: {'; '.join(users)}",
         )
         yield finding, Release(tuple(idle)) if idle and observed.pods is not None else None
@@ -254,14 +254,14 @@ def on_nodes(observed: Seen) -> Iterator[Finding]:
         for node in one.both:
             yield make_finding(
                 "O202",
-                f"Node {node}",
+                f"Node/{node}",
                 f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
             )
     for one in observed.nodes_of_names:
         for node in one.halfway:
             yield make_finding(
                 "O203",
-                f"Node {node}",
+                f"Node/{node}",
                 f"it has none of {one.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
             )
     nodes = observed.stock.nodes
@@ -270,7 +270,7 @@ def on_nodes(observed: Seen) -> Iterator[Finding]:
         if name and nodes and name not in nodes:
             yield make_finding(
                 "O204",
-                f"ResourceSlice {piece.metadata.name}",
+                f"ResourceSlice/{piece.metadata.name}",
                 f"it has the devices of node {name}, which does not exist, so no pod can use them",
                 f"kubectl delete resourceslice {piece.metadata.name}; its driver names the Node as the owner of what it publishes",
             )
@@ -283,7 +283,7 @@ def on_nodes(observed: Seen) -> Iterator[Finding]:
         if last is not None and observed.now - last <= _FRESH:
             yield make_finding(
                 code,
-                f"Node {about.name}",
+                f"Node/{about.name}",
                 event.message,
                 basis="an event of the node's audit agent",
             )
@@ -306,7 +306,7 @@ def left_behind(observed: Seen) -> Iterator[Repairable]:
         [effect] = second.effects
         finding = make_finding(
             "O210",
-            f"ResourceClaim {claim.metadata.key}",
+            f"ResourceClaim/{claim.metadata.key}",
             "; ".join(second.sentences),
         )
         yield finding, effect
@@ -318,7 +318,7 @@ def left_behind(observed: Seen) -> Iterator[Repairable]:
             continue
         finding = make_finding(
             "O211",
-            f"ResourceClaim {meta.key}",
+            f"ResourceClaim/{meta.key}",
             f"it was created for pod {owners[0].name}, which no longer exists",
         )
         yield finding, Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version)
@@ -332,7 +332,7 @@ def left_behind(observed: Seen) -> Iterator[Repairable]:
             continue
         finding = make_finding(
             "O212",
-            f"ResourceClaim {claim.metadata.key}",
+            f"ResourceClaim/{claim.metadata.key}",
             "it has the finalizer of an allocation, and no allocation",
         )
         yield finding, repair
@@ -351,7 +351,7 @@ def on_devices_that_are_gone(observed: Seen) -> Iterator[Finding]:
         devices[key].append(device)
     for key, missing in devices.items():
         message = f"it holds {list_first(missing, 3)}, which the driver no longer publishes"
-        yield make_finding("O218", f"ResourceClaim {key}", message)
+        yield make_finding("O218", f"ResourceClaim/{key}", message)
 
 
 def not_prepared_again(observed: Seen) -> Iterator[Finding]:
@@ -373,7 +373,7 @@ def not_prepared_again(observed: Seen) -> Iterator[Finding]:
             if once:
                 yield make_finding(
                     "O113",
-                    f"Pod {pod.metadata.key}",
+                    f"Pod/{pod.metadata.key}",
                     f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {key.rpartition('/')[2]} again, "
                     "as usual after a restart of kubelet or node",
                     "delete the pod, and the claim if it was created by hand: a new claim is prepared",
@@ -392,15 +392,15 @@ def without_class(observed: Seen) -> Iterator[Finding]:
 
     for claim in observed.claims:
         if claim.status.allocation is None:
-            note(claim.spec, f"ResourceClaim {claim.metadata.key}")
+            note(claim.spec, f"ResourceClaim/{claim.metadata.key}")
     for template in observed.templates:
-        note(template.spec.spec, f"ResourceClaimTemplate {template.metadata.namespace}/{template.metadata.name}")
+        note(template.spec.spec, f"ResourceClaimTemplate/{template.metadata.namespace}/{template.metadata.name}")
     for name, requester in (*classes_named(observed), *_classes_of_webhook(observed)):
         asking[name][requester] = None
     for name in sorted(asking.keys() - observed.stock.classes.keys()):
         yield make_finding(
             "O107",
-            f"DeviceClass {name}",
+            f"DeviceClass/{name}",
             f"it does not exist, but is requested by {list_first(list(asking[name]), _NAMED)}",
         )
 
@@ -458,7 +458,7 @@ def without_devices(observed: Seen) -> Iterator[Finding]:
     for name, claims in empty.items():
         yield make_finding(
             "O108",
-            f"DeviceClass {name}",
+            f"DeviceClass/{name}",
             f"it selects no device of a pool that can be used, and is requested by {list_first(list(claims), _NAMED)}",
         )
 
@@ -470,7 +470,7 @@ def without_fence(observed: Seen) -> Iterator[Repairable]:
         if not any(fences(rule, driver) for rule in rules.values()):
             finding = make_finding(
                 "O206",
-                f"DeviceTaintRule drawbridge-fence-{driver}",
+                f"DeviceTaintRule/drawbridge-fence-{driver}",
                 f"the configuration wants the devices of {driver} fenced, but no rule fences them",
             )
             # A rule of that name with another selector was written by a person, and stays.
@@ -505,7 +505,7 @@ def behind_the_fence(observed: Seen) -> Iterator[Finding]:
                 remedy = "recreate the pod where the webhook translates it (docs/bridge.md), or give it the bridge's schedulerName"
             yield make_finding(
                 "O110",
-                f"Pod {pod.metadata.key}",
+                f"Pod/{pod.metadata.key}",
                 f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for {', '.join(fenced_names)}, which fenced devices serve by name, "
                 "and claims that kube-scheduler creates tolerate no taint",
                 remedy,
@@ -519,7 +519,7 @@ def behind_the_fence(observed: Seen) -> Iterator[Finding]:
             if drivers:
                 yield make_finding(
                     "O110",
-                    f"Pod {pod.metadata.key}",
+                    f"Pod/{pod.metadata.key}",
                     f"it waits with scheduler {pod.spec.scheduler_name or 'default-scheduler'} for devices of {drivers}, which are tainted, "
                     f"and claim {claim.metadata.name} does not tolerate the taint",
                 )
@@ -553,7 +553,7 @@ def two_schedulers(observed: Seen) -> Iterator[Finding]:
         second = ", ".join(sorted(others)) or "any other scheduler"
         yield make_finding(
             "O205",
-            f"Driver {driver}",
+            f"Driver/{driver}",
             f"{first} and {second} may give one of its devices to two pods at the same time, because no fence keeps them apart",
         )
 
@@ -575,7 +575,7 @@ def about_components(observed: Seen) -> Iterator[Finding]:
     if observed.unsent:
         yield make_finding(
             "O016",
-            f"MutatingWebhookConfiguration {names.NAME}",
+            f"MutatingWebhookConfiguration/{names.NAME}",
             f"pods that request names of {', '.join(observed.unsent)} do not reach the webhook, and are admitted as written",
         )
     for lease in observed.leases:
@@ -587,7 +587,7 @@ def about_components(observed: Seen) -> Iterator[Finding]:
         if silent > _RENEWED * (spec.lease_duration_seconds or 15):
             yield make_finding(
                 "O017",
-                f"Lease {lease.metadata.namespace}/{lease.metadata.name}",
+                f"Lease/{lease.metadata.namespace}/{lease.metadata.name}",
                 f"{spec.holder_identity} has not renewed it for {silent:.0f} s, and no other replica has taken it",
             )
 
@@ -602,7 +602,7 @@ def left_by_agents(observed: Seen) -> Iterator[Repairable]:
         owners = ", ".join(owner.name for owner in meta.owner_references) or "(unknown)"
         finding = make_finding(
             "O213",
-            f"DeviceTaintRule {meta.name}",
+            f"DeviceTaintRule/{meta.name}",
             f"it keeps claims off a device of node {owners}, and no audit agent renews it any more",
         )
         yield finding, Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version)
@@ -614,7 +614,7 @@ def left_by_agents(observed: Seen) -> Iterator[Repairable]:
         name = node["metadata"]["name"]
         finding = make_finding(
             "O214",
-            f"Node {name}",
+            f"Node/{name}",
             f"it has {CONDITION}={condition.get('status')}, which no audit agent has renewed for half an hour",
         )
         yield finding, ConditionRemoval(name, node["status"]["conditions"].index(condition), condition)
@@ -636,7 +636,7 @@ def unused_templates(observed: Seen) -> Iterator[Repairable]:
         meta = one.metadata
         finding = make_finding(
             "O216",
-            f"ResourceClaimTemplate {meta.namespace}/{meta.name}",
+            f"ResourceClaimTemplate/{meta.namespace}/{meta.name}",
             "drawbridge created it, and no pod uses it; the controller has not deleted it",
         )
         yield finding, Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version)
@@ -662,7 +662,7 @@ def unused_claims(observed: Seen) -> Iterator[Finding]:
         oldest = claims[0].metadata
         yield make_finding(
             "O217",
-            f"ResourceClaim {oldest.key}",
+            f"ResourceClaim/{oldest.key}",
             f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner, a device, or a pod that names it, "
             f"the oldest since {oldest.creation_timestamp}: {listed}",
         )

@@ -110,7 +110,7 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     """Render what this version installs, of the parts of which something is there."""
     present = {name_of(one) for one in objects}
     expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
-    if f"Service {home}/{names.QUOTA}" in present:
+    if f"Service/{home}/{names.QUOTA}" in present:
         expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
     base = installation.base(home, "")
     expected += sorted(base, key=lambda one: one["kind"] not in WORKLOADS)

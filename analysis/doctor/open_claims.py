@@ -32,13 +32,13 @@ def open_claims(observed: Seen) -> Iterator[OpenClaim]:
     """Give every claim that waits for devices, made or not."""
     for claim in observed.claims:
         if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
-            yield OpenClaim(claim.metadata.key, claim.spec.devices.requests)
+            yield OpenClaim(f"ResourceClaim/{claim.metadata.key}", claim.spec.devices.requests)
     for pod in _waiting_by_name(observed):
         # Of the claims that the pod names, one that is missing is another finding.
         without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
         pod_claims = find_claims(without_claims, observed.stock)
         if pod_claims.unmade is not None and not plugin_nodes(without_claims, pod_claims, observed.stock):
-            yield OpenClaim(f"pod {pod.metadata.key}", pod_claims.unmade.claim.spec.devices.requests)
+            yield OpenClaim(f"Pod/{pod.metadata.key}", pod_claims.unmade.claim.spec.devices.requests)
 
 
 def classes_named(observed: Seen) -> Iterator[tuple[str, str]]:
@@ -47,7 +47,7 @@ def classes_named(observed: Seen) -> Iterator[tuple[str, str]]:
         for container in pod.spec.all_containers:
             for name, amount in requests_of(container).items():
                 if name.startswith(IMPLICIT) and amount.nano:
-                    yield name.removeprefix(IMPLICIT), f"Pod {pod.metadata.key}"
+                    yield name.removeprefix(IMPLICIT), f"Pod/{pod.metadata.key}"
 
 
 def _waiting_by_name(observed: Seen) -> Iterator[Pod]:

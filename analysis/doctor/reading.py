@@ -134,7 +134,7 @@ async def survey(
     parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
     if parts is not None:
         about = [(one.involved_object, one.message) for one in failed]
-        parts = replace(parts, refusals={f"{one.kind} {one.namespace}/{one.name}": message for one, message in about})
+        parts = replace(parts, refusals={f"{one.kind}/{one.namespace}/{one.name}": message for one, message in about})
     for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
         warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"

@@ -59,7 +59,7 @@ def nothing_stored(observed: Seen) -> Iterator[Finding]:
     if silent > _SILENT:
         yield make_finding(
             "O020",
-            f"Lease {last}",
+            f"Lease/{last}",
             f"no Lease was renewed for {silent.total_seconds():.0f} s: the API server answers but stores nothing, as when etcd has no space (NOSPACE) or no quorum",
         )
 
@@ -74,7 +74,7 @@ def idle_controllers(observed: Seen) -> Iterator[Finding]:
         if at is not None and newest_ - at > _SILENT:
             yield make_finding(
                 "O017",
-                f"Lease kube-system/{name}",
+                f"Lease/kube-system/{name}",
                 f"no {name} has renewed it for {(observed.now - at).total_seconds():.0f} s: {without}",
                 f"check that {name} runs on the control plane; its log, and the events of its pods, say what prevents it",
             )
@@ -91,7 +91,7 @@ def not_reached(observed: Seen) -> Iterator[Finding]:
     if observed.unasked:
         yield make_finding(
             "O015",
-            f"MutatingWebhookConfiguration {names.NAME}",
+            f"MutatingWebhookConfiguration/{names.NAME}",
             f"the API server cannot reach the webhook, as a dry-run pod showed: {observed.unasked[:_QUOTED]}",
             basis="a dry run of a pod",
         )
@@ -112,7 +112,7 @@ def nodes_away(observed: Seen) -> Iterator[Finding]:
         since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
         yield make_finding(
             "O201",
-            f"Node {node}",
+            f"Node/{node}",
             f"it is not ready{since}{why}, and {keeps}",
             f"look at its kubelet; if the node is lost, delete it, or free its pods: `kubectl taint node {node} "
             "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`",
@@ -125,7 +125,7 @@ def not_made(observed: Seen) -> Iterator[Finding]:
     for one in observed.owners:
         if _asks(one) and _lacks(one):
             meta = inside(one, "metadata")
-            lacking.add(f"{one.get('kind')} {meta.get('namespace')}/{meta.get('name')}")
+            lacking.add(f"{one.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
     for about, message in latest(observed, FAILED_CREATE).items():
         if about not in lacking or _OF_OURS in message:
             continue
@@ -141,7 +141,7 @@ def not_made(observed: Seen) -> Iterator[Finding]:
 def without_claim(observed: Seen) -> Iterator[Finding]:
     """Pods whose claims kube-controller-manager may not make."""
     waiting = {
-        f"Pod {pod.metadata.key}": pod for pod in observed.pods or () if not (pod.spec.node_name or pod.has_ended)
+        f"Pod/{pod.metadata.key}": pod for pod in observed.pods or () if not (pod.spec.node_name or pod.has_ended)
     }
     for about, message in latest(observed, FAILED_CLAIM).items():
         pod = waiting.get(about)
@@ -171,7 +171,7 @@ def latest(observed: Seen, reason: str) -> dict[str, str]:
             uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
             if uid and about.uid and uid != about.uid:
                 continue
-            messages[f"{about.kind} {about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
+            messages[f"{about.kind}/{about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
     return messages
 
 
@@ -242,7 +242,7 @@ def no_scheduler(observed: Seen) -> Iterator[Finding]:
         bridge = observed.bridge.scheduler_name if observed.bridge is not None else ""
         yield make_finding(
             "O109",
-            f"Pod {first.metadata.key}",
+            f"Pod/{first.metadata.key}",
             f"no scheduler called {name} has tried {list_first([one.metadata.key for _, one in pods], _NAMED)} for {(observed.now - at).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is created",
@@ -264,13 +264,13 @@ def incomplete_pools(observed: Seen) -> Iterator[Finding]:
         if len(pieces) < wanted:
             yield make_finding(
                 "O207",
-                f"ResourceSlice {pieces[0].metadata.name}",
+                f"ResourceSlice/{pieces[0].metadata.name}",
                 f"driver {driver} has published {len(pieces)} of {wanted} slices of pool {name}, generation {generation}, so the pool is not used",
             )
         elif (old := with_devices[driver, name]) and not any(piece.spec.devices for piece in pieces):
             yield make_finding(
                 "O208",
-                f"ResourceSlice {pieces[0].metadata.name}",
+                f"ResourceSlice/{pieces[0].metadata.name}",
                 f"driver {driver} has published pool {name} without devices in generation {generation}, so those of {list_first(old, _NAMED)} do not count",
             )
 
@@ -278,7 +278,7 @@ def incomplete_pools(observed: Seen) -> Iterator[Finding]:
 def not_prepared(observed: Seen) -> Iterator[Finding]:
     """Pods on nodes whose driver does not prepare their claims."""
     running = {
-        f"Pod {pod.metadata.key}": pod for pod in observed.pods or () if pod.spec.node_name and not pod.has_ended
+        f"Pod/{pod.metadata.key}": pod for pod in observed.pods or () if pod.spec.node_name and not pod.has_ended
     }
     affected: dict[tuple[str, str], list[str]] = {}
     for about, message in latest(observed, FAILED_PREPARE).items():
@@ -291,7 +291,7 @@ def not_prepared(observed: Seen) -> Iterator[Finding]:
     for (node, drivers), pods in affected.items():
         about, _, message = pods[0].partition("\n")
         unregistered = "not registered" in message or "not found in the list of registered" in message
-        waiting = [one.partition("\n")[0].removeprefix("Pod ") for one in pods]
+        waiting = [one.partition("\n")[0].removeprefix("Pod/") for one in pods]
         yield make_finding(
             "O112",
             about,
@@ -329,7 +329,7 @@ def tainted(observed: Seen, drivers: Mapping[str, str]) -> Iterator[Finding]:
         ]
         yield make_finding(
             "O111",
-            f"DeviceTaintRule {rules[0]}" if rules else f"Driver {driver}",
+            f"DeviceTaintRule/{rules[0]}" if rules else f"Driver/{driver}",
             f"every device of {driver} has the taint {key}, which is not tolerated by {list_first(list(claims), _NAMED)}",
             f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
             if rules
@@ -367,7 +367,7 @@ def in_deletion(observed: Seen) -> Iterator[Finding]:
         holding = f", with {list_first(devices, _NAMED)}" if devices else ""
         yield make_finding(
             "O215",
-            f"{one.kind} {meta.key}",
+            f"{one.kind}/{meta.key}",
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
             f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
         )
@@ -380,7 +380,7 @@ def in_deletion(observed: Seen) -> Iterator[Finding]:
         messages = [one.message for one in space.status.conditions if one.status == "True" and one.message]
         yield make_finding(
             "O215",
-            f"Namespace {meta.name}",
+            f"Namespace/{meta.name}",
             f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(messages)[:_QUOTED] or 'it gives no reason'}",
             "correct what prevents that, as shown above for claims; such a namespace admits no new pod",
         )

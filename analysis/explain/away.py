@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 # What the findings about each part are called.
 _PARTS = {
-    Keeper.WEBHOOK: re.compile(r"(?:^MutatingWebhookConfiguration |(?:Secret|Service|ConfigMap) .*/)drawbridge$|drawbridge-(?:webhook|authority)\b"),
-    Keeper.TEMPLATES: re.compile(r"(?:Lease|ConfigMap) .*/drawbridge$|drawbridge-(?:controller|seal)\b"),
+    Keeper.WEBHOOK: re.compile(r"(?:^MutatingWebhookConfiguration/|(?:Secret|Service|ConfigMap)/.*/)drawbridge$|drawbridge-(?:webhook|authority)\b"),
+    Keeper.TEMPLATES: re.compile(r"(?:Lease|ConfigMap)/.*/drawbridge$|drawbridge-(?:controller|seal)\b"),
     Keeper.BRIDGE: re.compile(r"drawbridge-(?:allocator|scheduler)\b"),
-    Keeper.DRIVER: re.compile(r"^DaemonSet .*drawbridge-driver$"),
+    Keeper.DRIVER: re.compile(r"^DaemonSet/.*drawbridge-driver$"),
 }  # fmt: skip
 
 _GOES_ON = ("O011", "O010", "O013")  # with these a part works, if not as well

@@ -61,11 +61,16 @@ def of_unread_pools(keys: Sequence[str]) -> Iterator[Finding]:
         )
 
 
+def _reference(where: str) -> str:
+    """Write "Kind namespace/name" as the object of a finding: Kind/namespace/name."""
+    return where.replace(" ", "/", 1)
+
+
 def _classes_without_devices(state: State, classes: Iterable[str]) -> Iterator[Finding]:
     for class_ in sorted(classes) if state.fleet.known else ():
         served = state.fleet.classes.get(class_)
         if served is None or not served.devices:
-            about = f"DeviceClass {class_}"
+            about = f"DeviceClass/{class_}"
             if served is None:
                 yield make_finding("S003", about, "workloads would request it, and it does not exist")
             else:
@@ -88,19 +93,19 @@ def _of_plugin_settings(installed: Installed) -> Iterator[Finding]:
             if configuration.imex:
                 yield make_finding(
                     "S006",
-                    configuration.where,
+                    _reference(configuration.where),
                     "the device plugin gives each container with a GPU IMEX channel 0, and a claim for GPUs does not",
                 )
             for key, sharing in configuration.shared.items():
                 yield make_finding(
                     "S007",
-                    configuration.where,
+                    _reference(configuration.where),
                     f"{key}: it {sharing}",
                 )
     for wrong in installed.network.mistakes:
         yield make_finding(
             "S002",
-            wrong.where,
+            _reference(wrong.where),
             f"it {wrong.problem}",
         )
 
@@ -111,14 +116,14 @@ def _of_autoscalers(installed: Installed) -> Iterator[Finding]:
             pools = f" for NodePool {list_first([pool.name for pool in scaler.pools], _NAMED)}" if scaler.pools else ""
             yield make_finding(
                 "S008",
-                scaler.where or scaler.name,
+                _reference(scaler.where) or scaler.name,
                 f"{scaler.release}{pools} does not consider claims: a pod with claims gets no node by them",
                 f"{scaler.remedy}, or leave such pods by `extendedResources: {{autoscaled: leave}}`",
             )
         if scaler.empty:
             yield make_finding(
                 "S009",
-                scaler.where or scaler.name,
+                _reference(scaler.where) or scaler.name,
                 f"no node of {list_first(scaler.empty, _NAMED)} exists: for a claim one is created only if the cloud provider reports its devices",
             )
 
@@ -147,7 +152,7 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
         if changes_pods and not identity_of(one).name.startswith(names.NAME):
             yield make_finding(
                 "S011",
-                f"MutatingWebhookConfiguration {identity_of(one).name}",
+                f"MutatingWebhookConfiguration/{identity_of(one).name}",
                 "it changes pods at creation, and may add or restore device requests",
             )
 
@@ -161,7 +166,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
         if keys and name.namespace in concerned:
             finding = make_finding(
                 "S012",
-                f"ResourceQuota {name.namespace}/{name.name}",
+                f"ResourceQuota/{name.namespace}/{name.name}",
                 f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
             )
             yield name.namespace, finding
@@ -175,7 +180,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
         if keys and name.namespace in concerned:
             finding = make_finding(
                 "S013",
-                f"LimitRange {name.namespace}/{name.name}",
+                f"LimitRange/{name.namespace}/{name.name}",
                 f"it bounds or fills in {list_first(keys, _NAMED)}, and would refuse a pod without it",
             )
             yield name.namespace, finding
@@ -191,7 +196,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
         queued = {queue: number for (place, queue), number in sorted(queues.items()) if place == namespace}
         finding = make_finding(
             "S014",
-            f"LocalQueue {list_first([f'{namespace}/{queue}' for queue in queued], _NAMED)}",
+            f"LocalQueue/{list_first([f'{namespace}/{queue}' for queue in queued], _NAMED)}",
             f"{count_of(sum(queued.values()), 'workload')} in {count_of(len(queued), 'Kueue queue')}, and Kueue counts the old keys",
         )
         yield namespace, finding

@@ -44,7 +44,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
             remedy = f"make a node pool with the label `{managed[0]}`, on which GKE does not run it"
         yield make_finding(
             "S015",
-            f"DaemonSet {name.namespace}/{name.name}",
+            f"DaemonSet/{name.namespace}/{name.name}",
             f"it registers with kubelet as a device plugin, ready on {mapping(one.get('status')).get('numberReady') or 0} nodes",
             remedy,
         )
@@ -55,7 +55,7 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
     if operator.policies and operator.clusters:
         yield make_finding(
             "S017",
-            f"GPUCluster {operator.clusters[0]}",
+            f"GPUCluster/{operator.clusters[0]}",
             f"the GPU operator reconciles neither it nor ClusterPolicy {operator.policies[0]} while both exist",
             "delete the ClusterPolicy to run the DRA driver, or the GPUCluster to keep the device plugin",
         )
@@ -63,14 +63,14 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
     for name in operator.plugins:
         yield make_finding(
             "S016",
-            f"ClusterPolicy {name}",
+            f"ClusterPolicy/{name}",
             "it runs the device plugin on all GPU nodes, and never the DRA driver; a GPUCluster cannot exist together with it",
             "install the driver's own chart, and label nodes that move `nvidia.com/gpu.deploy.device-plugin=false`",
         )
     for name, reported in operator.unready:
         yield make_finding(
             "S018",
-            f"GPUCluster {name}",
+            f"GPUCluster/{name}",
             f"its state is {reported}: its driver may publish no devices",
             f"read its conditions: `kubectl describe gpucluster {name}`",
         )
@@ -81,21 +81,21 @@ def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
     for one in objects:
         name = identity_of(one)
         spec = inside(one, "spec")
-        named = f"{name.kind} {name.namespace}/{name.name}"
+        named = f"{name.kind}/{name.namespace}/{name.name}"
         match name.group, name.kind:
             case "amd.com", "DeviceConfig":
                 yield from _amd(spec, named)
             case "deviceplugin.intel.com", kind if kind in _INTEL:
                 yield make_finding(
                     "S016",
-                    f"{kind} {name.name}",
+                    f"{kind}/{name.name}",
                     "it runs the device plugin, and its operator has no DRA driver",
                     f"install the chart of {_INTEL[kind]}, and take nodes that move out of its `nodeSelector`",
                 )
             case "mellanox.com", "NicClusterPolicy" if "sriovDevicePlugin" in spec:
                 yield make_finding(
                     "S016",
-                    f"NicClusterPolicy {name.name}",
+                    f"NicClusterPolicy/{name.name}",
                     "it runs the SR-IOV device plugin, and no DRA driver; its `nodeAffinity` holds for its network drivers too",
                     "install the chart of dranet or of the SR-IOV driver, and remove `sriovDevicePlugin` when all its pods can move",
                 )

@@ -85,7 +85,7 @@ def test_a_pod_of_ours_passes_the_fence_where_one_of_core_waits_and_its_claim_is
     control_plane.create(asking("theirs", team), asking("ours", team, scheduler))
     placed = control_plane.wait_scheduled(team, "ours", 60)
     control_plane.wait_unschedulable(team, "theirs")
-    assert found(control_plane, f"Pod {team}/theirs") == ["O110"]
+    assert found(control_plane, f"Pod/{team}/theirs") == ["O110"]
     [(owner, made)] = claims(control_plane, team).items()
     assert owner == "ours"
     assert len(devices(made)) == 1
@@ -101,7 +101,7 @@ def test_a_pod_of_ours_passes_the_fence_where_one_of_core_waits_and_its_claim_is
     assert made["spec"] == core["spec"]
     assert made["metadata"]["annotations"] == core["metadata"]["annotations"] == {ANNOTATION: "true"}
     assert sorted(devices(made) + devices(core)) == ["gpu-0", "gpu-1"]
-    assert found(control_plane, f"Driver {fleet.NVIDIA}") == ["O205"]
+    assert found(control_plane, f"Driver/{fleet.NVIDIA}") == ["O205"]
 
 
 @pytest.mark.parametrize("scheduler", BOTH)

@@ -49,7 +49,7 @@ def test_a_live_cluster_is_looked_at_and_put_right_where_it_can_be(control_plane
     assert (code, [one["repaired"] for one in treated]) == (1, [False, True])
     assert control_plane.read(left) is None
     [rest], _ = doctor(control_plane, namespace)
-    assert f"ResourceClaim {namespace}/waits" in rest["message"]
+    assert f"ResourceClaim/{namespace}/waits" in rest["message"]
 
 
 @pytest.fixture
@@ -151,4 +151,4 @@ def test_a_condition_that_a_killed_agent_left_is_named_and_ends_by_repair_and_by
 
 
 def of_node(found, name):
-    return [one for one in found if one["object"] == f"Node {name}" and one["code"] == "O214"]
+    return [one for one in found if one["object"] == f"Node/{name}" and one["code"] == "O214"]

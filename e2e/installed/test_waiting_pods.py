@@ -49,29 +49,29 @@ class Reason(NamedTuple):
     cordoned: bool = False
 
 
-MINE = ("O110", f"Pod {SPACE}/p")
-EMPTY = ("O108", "DeviceClass e2e-hollow")
+MINE = ("O110", f"Pod/{SPACE}/p")
+EMPTY = ("O108", "DeviceClass/e2e-hollow")
 REASONS = {
     "held": Reason("devices are in use", held=True, alone=True),
     "held, and a label": Reason("didn't match Pod's node affinity/selector", held=True, spec=LABEL),
     "held, and processors": Reason("Insufficient cpu", held=True, spec=CPUS),
     "held, and a cordon": Reason("unschedulable", held=True, cordoned=True),
     "held, and a fence": Reason("are tainted", (FENCE,), held=True, found=MINE),
-    "held, and a taint": Reason("are tainted", (CLOSED,), held=True, found=("O111", "DeviceTaintRule e2e-closed")),
+    "held, and a taint": Reason("are tainted", (CLOSED,), held=True, found=("O111", "DeviceTaintRule/e2e-closed")),
     "a fence": Reason("are tainted", (FENCE,), found=MINE),
     "a fence, and a label": Reason("didn't match Pod's node affinity/selector", (FENCE,), spec=LABEL, found=MINE),
     "a cordon": Reason("unschedulable", cordoned=True),
     "a class without devices": Reason("no node has devices of it", class_name="e2e-hollow", found=EMPTY),
     "a class without devices, and a label": Reason("didn't match Pod's node affinity/selector", class_name="e2e-hollow", spec=LABEL, found=EMPTY),
-    "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", found=("O107", "DeviceClass e2e-none")),
+    "no class": Reason("waiting for DeviceClass e2e-none", class_name="e2e-none", found=("O107", "DeviceClass/e2e-none")),
     "no claim": Reason("ResourceClaim lost does not exist", spec={"resourceClaims": [{"name": "p", "resourceClaimName": "lost"}]}),
     "a quota of claims, and a fence": Reason(
         "no claim p can be created: ResourceQuota none has count/resourceclaims",
         (template("p", SPACE, request("device", "e2e-waits")), FENCE, QUOTA),
         spec={"resourceClaims": [using_template("p")]},
-        found=("O106", f"Pod {SPACE}/p"),
+        found=("O106", f"Pod/{SPACE}/p"),
     ),
-    "another scheduler": Reason("no scheduler is named drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, found=("O109", f"Pod {SPACE}/p")),
+    "another scheduler": Reason("no scheduler is named drawbrigde", held=True, spec={"schedulerName": "drawbrigde"}, found=("O109", f"Pod/{SPACE}/p")),
     "a gate": Reason("scheduling gates hold it: example.com/later", held=True, spec={"schedulingGates": [{"name": "example.com/later"}]}),
 }  # fmt: skip
 

@@ -123,8 +123,8 @@ def test_an_older_installation_is_upgraded_as_the_page_says_and_back_and_what_ru
     assert len(has["claims"]) == 2
     assert len(list(filter(None, has["claims"].values()))) == 1
     told = {(one["code"], one["object"]) for one in answer(cluster, "doctor")["findings"]}
-    assert ("O003", "ValidatingAdmissionPolicy drawbridge-secrets") in told
-    assert ("O004", "ClusterRole drawbridge-controller") in told
+    assert ("O003", "ValidatingAdmissionPolicy/drawbridge-secrets") in told
+    assert ("O004", "ClusterRole/drawbridge-controller") in told
     change(older, printed(cluster, CONFIGURATION), "no")
     assert held(cluster, namespace) == has
     cluster.until("nothing is wrong", lambda: not answer(cluster, "doctor")["findings"], 60)

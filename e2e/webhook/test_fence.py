@@ -93,7 +93,7 @@ def placed_by_each(replicas, cluster, namespace, when):
 def behind(cluster, namespace, config):
     """The pods of a namespace that the doctor calls behind the fence."""
     found = [one["object"] for one in examine(cluster, "--config", str(config)) if one["code"] == "O110"]
-    return [one for one in found if one.startswith(f"Pod {namespace}/")]
+    return [one for one in found if one.startswith(f"Pod/{namespace}/")]
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_two_webhooks_take_the_bridge_and_its_fence_over_by_the_steps_of_the_pag
     control_plane.until("it waits", lambda: judged(control_plane, gated, "late") == "Unschedulable", PATIENCE)
     assert create(control_plane, gated, "after") == SCHEDULER
     control_plane.wait_scheduled(gated, "after")
-    assert behind(control_plane, gated, one) == [f"Pod {gated}/late"]
+    assert behind(control_plane, gated, one) == [f"Pod/{gated}/late"]
     # Its owner makes it anew.
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/late", gracePeriodSeconds=0)
     assert create(control_plane, gated, "late") == SCHEDULER

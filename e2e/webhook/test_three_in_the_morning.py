@@ -155,18 +155,18 @@ def test_doctor_names_faults_that_only_time_reveals_one_after_the_other(night):
     for name in ELECTED:
         cluster.named(name).stop(hard=True)
     with no_space(cluster):
-        named_first(cluster, "Lease kube-system/", "O020", "NOSPACE", 90)
+        named_first(cluster, "Lease/kube-system/", "O020", "NOSPACE", 90)
     for name, without in ELECTED.items():
-        named_first(cluster, f"Lease kube-system/{name}", "O017", without, 40)
+        named_first(cluster, f"Lease/kube-system/{name}", "O017", without, 40)
         cluster.delete(f"{LEASES}/{name}")  # what comes need not wait until it has run out
         cluster.kill(name)
-    named_first(cluster, f"Pod {TEAM}/lost", "O109", "no scheduler called no-such-scheduler has tried team/lost", 40)
+    named_first(cluster, f"Pod/{TEAM}/lost", "O109", "no scheduler called no-such-scheduler has tried team/lost", 40)
     assert "no-such-scheduler" in said(cluster, "explain", "pod", "lost", "-n", TEAM, ends=0)
     cluster.remove(LOST, SOUGHT)
-    named_first(cluster, "ResourceClaim ending/ending", "O215", "finalizer night.example.com/keeps-too keeps it")
+    named_first(cluster, "ResourceClaim/ending/ending", "O215", "finalizer night.example.com/keeps-too keeps it")
     free(cluster, ENDING)
     cluster.until("the namespace is gone", lambda: cluster.read(SPACE) is None)
-    named_first(cluster, f"ResourceClaim {TEAM}/kept", "O215", "finalizer night.example.com/keeps keeps it")
+    named_first(cluster, f"ResourceClaim/{TEAM}/kept", "O215", "finalizer night.example.com/keeps keeps it")
     free(cluster, KEPT)
     well(cluster)
 
@@ -209,7 +209,7 @@ def a_node_that_is_not_ready(cluster, _):
 
     ready("Unknown")
     try:
-        yield f"Node {NODE}", "O201", "claims team/keeps-drawbridge-"
+        yield f"Node/{NODE}", "O201", "claims team/keeps-drawbridge-"
     finally:
         ready("True")
 
@@ -218,7 +218,7 @@ def a_node_that_is_not_ready(cluster, _):
 def a_webhook_that_does_not_answer(_, webhook):
     """As behind a firewall or a NetworkPolicy: what the API server sends is taken, and there is no answer."""
     with webhook.processes["webhook"].frozen():
-        yield "MutatingWebhookConfiguration drawbridge", "O015", "context deadline exceeded"
+        yield "MutatingWebhookConfiguration/drawbridge", "O015", "context deadline exceeded"
 
 
 @contextmanager
@@ -233,7 +233,7 @@ def a_webhook_that_is_passed_by(cluster, webhook):
     try:
         with webhook.processes["webhook"].frozen():
             yield (
-                "MutatingWebhookConfiguration drawbridge",
+                "MutatingWebhookConfiguration/drawbridge",
                 "O015",
                 "bypassed the webhook under failurePolicy Ignore",
             )
@@ -246,7 +246,7 @@ def a_webhook_without_a_listener(cluster, webhook):
     """As behind a Service without endpoints: the connection is refused."""
     webhook.processes["webhook"].stop()
     try:
-        yield "MutatingWebhookConfiguration drawbridge", "O015", "connection refused"
+        yield "MutatingWebhookConfiguration/drawbridge", "O015", "connection refused"
     finally:
         webhook.start_webhook()
 
@@ -256,7 +256,7 @@ def a_pool_that_is_not_whole(cluster, _):
     [one] = fleet.slices("parts.example.com", NODE, fleet.whole_gpus(2), by_name=True, pool="parts")
     one["spec"]["pool"]["resourceSliceCount"] = 2
     with there(cluster, one):
-        yield f"ResourceSlice {one['metadata']['name']}", "O207", "1 of 2 slices of pool parts"
+        yield f"ResourceSlice/{one['metadata']['name']}", "O207", "1 of 2 slices of pool parts"
 
 
 @contextmanager
@@ -265,9 +265,9 @@ def devices_that_are_all_tainted(cluster, _):
     rule = named("resource.k8s.io/v1", "DeviceTaintRule", "repair") | {"spec": spec}
     with there(cluster, rule, claim("kept-away", TEAM, request("r", "night"))):
         yield (
-            "DeviceTaintRule repair",
+            "DeviceTaintRule/repair",
             "O111",
-            f"every device of {DRIVER} has the taint night.example.com/repair, which is not tolerated by {TEAM}/kept-away",
+            f"every device of {DRIVER} has the taint night.example.com/repair, which is not tolerated by ResourceClaim/{TEAM}/kept-away",
         )
 
 

@@ -207,27 +207,27 @@ WITH_PLUGIN = {"schedulerName": "drawbridge", "plugins": {"multiPoint": {"enable
 def test_the_scheduler_reads_a_profile_that_pods_are_sent_to(change, said):
     objects = installation()
     change(objects)
-    told = [one for one in examined(objects) if one.object == f"ConfigMap {SYSTEM}/drawbridge-scheduler"]
+    told = [one for one in examined(objects) if one.object == f"ConfigMap/{SYSTEM}/drawbridge-scheduler"]
     assert [one.code for one in told] == ["O002"] * bool(said)
     assert all(said in one.message for one in told)
 
 
 ILLS = [
-    (on_no_node, "O009", "DaemonSet gpu-tools/others", "has the labels drawbridge.dev/driver=reference"),
-    (scaled_down, "O009", "Deployment drawbridge-system/drawbridge-webhook", "it has 0 replicas"),
-    (no_image, "O009", "Deployment drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
-    (killed_again, "O009", "Deployment drawbridge-system/drawbridge-webhook", "CrashLoopBackOff, OOMKilled: "),
-    (between_restarts, "O009", "Deployment drawbridge-system/drawbridge-webhook", "Error: error: no such option"),
-    (not_made, "O009", "Deployment drawbridge-system/drawbridge-webhook", "no pod can be created: exceeded quota"),
-    (no_node, "O010", "Deployment drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
-    (twice, "O001", "Namespace gpu-tools", "run in drawbridge-system, gpu-tools"),
-    (of_two_versions, "O011", "Deployment drawbridge-system/drawbridge-controller", "drawbridge:0"),
-    (lambda it: renew(it, holderIdentity=""), "O012", "Lease drawbridge-system/drawbridge", "no replica holds it"),
-    (lambda it: it.remove(of(it, "Lease", "drawbridge")), "O012", "Lease drawbridge-system/drawbridge", "does not exist"),
-    (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "O013", "Lease drawbridge-system/drawbridge", "still to come"),
-    (another_account, "O005", "ServiceAccount drawbridge-system/drawbridge-webhook", "made again after older, whose tokens"),
-    (misspelt, "O014", "Namespace a", "'enforced'"),
-    (half, "O003", "ValidatingWebhookConfiguration drawbridge", "the same is true of"),
+    (on_no_node, "O009", "DaemonSet/gpu-tools/others", "has the labels drawbridge.dev/driver=reference"),
+    (scaled_down, "O009", "Deployment/drawbridge-system/drawbridge-webhook", "it has 0 replicas"),
+    (no_image, "O009", "Deployment/drawbridge-system/drawbridge-webhook", "ImagePullBackOff: no such image"),
+    (killed_again, "O009", "Deployment/drawbridge-system/drawbridge-webhook", "CrashLoopBackOff, OOMKilled: "),
+    (between_restarts, "O009", "Deployment/drawbridge-system/drawbridge-webhook", "Error: error: no such option"),
+    (not_made, "O009", "Deployment/drawbridge-system/drawbridge-webhook", "no pod can be created: exceeded quota"),
+    (no_node, "O010", "Deployment/drawbridge-system/drawbridge-webhook", "not scheduled: 0/1 nodes"),
+    (twice, "O001", "Namespace/gpu-tools", "run in drawbridge-system, gpu-tools"),
+    (of_two_versions, "O011", "Deployment/drawbridge-system/drawbridge-controller", "drawbridge:0"),
+    (lambda it: renew(it, holderIdentity=""), "O012", "Lease/drawbridge-system/drawbridge", "no replica holds it"),
+    (lambda it: it.remove(of(it, "Lease", "drawbridge")), "O012", "Lease/drawbridge-system/drawbridge", "does not exist"),
+    (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "O013", "Lease/drawbridge-system/drawbridge", "still to come"),
+    (another_account, "O005", "ServiceAccount/drawbridge-system/drawbridge-webhook", "made again after older, whose tokens"),
+    (misspelt, "O014", "Namespace/a", "'enforced'"),
+    (half, "O003", "ValidatingWebhookConfiguration/drawbridge", "the same is true of"),
 ]  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_miss
     cluster_wide = [one for one in printed if "drawbridge-driver" in one["metadata"]["name"] and one not in driver]
     objects = [*installation(), *driver, *cluster_wide]
     [found] = examined(objects)
-    assert (found.code, found.object) == ("O003", "ConfigMap drawbridge-driver/drawbridge-inventory")
+    assert (found.code, found.object) == ("O003", "ConfigMap/drawbridge-driver/drawbridge-inventory")
     assert "DeviceInventory" in found.remedy
     meta = {"name": "drawbridge-inventory", "namespace": "drawbridge-driver"}
     inventory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
@@ -369,5 +369,5 @@ def test_a_deployment_that_names_no_namespace_is_taken_for_one_of_default(tmp_pa
         "metadata": {"name": "drawbridge-allocator", "labels": labels},
     }
     said = run("doctor", "-f", manifest(tmp_path / "file.json", lost | {"spec": {}}))
-    assert "Deployment default/drawbridge-webhook\n  error O003: it belongs" in said.stdout
+    assert "Deployment/default/drawbridge-webhook\n  error O003: it belongs" in said.stdout
     assert "bug" not in said.stderr

@@ -151,7 +151,7 @@ def test_a_configuration_that_the_plugin_does_not_start_with_is_in_the_way(tmp_p
     dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), asking(VFS))
     _, found = run_json("survey", "-f", dump)
     (one,) = [one for one in found["obstacles"] if one["code"].startswith("S00")]
-    assert (one["object"], one["message"]) == ("ConfigMap gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
+    assert (one["object"], one["message"]) == ("ConfigMap/gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
 
 
 def tables(*pools, **fields):

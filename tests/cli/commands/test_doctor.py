@@ -142,22 +142,22 @@ def wearing(age, name="n0", **condition):
 
 # What is wrong: the objects, what is found about which of them, and what would be done.
 ILLS = {
-    "O209": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim default/a", "deallocate default/b, whose pods are on no node yet, so that they are placed again"),
-    "O210": ([held("a", "gone"), pod("p")], "ResourceClaim default/a", "remove its allocation and its reservations"),
-    "O211": ([made_for("a", "gone"), pod("p")], "ResourceClaim default/a", "delete it"),
-    "O212": ([protected("a"), pod("p")], "ResourceClaim default/a", "remove its finalizer"),
-    "O113": (once_only(minutes=6), "Pod default/p", ""),
-    "O110": ([taint_rule(DRIVER), claim("a"), waiting("a")], "Pod default/p", ""),
-    "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass hollow", ""),
-    "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice gone-gpus", ""),
-    "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass none", ""),
-    "O218": ([held("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim default/a", ""),
-    "O221": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node n0", ""),
-    "O213": ([mark(3600), pod("p")], "DeviceTaintRule drawbridge-held-x", "delete it"),
-    "O214": ([wearing(3600, "n9"), pod("p")], "Node n9", "remove it from the node"),
-    "O017": ([lease(120), pod("p")], "Lease drawbridge-system/drawbridge-allocator", ""),
-    "O217": ([lone("a"), lone("b", minutes=30), lone("new", minutes=1), pod("p")], "ResourceClaim default/a", ""),
-    "O216": ([unused(), pod("p")], f"ResourceClaimTemplate default/{unused()['metadata']['name']}", "delete it"),
+    "O209": ([held("a", "p"), held("b", "q"), pod("p", "a"), pod("q", "b")], "ResourceClaim/default/a", "deallocate default/b, whose pods are on no node yet, so that they are placed again"),
+    "O210": ([held("a", "gone"), pod("p")], "ResourceClaim/default/a", "remove its allocation and its reservations"),
+    "O211": ([made_for("a", "gone"), pod("p")], "ResourceClaim/default/a", "delete it"),
+    "O212": ([protected("a"), pod("p")], "ResourceClaim/default/a", "remove its finalizer"),
+    "O113": (once_only(minutes=6), "Pod/default/p", ""),
+    "O110": ([taint_rule(DRIVER), claim("a"), waiting("a")], "Pod/default/p", ""),
+    "O108": ([device_class("hollow", selectors=[{"cel": {"expression": "false"}}]), claim("a", class_name="hollow"), pod("p", "a")], "DeviceClass/hollow", ""),
+    "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),
+    "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass/none", ""),
+    "O218": ([held("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
+    "O221": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node/n0", ""),
+    "O213": ([mark(3600), pod("p")], "DeviceTaintRule/drawbridge-held-x", "delete it"),
+    "O214": ([wearing(3600, "n9"), pod("p")], "Node/n9", "remove it from the node"),
+    "O017": ([lease(120), pod("p")], "Lease/drawbridge-system/drawbridge-allocator", ""),
+    "O217": ([lone("a"), lone("b", minutes=30), lone("new", minutes=1), pod("p")], "ResourceClaim/default/a", ""),
+    "O216": ([unused(), pod("p")], f"ResourceClaimTemplate/default/{unused()['metadata']['name']}", "delete it"),
 }  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found
     going = protected_for("a", "p")
     going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, going, pod("p")))
-    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O212", "ResourceClaim default/a")]
+    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O212", "ResourceClaim/default/a")]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_claim_that_is_to_go_and_has_its_finalizer_from_the_beginning_is_found
 )
 def test_a_condition_without_a_valid_heartbeat_time_is_idle(worn, tmp_path):
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, wearing(60, "n9", **worn), pod("p")))
-    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O214", "Node n9")]
+    assert [(one["code"], one["object"]) for one in answer["findings"]] == [("O214", "Node/n9")]
 
 
 async def test_an_idle_condition_goes_and_no_other_does_and_one_that_is_said_anew_stays():
@@ -371,8 +371,8 @@ def by_name(name="example.com/gpu", **more):
     ("objects", "what", "about"),
     [
         pytest.param([REPAIRS, by_name()], "O111", "DeviceTaintRule", id="O111"),
-        pytest.param([HOLLOW, by_name()], "O108", "DeviceClass hollow", id="a newer class has the name"),
-        pytest.param([by_name("deviceclass.resource.kubernetes.io/none")], "O107", "DeviceClass none", id="no class"),
+        pytest.param([HOLLOW, by_name()], "O108", "DeviceClass/hollow", id="a newer class has the name"),
+        pytest.param([by_name("deviceclass.resource.kubernetes.io/none")], "O107", "DeviceClass/none", id="no class"),
     ],
 )
 def test_a_pod_that_core_serves_by_name_is_judged_by_the_claim_that_core_would_make(objects, what, about, tmp_path):
@@ -380,7 +380,7 @@ def test_a_pod_that_core_serves_by_name_is_judged_by_the_claim_that_core_would_m
     [one] = answer["findings"]
     assert one["code"] == what
     assert one["object"].startswith(about)
-    assert "od default/p" in one["message"]
+    assert "od/default/p" in one["message"]
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_a_pod_that_may_be_served_by_name_has_no_finding(objects, tmp_path):
 def test_unused_claims_of_a_namespace_are_counted_in_one_finding(tmp_path):
     dump = manifest(tmp_path / "dump.yaml", *FLEET, lone("a"), lone("b", minutes=90), pod("p"))
     [one] = run_json("doctor", "-f", dump)[1]["findings"]
-    assert one["object"] == "ResourceClaim default/b"  # the oldest
+    assert one["object"] == "ResourceClaim/default/b"  # the oldest
     assert "namespace default has 2 claims" in one["message"]
     assert one["message"].endswith("b, a")
 
@@ -431,7 +431,7 @@ def test_a_claim_that_may_be_used_yet_is_not_called_unused(objects, tmp_path):
 async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
     cluster = loaded(*FLEET, claim("a"), claim("b"), pod("p", "a"))
     found = diagnose(await survey(cluster, datetime.now(UTC) + timedelta(hours=1)))
-    assert [one.object for one in found if one.code == "O217"] == ["ResourceClaim default/b"]
+    assert [one.object for one in found if one.code == "O217"] == ["ResourceClaim/default/b"]
 
 
 @pytest.mark.parametrize(
@@ -512,7 +512,7 @@ async def test_a_repaired_finding_is_not_found_again():
     assert [await write_repair(cluster, ill[1]) for ill in ills] == [""] * 4
     # A claim that is not allocated any more has a finalizer too much; a cluster has a controller for that.
     [(left, repair)] = (await look(cluster)).items()
-    assert (left.object, await write_repair(cluster, repair)) == ("ResourceClaim default/a", "")
+    assert (left.object, await write_repair(cluster, repair)) == ("ResourceClaim/default/a", "")
     assert await look(cluster) == {}
     freed = await cluster.get(resources.RESOURCE_CLAIMS, "a", "default")
     assert (freed.status.allocation, freed.status.reserved_for) == (None, ())
@@ -663,7 +663,7 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     event["involvedObject"] |= {"name": about["name"], "namespace": about["namespace"]}
     installed = daemon_set | {"kind": "Deployment", "metadata": about | {"name": "drawbridge-webhook"}}
     cluster = loaded(*FLEET, pod("p"), daemon_set, installed, event)
-    [ill] = [one for one in await look(cluster) if one.object == "DaemonSet default/drawbridge-driver"]
+    [ill] = [one for one in await look(cluster) if one.object == "DaemonSet/default/drawbridge-driver"]
     assert ill.message == '0 of 1 replicas are ready: no pod can be created: violates PodSecurity "restricted"'
 
 
@@ -745,7 +745,7 @@ def typed(type_):
         ([device_class("a")], {"kueue": {"deviceClasses": ["a", "b"]}}, {"b": "the configuration (kueue.deviceClasses)"}),
         ([typed("gpu")], {}, {}),
         ([device_class("other"), typed("gpu")], None, {}),
-        ([device_class("other"), unused()], {}, {"gpu": f"ResourceClaimTemplate default/{unused()['metadata']['name']}"}),
+        ([device_class("other"), unused()], {}, {"gpu": f"ResourceClaimTemplate/default/{unused()['metadata']['name']}"}),
     ],
 )  # fmt: skip
 def test_a_class_that_pods_to_come_need_is_missed_before_one_waits(tmp_path, objects, settings, missing):
@@ -755,8 +755,8 @@ def test_a_class_that_pods_to_come_need_is_missed_before_one_waits(tmp_path, obj
     dump.write_text(dump.read_text().replace(DRIVER, NVIDIA))
     found = run_json("doctor", "-f", str(dump), *given)[1]["findings"]
     told_of = {one["object"]: one["message"] for one in found if one["code"] == "O107"}
-    assert told_of.keys() == {f"DeviceClass {name}" for name in missing}
-    assert [name for name, by in missing.items() if by not in told_of[f"DeviceClass {name}"]] == []
+    assert told_of.keys() == {f"DeviceClass/{name}" for name in missing}
+    assert [name for name, by in missing.items() if by not in told_of[f"DeviceClass/{name}"]] == []
 
 
 def test_a_name_for_which_no_claim_can_be_made_is_told_of_once_with_its_pods(tmp_path):
@@ -779,7 +779,7 @@ def misspelt(**changes):
 def test_a_misspelt_name_is_told_of_with_the_one_that_is_meant(tmp_path, mode):
     found = found_with(tmp_path, team(mode), misspelt(), misspelt(name="q", uid="q"))
     [one] = [one for one in found if one["code"] == "O104"]
-    assert one["object"] == "Pod default/p"
+    assert one["object"] == "Pod/default/p"
     assert (
         one["message"] == "no node has nvdia.com/gpu, for which default/p, default/q wait: did you mean nvidia.com/gpu?"
     )
@@ -888,7 +888,7 @@ def test_findings_are_written_by_object_with_their_repairs(tmp_path):
     assert (
         said
         == "".join(
-            f"ResourceClaim default/{name}\n  warning O212: it has the finalizer of an allocation, and no allocation\n"
+            f"ResourceClaim/default/{name}\n  warning O212: it has the finalizer of an allocation, and no allocation\n"
             "      remove the finalizer: nothing is held, and it prevents the claim's deletion\n"
             "      --repair would remove its finalizer\n\n"
             for name in "ab"
@@ -900,3 +900,16 @@ def test_findings_are_written_by_object_with_their_repairs(tmp_path):
 def test_every_code_of_doctor_is_explained():
     said = run("explain", "O209").stdout
     assert said.startswith("O209 error: claims that hold a device that only one of them may hold\n")
+
+
+@pytest.mark.parametrize("ill", ["O209", "O212", "O215"])
+def test_doctor_and_check_name_an_object_in_one_form(ill, tmp_path):
+    """A claim that `doctor` finds something about, and `check` too (D002: a field that does not exist)."""
+    objects = {**ILLS, "O215": ([held("a", "p") | {"metadata": held("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[ill][0]  # fmt: skip
+    file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
+    manifest(tmp_path / "checked.yaml", *FLEET, *[one | {"more": 1} for one in objects])
+    _, treated = run_json("doctor", "-f", file)
+    _, judged = run_json("check", "-f", str(tmp_path / "checked.yaml"))
+    found = {one["object"] for one in treated["findings"] if one["code"] == ill}
+    assert found
+    assert found <= {one["object"] for one in judged["findings"] if one["code"] == "D002"}

@@ -79,8 +79,8 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
     assert code == 1
     found = {one["code"]: one for one in answer["findings"]}
     assert {what: one["object"] for what, one in found.items()} == {
-        "O202": "Node both-1",
-        "O203": "Node half-1",
+        "O202": "Node/both-1",
+        "O203": "Node/half-1",
     }
     assert GPU in found["O202"]["message"]
     assert all("docs/migrate.md" in one["remedy"] for one in found.values())
@@ -91,7 +91,7 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():
     ills = diagnose(await survey(Embedded.of(FLEET), datetime.now(UTC)))
-    assert [(one.code, one.object) for one in ills] == [("O202", "Node both-1"), ("O203", "Node half-1")]
+    assert [(one.code, one.object) for one in ills] == [("O202", "Node/both-1"), ("O203", "Node/half-1")]
 
 
 @pytest.mark.parametrize(("full", "side"), [((), "left"), (OLD_FULL, "translated")])

@@ -326,7 +326,7 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
         "nvidia.com/gpucores": class_,
     }
     [missing] = [each for each in seen.obstacles if each.code == "S003"]
-    assert missing.object == "DeviceClass hami-core-gpu.project-hami.io"
+    assert missing.object == "DeviceClass/hami-core-gpu.project-hami.io"
 
 
 def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_share_it():
@@ -450,11 +450,11 @@ def test_each_obstacle_is_named_with_its_object():
     told = {one.code: one.object for one in seen.obstacles}
     assert len(told) == len(seen.obstacles)
     assert told == {
-        "S012": "ResourceQuota a/q",
-        "S013": "LimitRange a/l",
-        "S011": "MutatingWebhookConfiguration hami",
-        "S015": "DaemonSet a/plugin",
-        "S014": "LocalQueue a/fast",
+        "S012": "ResourceQuota/a/q",
+        "S013": "LimitRange/a/l",
+        "S011": "MutatingWebhookConfiguration/hami",
+        "S015": "DaemonSet/a/plugin",
+        "S014": "LocalQueue/a/fast",
     }
 
 
@@ -462,17 +462,17 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
     labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
     jobs = [maker("Job", f"j{at}", HAMI, version="batch/v1", labels=one) for at, one in enumerate(labels)]
     [queues] = [one for one in look(*jobs).obstacles if one.code == "S014"]
-    assert queues.object == "LocalQueue a/fast, a/slow"
+    assert queues.object == "LocalQueue/a/fast, a/slow"
     assert "3 workloads in 2 Kueue queues" in queues.message
 
 
 @pytest.mark.parametrize(
     ("there", "named", "said"),
     [
-        ([policy()], "ClusterPolicy cluster-policy", "never the DRA driver"),
+        ([policy()], "ClusterPolicy/cluster-policy", "never the DRA driver"),
         ([{**policy(), "spec": {"devicePlugin": {"enabled": False}}}], "", ""),
-        ([policy(), gpu_cluster()], "GPUCluster gpu-cluster", "reconciles neither it nor ClusterPolicy cluster-policy"),
-        ([gpu_cluster("notReady")], "GPUCluster gpu-cluster", "its state is notReady"),
+        ([policy(), gpu_cluster()], "GPUCluster/gpu-cluster", "reconciles neither it nor ClusterPolicy cluster-policy"),
+        ([gpu_cluster("notReady")], "GPUCluster/gpu-cluster", "its state is notReady"),
         ([gpu_cluster()], "", ""),
     ],
 )
@@ -506,16 +506,16 @@ ON = {"dynamicResourceAllocation": True}
 @pytest.mark.parametrize(
     ("there", "what", "named", "said", "remedy"),
     [
-        (device_config(), "S016", "DeviceConfig kube-amd-gpu/default", "in its place", "move nodes from its"),
-        (device_config(driver=True), "S017", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
-        (device_config(True, True), "S017", "DeviceConfig kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(), "S016", "DeviceConfig/kube-amd-gpu/default", "in its place", "move nodes from its"),
+        (device_config(driver=True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
+        (device_config(True, True), "S017", "DeviceConfig/kube-amd-gpu/default", "refuses it", "false"),
         (device_config(False, True), "", "", "", ""),
-        (of_kind("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "S016", "GpuDevicePlugin x", "no DRA driver", "gpu.intel.com"),
-        (of_kind("deviceplugin.intel.com/v1", "QatDevicePlugin"), "S016", "QatDevicePlugin x", "no DRA driver", "qat.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "GpuDevicePlugin"), "S016", "GpuDevicePlugin/x", "no DRA driver", "gpu.intel.com"),
+        (of_kind("deviceplugin.intel.com/v1", "QatDevicePlugin"), "S016", "QatDevicePlugin/x", "no DRA driver", "qat.intel.com"),
         (of_kind("deviceplugin.intel.com/v1", "DsaDevicePlugin"), "", "", "", ""),
-        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy x", "nodeAffinity", "dranet"),
+        (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", sriovDevicePlugin={"image": "i"}), "S016", "NicClusterPolicy/x", "nodeAffinity", "dranet"),
         (of_kind("mellanox.com/v1alpha1", "NicClusterPolicy", rdmaSharedDevicePlugin={"image": "i"}), "", "", "", ""),
-        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig s/x", "in its place", "featureGates"),
+        (of_kind(SRIOV, "SriovOperatorConfig", "s"), "S016", "SriovOperatorConfig/s/x", "in its place", "featureGates"),
         (of_kind(SRIOV, "SriovOperatorConfig", "s", featureGates=ON), "", "", "", ""),
         # Kinds of the same names that others have.
         (of_kind("k8s.aws/v1alpha1", "DeviceConfig", "s"), "", "", "", ""),
@@ -560,7 +560,7 @@ def test_an_imex_channel_that_the_device_plugin_adds_is_an_obstacle():
         configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
         return [one.object for one in look(*deployment(), config_map(any=configuration)).obstacles]
 
-    assert told(0) == ["ConfigMap gpu-operator/plugin (any)"]
+    assert told(0) == ["ConfigMap/gpu-operator/plugin (any)"]
     assert told() == told(1) == []
 
 
@@ -996,7 +996,7 @@ def test_an_obstacle_is_written_as_other_findings_are():
     lines = list(screen(seen, columns=None, wide=False, colour=False))
     at = lines.index("In the way")
     assert lines[at + 1 : at + 4] == [
-        "  DaemonSet a/plugin",
+        "  DaemonSet/a/plugin",
         "    info S015: it registers with kubelet as a device plugin, ready on 0 nodes",
         "        keep it off a node (node selector, affinity) once the pods there have moved",
     ]

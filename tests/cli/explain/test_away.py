@@ -13,16 +13,16 @@ AT = "drawbridge-system/drawbridge"
 WRONG = {
     name: make_finding("O009", name, "it is away", "bring it back")
     for name in (
-        "ValidatingWebhookConfiguration drawbridge-quota",
-        f"Deployment {AT}-onlooker",
-        "MutatingWebhookConfiguration drawbridge",
-        f"Secret {AT}",
-        f"Deployment {AT}-webhook",
-        f"Lease {AT}-allocator",
-        f"Deployment {AT}-allocator",
-        f"Lease {AT}",
-        f"Role {AT}-controller",
-        "DaemonSet drawbridge-driver/drawbridge-driver",
+        "ValidatingWebhookConfiguration/drawbridge-quota",
+        f"Deployment/{AT}-onlooker",
+        "MutatingWebhookConfiguration/drawbridge",
+        f"Secret/{AT}",
+        f"Deployment/{AT}-webhook",
+        f"Lease/{AT}-allocator",
+        f"Deployment/{AT}-allocator",
+        f"Lease/{AT}",
+        f"Role/{AT}-controller",
+        "DaemonSet/drawbridge-driver/drawbridge-driver",
     )
 }
 OURS = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bcce6ea7c00bdb2789"}
@@ -37,9 +37,9 @@ def sealed(one):
 
 
 WAITING = {
-    "a template": (sealed(pod("p", resourceClaims=[OURS])), [f"Lease {AT}", f"Role {AT}-controller"]),
-    "the bridge": (pod("p", "c"), [f"Lease {AT}-allocator", f"Deployment {AT}-allocator"]),
-    "its driver": (pod("p", "held", nodeName="n0"), ["DaemonSet drawbridge-driver/drawbridge-driver"]),
+    "a template": (sealed(pod("p", resourceClaims=[OURS])), [f"Lease/{AT}", f"Role/{AT}-controller"]),
+    "the bridge": (pod("p", "c"), [f"Lease/{AT}-allocator", f"Deployment/{AT}-allocator"]),
+    "its driver": (pod("p", "held", nodeName="n0"), ["DaemonSet/drawbridge-driver/drawbridge-driver"]),
     "a claim of its own": (pod("p", "lost"), []),
     "another scheduler": (pod("p", "c", schedulerName="default-scheduler"), []),
     "a node": (pod("p", "c", nodeName="n0") | {"status": {"phase": "Running"}}, []),
