@@ -3,13 +3,8 @@
 from webhook.admission import registration, review, template_lifecycle
 from webhook.admission.admission_review import ReviewError
 from webhook.admission.behind_fence import STRANDED
-from webhook.admission.decide import (
-    Candidate,
-    answer_of_api_server,
-    decide_object,
-    decide_pod,
-    given_by_runtime,
-)
+from webhook.admission.decide import Candidate, decide_pod
+from webhook.admission.decide_object import answer_of_api_server, decide_object, given_by_runtime
 from webhook.admission.feasibility import Feasibility, judge
 from webhook.admission.limit_ranges import out_of_bounds
 from webhook.admission.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict, cast
 
 import msgspec
-from msgspec.structs import replace
 
 from dra import wire
 from dra.wire import Json, Wire
@@ -210,12 +209,6 @@ def deny(
 ) -> Response:
     """Answer no, with what, where and what to do."""
     return Response(uid=uid, allowed=False, status=status, warnings=shorten(warnings), audit_annotations=audit or {})
-
-
-def warn(response: Response, warnings: Sequence[Warned], audit: dict[str, str]) -> Response:
-    """Say other warnings in an answer, and audit this besides."""
-    audit = {**response.audit_annotations, **audit}
-    return replace(response, warnings=shorten(warnings), audit_annotations=audit)
 
 
 def encode(response: Response) -> bytes:

@@ -17,56 +17,51 @@ from webhook.refusals import Denial
 from webhook.translate import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from webhook.state import State
-    from webhook.translate import PodClaim
+    from webhook.translate import PodClaim, Verdict
 
 STRANDED = "D218"
 _NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delete its DeviceTaintRule"
 
 
-def add_stranded(
-    decisions: Sequence[Decision], given: Iterable[PodClaim], state: State, name: str = ""
-) -> tuple[tuple[Decision, ...], tuple[str, ...]]:
-    """Give the decisions about a pod with those of its names that a fence strands, and a warning for each of these.
-
-    `given` are the claims that the pod will have, and `name` is what it is called.
-    """
-    extended = list(decisions)
+def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, name: str) -> Verdict:
+    """Add the names of a pod that a fence strands, with a warning for each; `claims` are those that the pod will have."""
+    decisions = list(verdict.decisions)
     warnings: list[str] = []
     known = {(one.container, one.key) for one in decisions if one.code == STRANDED}
-    for container, key, scheduler, driver in _find_stranded(given, state):
+    for container, key, scheduler, driver in _find_stranded(claims, state):
         if (container, key) in known:
             continue
         could = "only device plugins serve it" if key in state.fleet.handed_out_anywhere else "no node can serve it"
         reason = f"a fence keeps {driver} from scheduler {scheduler}, so {could}"
         bridge = state.configuration.file.bridge
         remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
-        decision = Decision(name, container, "", key, Outcome.LEFT, reason, code=STRANDED, remedy=remedy)
-        warning = str(Denial(STRANDED, f"container {container}: {key}: {reason}", remedy))
-        warnings.append(warning)
-        for at, one in enumerate(extended):
-            stays = one.outcome in (Outcome.LEFT, Outcome.SERVED) and not one.code
-            if stays and (one.container, one.key) == (container, key):
-                # A reason to leave it stays beside this; the words that a class serves it do not.
-                decision = replace(decision, object=one.object, dialect=one.dialect)
-                if one.outcome is Outcome.SERVED:
-                    extended[at] = decision
-                else:
-                    extended.insert(at + 1, decision)
-                break
-        else:
-            extended.append(decision)
-    return tuple(extended), tuple(warnings)
+        stranded = Decision(name, container, "", key, Outcome.LEFT, reason, code=STRANDED, remedy=remedy)
+        warnings.append(str(Denial(STRANDED, f"container {container}: {key}: {reason}", remedy)))
+        at = next((at for at, one in enumerate(decisions) if _stays(one, container, key)), None)
+        if at is None:
+            decisions.append(stranded)
+            continue
+        stranded = replace(stranded, object=decisions[at].object, dialect=decisions[at].dialect)
+        # A reason to leave it stays beside this; the words that a class serves it do not.
+        replaced = decisions[at].outcome is Outcome.SERVED
+        decisions[at if replaced else at + 1 : at + 1] = [stranded]
+    return replace(verdict, decisions=tuple(decisions), notes=(*verdict.notes, *warnings))
 
 
-def _find_stranded(given: Iterable[PodClaim], state: State) -> Iterator[tuple[str, str, str, str]]:
+def _stays(decision: Decision, container: str, key: str) -> bool:
+    is_same = (decision.container, decision.key) == (container, key)
+    return is_same and decision.outcome in (Outcome.LEFT, Outcome.SERVED) and not decision.code
+
+
+def _find_stranded(claims: Iterable[PodClaim], state: State) -> Iterator[tuple[str, str, str, str]]:
     """Find the containers and names that a fence strands, the scheduler that it keeps away, and the driver behind it."""
     bridge = state.configuration.file.bridge
     wanted = bridge.drivers if bridge is not None and bridge.fence else ()
     rules = state.stock.rules.values() if state.stock is not None else ()
-    for one in given:
+    for one in claims:
         if one.scheduler.startswith(NAME) if bridge is None else one.scheduler == bridge.scheduler_name:
             continue
         for container, key in one.asks:

@@ -7,39 +7,60 @@ about the warning. Nothing is refused while the inventory is stale (then there i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from allocator.decisions import redact
 from allocator.pods import plugin_could_serve, plugin_may_serve, reaches
-from dra import wire
+from dra import validation, wire
 from dra.errors import OutOfBudget
-from dra.objects import ObjectMeta, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, claim_spec
-from dra.raw import inside, items, mapping
-from webhook import names
-from webhook.admission import template_lifecycle
-from webhook.admission.extended_claims import extended_given
+from dra.finding import Severity
+from dra.objects import ResourceClaim, ResourceClaimTemplate
+from dra.raw import mapping
 from webhook.admission.feasibility import Feasibility, MayServe, judge
-from webhook.admission.parameters import parameter_warnings, warnings_of_pod
 from webhook.admission.plugin_requests import find_shortage
+from webhook.admission.pod_claims import find_claim, make_claim
 from webhook.admission.risk import find_broken_rule
 from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints
 from webhook.refusals import Code, Denial, Warned
-from webhook.translate import Decision, PodClaim
+from webhook.translate import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dra.budget import Budget
+    from dra.finding import Finding
+    from dra.objects import DeviceClaim
     from dra.wire import Json
     from webhook.admission.feasibility import Judgement
     from webhook.admission.plugin_requests import PluginRequest
     from webhook.mixed_fleet import Choice, Preference
     from webhook.state import State
-    from webhook.translate import Operation
+    from webhook.translate import PodClaim
+
+NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
+_NOT_GIVEN: Mapping[str, PodClaim] = {}
+_PLACING = frozenset(("nodeName", "nodeSelector", "affinity"))  # the fields of a spec that have some, but for taints
+_NODES_OF_OTHERS = "its pods for such nodes wait"
+# Steps for the question whether a pod's claims can be served with those for CPUs.
+_CPUS = 1_000_000
+# What the check of all parameters of one object may cost, and what an entry costs at most beside its selectors: a dozen guesses at names.
+_PARAMETERS: Final = 100_000
+_ENTRY: Final = 2_000
+
+
+class Requested(NamedTuple):
+    """What a pod requests, and what decides where it may run."""
+
+    claims: Sequence[PodClaim]
+    namespace: str
+    place: Mapping[str, Any] = NOWHERE  # the pod's constraints on its node
+    scheduler: str = ""  # "" if it does not matter
+    controller: str = ""  # the kind of the pod's controller
+    by_plugin: PluginRequest | None = None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -61,63 +82,17 @@ class Found(msgspec.Struct, frozen=True):
 
 
 NOTHING_FOUND = Found()
-NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
-_PLACING = frozenset(("nodeName", "nodeSelector", "affinity"))  # the fields of a spec that have some, but for taints
-_NODES_OF_OTHERS = "its pods for such nodes wait"
-# Steps for the question whether a pod's claims can be served with those for CPUs.
-_CPUS = 1_000_000
 
 
-def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Name the claims that a pod comes with; some of them may be `ours`."""
-    known = {one.name: one for one in ours}
-    claims: list[PodClaim] = []
-    for entry in items(inside(pod, "spec"), "resourceClaims"):
-        name = str(entry.get("name", ""))
-        template_name = str(entry.get("resourceClaimTemplateName") or "")
-        claim_name = str(entry.get("resourceClaimName") or "")
-        claims.append(known.get(name) or PodClaim(name, template=template_name, claim=claim_name))
-    return tuple(claims)
-
-
-def all_claims(pod: dict[str, Json], given: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Name all claims that a pod has when it was `given` what it was: its own first."""
-    given = tuple(given)
-    if not inside(pod, "spec").get("resourceClaims"):
-        return given
-    own = own_claims(pod, given)
-    known = {one.name for one in own}
-    new = [one for one in given if one.name not in known]
-    return (*own, *new)
-
-
-def claims_of_pod(
-    pod: dict[str, Json],
-    given: Iterable[PodClaim],
-    state: State,
-    operations: Iterable[Operation] = (),
-    replaced: Container[tuple[str, str]] = (),
-) -> tuple[PodClaim, ...]:
-    """Name all claims that a pod will have after these operations: its own, those that it is `given`, and the one that its scheduler makes.
-
-    `replaced` are the containers and keys that the operations remove.
-    """
-    own = all_claims(pod, given)
-    if not state.fleet.extended:
-        return own
-    return (*own, *extended_given(pod, state, operations, replaced))
-
-
-def why_cpus_unserved(
-    pod: dict[str, Json], claims: Iterable[PodClaim], namespace: str, state: State, budget: Budget
-) -> str:
+def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str:
     """Say why no node could ever serve these claims of a pod, some of which are for CPUs; "" if one could, or that is not known."""
     if state.stock is None:
         return ""
-    given = [one for one in claims if one.spec is not None]
-    resource_claims = [claim for one in claims if isinstance(claim := _claim_of(one, namespace, state), ResourceClaim)]
+    given = {one.name: one for one in requested.claims if one.spec is not None}
+    found = [find_claim(one, requested.namespace, state) for one in requested.claims]
+    claims = [claim for claim in found if isinstance(claim, ResourceClaim)]
     try:
-        answer = _judge_reachable(resource_claims, state, budget.separate(_CPUS), given=given, place=place_in(pod))
+        answer = _judge_reachable(claims, state, budget.separate(_CPUS), given=given, place=requested.place)
     except OutOfBudget:
         return ""  # the verdict says so where all claims are judged
     return f"no node could serve claims for them: {answer.text}" if answer.verdict is Feasibility.NEVER else ""
@@ -131,60 +106,42 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
     else:
         stored = wire.convert(obj, ResourceClaim)
         path, spec, metadata = "/spec/devices", stored.spec, stored.metadata
-    claim = _claim(spec, namespace, metadata.name or metadata.generate_name)
+    claim = make_claim(spec, namespace, metadata.name or metadata.generate_name)
     found = _find_problems([claim], namespace, state, budget, subject="claim")
     about_parameters = parameter_warnings(claim.spec.devices, path, state, budget)
     return deny_or_warn(replace(found, warnings=(*found.warnings, *about_parameters)), state)
 
 
-def judge_requests(
-    given_claims: Iterable[PodClaim],
-    namespace: str,
-    state: State,
-    budget: Budget,
-    scheduler: str = "",
-    *,
-    by_plugin: PluginRequest | None = None,
-    place: Mapping[str, Any] = NOWHERE,
-    controller: str = "",
-) -> Found:
+def judge_requests(requested: Requested, state: State, budget: Budget) -> Found:
     """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
 
-    `place` are the pod's constraints on its node. Device plugins come first: a pod that they can never serve needs no look at its claims.
-    Whether a denial stands is for `deny_or_warn` to say. The controller of a DaemonSet makes no more pods where one is refused, and begins anew later.
+    Device plugins come first: a pod that they can never serve needs no look at its claims. Whether a denial stands is for `deny_or_warn`
+    to say. The controller of a DaemonSet makes no more pods where one is refused, and begins anew later.
     """
-    found = judge_plugin_request(by_plugin, state, budget) if by_plugin is not None else NOTHING_FOUND
+    found = judge_plugin_request(requested.by_plugin, state, budget)
     if not found.decisions:
-        of_claims = _judge_claims(given_claims, namespace, state, budget, scheduler, place=place)
+        of_claims = _judge_claims(requested, state, budget)
         if found.warnings:
             of_claims = replace(of_claims, warnings=(*found.warnings, *of_claims.warnings))
         found = of_claims
         if not found.decisions:
             return found
-    if controller == "DaemonSet" and MayServe.UNREACHED in found.may_serve:
+    if requested.controller == "DaemonSet" and MayServe.UNREACHED in found.may_serve:
         return replace(found, waits=_NODES_OF_OTHERS)
     if MayServe.DRIVER in found.may_serve:
         return replace(found, waits="the pod waits until a node publishes such devices")
     return found
 
 
-def judge_unchanged(
-    unchanged: PluginRequest | None,
-    claims: Iterable[PodClaim],
-    namespace: str,
-    state: State,
-    budget: Budget,
-    *,
-    controller: str = "",
-) -> Found:
-    """Judge a pod that device plugins of a mixed fleet serve; `claims` are those that it would have on other nodes.
+def judge_unchanged(unchanged: PluginRequest | None, requested: Requested, state: State, budget: Budget) -> Found:
+    """Judge a pod that device plugins of a mixed fleet serve; `requested` has the claims that it would have on other nodes.
 
     Pods of a DaemonSet are refused only if no node could serve one, neither by a device plugin nor by these claims.
     """
-    found = judge_requests((), namespace, state, budget, by_plugin=unchanged, controller=controller)
-    if controller == "DaemonSet" and found.denials and not found.waits:
-        of_claims = _judge_claims(claims, namespace, state, budget, "", place=NOWHERE)
-        if not of_claims.denials:
+    found = judge_requests(requested._replace(claims=(), by_plugin=unchanged), state, budget)
+    if requested.controller == "DaemonSet" and found.denials and not found.waits:
+        anywhere = requested._replace(place=NOWHERE, scheduler="")
+        if not _judge_claims(anywhere, state, budget).denials:
             found = replace(found, waits=_NODES_OF_OTHERS)
     return deny_or_warn(found, state)
 
@@ -200,45 +157,73 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
     return _denied(denial, request.users.get(key, ""), key, may_serve)
 
 
-def _judge_claims(
-    given_claims: Iterable[PodClaim],
-    namespace: str,
-    state: State,
-    budget: Budget,
-    scheduler: str,
-    *,
-    place: Mapping[str, Any],
-) -> Found:
+def _judge_claims(requested: Requested, state: State, budget: Budget) -> Found:
+    namespace = requested.namespace
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
-    with_spec: list[PodClaim] = []
+    given: dict[str, PodClaim] = {}
     by_plugin = ""
-    for one in given_claims:
+    for one in requested.claims:
         if one.by_name:
             served, by_plugin = _can_plugin_serve(one, state)
             if served:
                 continue
         if one.spec is not None:
-            with_spec.append(one)
-        claim = _claim_of(one, namespace, state)
+            given[one.name] = one
+        claim = find_claim(one, namespace, state)
         if isinstance(claim, str):
             warnings.append(claim)
         elif claim is not None:
             claims.append(claim)
-    found = _find_problems(claims, namespace, state, budget, given=with_spec, by_plugin=by_plugin, place=place)
-    about_parameters = warnings_of_pod(claims, state, budget)
-    stock = state.stock
-    if stock is not None and stock.compatibilities and scheduler and claims:
-        # Another scheduler than drawbridge's knows no DeviceCompatibility.
-        bridge = state.configuration.file.bridge
-        if bridge is None or scheduler != bridge.scheduler_name:
-            risk = find_broken_rule(stock, claims, budget, state.memo)
-            if risk:
-                lacks = f"scheduler {scheduler} does not know DeviceCompatibility; only drawbridge's scheduler does"
-                warnings.append(f"{risk}: {lacks}")
+    found = _find_problems(claims, namespace, state, budget, given=given, by_plugin=by_plugin, place=requested.place)
+    about_parameters: list[str] = []
+    for claim in claims:
+        texts = parameter_warnings(claim.spec.devices, "/spec/devices", state, budget)
+        about_parameters += [f"claim {claim.metadata.name}: {text}" for text in texts]
+    if risk := _find_risk(claims, requested.scheduler, state, budget):
+        warnings.append(risk)
     if not warnings and not about_parameters:
         return found
     return replace(found, warnings=(*found.warnings, *warnings, *about_parameters))
+
+
+def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, budget: Budget) -> str:
+    """Say which DeviceCompatibility the pod's scheduler may break, as only drawbridge's knows any; "" if none."""
+    stock, bridge = state.stock, state.configuration.file.bridge
+    if stock is None or not stock.compatibilities or not scheduler or not claims:
+        return ""
+    if bridge is not None and scheduler == bridge.scheduler_name:
+        return ""
+    risk = find_broken_rule(stock, claims, budget, state.memo)
+    lacks = f"scheduler {scheduler} does not know DeviceCompatibility; only drawbridge's scheduler does"
+    return f"{risk}: {lacks}" if risk else ""
+
+
+def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Budget) -> tuple[str, ...]:
+    """Say what drivers would refuse of a claim's parameters (docs/parameters.md); nothing if there is no time to look.
+
+    These are warnings: a newer driver may take more than the sources that were read, and an administrator who runs one knows that.
+    """
+    if not devices.config and not validation.asks_for_channels(devices):
+        return ()
+    classes = state.stock.classes if state.stock is not None else {}
+    slices = tuple(state.stock.slices.values()) if state.stock is not None else ()
+    part = budget.part(_PARAMETERS)
+    try:
+        part.charge(_ENTRY * (1 + len(devices.config)))
+        problems = list(validation.claim_settings(devices, path, classes, part, slices))
+    except OutOfBudget:
+        return ()
+    except Exception as failure:  # noqa: BLE001  what only warns never ends the review of a claim
+        return (f"{path}: its parameters could not be checked, {type(failure).__name__}: this is a bug in drawbridge",)
+    found = [one for one in validation.findings(problems, "") if one.severity is Severity.WARNING]
+    return tuple([text_of(finding) for finding in found])
+
+
+def text_of(finding: Finding) -> str:
+    """Write a finding about a claim, a class or an object of ours as a warning."""
+    helps = f" ({finding.remedy})" if finding.remedy else ""
+    return f"{finding.code} {finding.path}: {finding.message}{helps}"
 
 
 def _can_plugin_serve(one: PodClaim, state: State) -> tuple[bool, str]:
@@ -263,60 +248,22 @@ def _plugin_offer(one: PodClaim, devices: int, state: State) -> str:
     [name] = one.by_name
     amounts = [node.status.allocatable.get(name) for node in state.stock.nodes.values()]
     most = max((amount.nano // 10**9 for amount in amounts if amount is not None), default=0)
+    if most <= devices:
+        return ""
     requester = f"container {one.users[0]}" if len(one.users) == 1 else "they"
-    return (
-        f"it would fit if {requester} asked for no more than {most}, which a device plugin hands out"
-        if most > devices
-        else ""
-    )
+    return f"it would fit if {requester} asked for no more than {most}, which a device plugin hands out"
 
 
-def _claim_of(one: PodClaim, namespace: str, state: State) -> ResourceClaim | str | None:
-    """Find the claim to judge, or say why there is none; None if it has its devices already."""
-    # A claim of a template has no namespace here: equal pods of all namespaces are one question.
-    if one.spec is not None:
-        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=template_lifecycle.read_claim_spec(one.spec))
-    spec = state.templates.get((namespace, one.template))
-    if spec is not None:
-        return _claim(spec, "", one.name)
-    if state.stock is None:
-        return None
-    existing = state.stock.claims.get(f"{namespace}/{one.claim}")
-    if existing is not None:
-        return existing if existing.status.allocation is None else None
-    kind = "ResourceClaimTemplate" if one.template else "ResourceClaim"
-    problem = "does not exist yet: the pod waits until it does"
-    if template_lifecycle.is_our_name(one.template):
-        problem = f"{template_lifecycle.COPY}: use its original manifest, or replace the claims with the requests in {names.ORIGINAL}"
-    if kind in state.incomplete:
-        problem = "could not be read, and was not checked"
-    return f"{kind} {one.template or one.claim} {problem}"
-
-
-def choose_nodes(
-    preference: Preference | None, given: Iterable[PodClaim], namespace: str, state: State, budget: Budget
-) -> Choice | None:
+def choose_nodes(preference: Preference, requested: Requested, state: State, budget: Budget) -> Choice | None:
     """Choose the nodes of a mixed fleet for a pod with these claims; None if it has no choice."""
-    if preference is None:
-        return None
-    claims = [_claim_of(one, namespace, state) for one in given]
+    claims = [find_claim(one, requested.namespace, state) for one in requested.claims]
     return choose(preference, [claim for claim in claims if isinstance(claim, ResourceClaim)], state, budget)
 
 
-def find_plugin_fallback(
-    found: Found, decisions: Iterable[Decision], unchanged: PluginRequest | None, state: State, budget: Budget
-) -> tuple[str, Found]:
-    """Say which node may still serve a pod unchanged, whose claims none could: then it is not refused, but left; and else why it is refused."""
-    if MayServe.PLUGIN not in found.may_serve or found.waits or not (plugin_reason := _plugin_reason(decisions, state)):
-        return "", deny_or_warn(found, state)
-    plugin_found = judge_plugin_request(unchanged, state, budget)
-    if not plugin_found.denials:
-        return plugin_reason, found
-    decisions = (*found.decisions, *plugin_found.decisions)
-    return "", deny_or_warn(replace(found, decisions=decisions), state)
-
-
-def _plugin_reason(decisions: Iterable[Decision], state: State) -> str:
+def find_plugin_instead(found: Found, decisions: Iterable[Decision], state: State) -> str:
+    """Say which node may still serve a pod by a device plugin, where no node can serve its claims; "" if none."""
+    if MayServe.PLUGIN not in found.may_serve or found.waits:
+        return ""
     for decision in decisions:
         is_replaced = decision.outcome in REPLACED and "/" in decision.key  # CPUs stay beside their claims
         nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
@@ -331,32 +278,27 @@ def _find_problems(
     state: State,
     budget: Budget,
     *,
-    given: Iterable[PodClaim] = (),
+    given: Mapping[str, PodClaim] = _NOT_GIVEN,
     subject: str = "pod",
     by_plugin: str = "",
     place: Mapping[str, Any] = NOWHERE,
 ) -> Found:
     if state.stock is None or not claims:
         return NOTHING_FOUND
-    given_by_name = {one.name: one for one in given}
-    answer = _judge_reachable(
-        claims, state, budget, given=given_by_name.values(), place=NOWHERE if by_plugin else place, subject=subject
-    )
+    place = NOWHERE if by_plugin else place
+    answer = _judge_reachable(claims, state, budget, given=given, place=place, subject=subject)
     match answer.verdict:
-        case Feasibility.FITS:
-            return NOTHING_FOUND
         case Feasibility.NEVER:
             if by_plugin:
                 plugin = f"the device plugin of a node such as {by_plugin}"
                 return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
-            given_claim = given_by_name.get(answer.claim)
-            if given_claim is not None and answer.most and (offer := _plugin_offer(given_claim, answer.most, state)):
-                answer = replace(answer, remedy=offer)
-            denial = Denial(answer.code, answer.text, answer.remedy)
+            one = given.get(answer.claim)
+            if one is None:
+                return _denied(Denial(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
+            remedy = (_plugin_offer(one, answer.most, state) if answer.most else "") or answer.remedy
             # The refusal is about the first key of the container whose claim is at fault.
-            container = next(iter(given_claim.users), "") if given_claim is not None else ""
-            key = next(iter(given_claim.words), "") if given_claim is not None else ""
-            return _denied(denial, container, key, answer.may_serve)
+            container, key = next(iter(one.users), ""), next(iter(one.words), "")
+            return _denied(Denial(answer.code, answer.text, remedy), container, key, answer.may_serve)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
@@ -369,7 +311,7 @@ def _judge_reachable(
     state: State,
     budget: Budget,
     *,
-    given: Iterable[PodClaim],
+    given: Mapping[str, PodClaim],
     place: Mapping[str, Any],
     subject: str = "pod",
 ) -> Judgement:
@@ -380,9 +322,8 @@ def _judge_reachable(
         within = reach_ignoring_taints(place, state, budget)
         if state.stock.nodes.keys() <= within or state.stock.nodes.keys().isdisjoint(within):
             within = None
-    given_by_name = {one.name: one for one in given}
     return judge(
-        state.stock, claims, budget=budget, given=given_by_name, memo=state.memo, prospects=state.prospects, subject=subject, within=within
+        state.stock, claims, budget=budget, given=given, memo=state.memo, prospects=state.prospects, subject=subject, within=within
     )  # fmt: skip
 
 
@@ -417,7 +358,3 @@ def deny_or_warn(found: Found, state: State) -> Found:
     warnings = [one.prefixed(opening) for one in found.denials]
     doubts = [replace(one, outcome=Outcome.LEFT, detail=opening + one.detail) for one in found.decisions]
     return Found(tuple(doubts), (*warnings, *found.warnings))
-
-
-def _claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
-    return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))

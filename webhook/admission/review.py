@@ -20,32 +20,25 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import Pod
 from dra.pointer import escape
-from dra.raw import mapping
-from dra.wire import Json, Wire, WireError, convert
+from dra.raw import inside, mapping
+from dra.wire import Json, Wire, WireError, builtins, convert
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import (
-    DEFAULT_SCHEDULER,
-    STEPS,
-    TOO_LATE,
-    Candidate,
-    add_found,
-    decide_object,
-    decide_pod,
-    give_up,
-)
-from webhook.admission.judge import deny_or_warn, inspect_claim, judge_requests, own_claims, place_in
+from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, decide_pod, give_up
+from webhook.admission.decide_object import decide_object
+from webhook.admission.judge import Requested, deny_or_warn, inspect_claim, judge_requests, place_in, text_of
+from webhook.admission.pod_claims import DEFAULT_SCHEDULER, own_claims
 from webhook.claims import template
 from webhook.names import WAY_OUT
 from webhook.refusals import Code, Denial, Warned
 from webhook.state import Mode, doubts, mode_of, workload
-from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_genuine, paths, replay
+from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_genuine, is_passed_by, paths, replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.admission.admission_review import AdmissionRequest
-    from webhook.state import State
+    from webhook.state import PodOwner, State
     from webhook.translate import PodClaim
 
     # Says whether the caller has stopped waiting for the answer.
@@ -109,8 +102,6 @@ class Answer(Wire, frozen=True, kw_only=True):
 
     response: reviews.Response
     record: Record
-    # All of them; the response has room for a few.
-    warnings: tuple[Warned, ...] = ()
     namespace: str = ""
     # The kind of the pod's controller.
     controller: str = ""
@@ -160,52 +151,31 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         request = reviews.decode(body)
     else:
         request, obj = reviews.decode_pod(body)
-    namespace = request.namespace
-    question = ObjectReview.of(path, request, obj or {})
     if not concerns_us(path, request):
-        return answer(question, NOTHING, OUT_OF_SCOPE, Mode.OFF)
+        return answer(ObjectReview.of(path, request, obj or {}), NOTHING, OUT_OF_SCOPE, Mode.OFF)
     if obj is None:
         try:
             obj = reviews.read(request.object)
         except WireError as error:
-            # Not a JSON object: no API server asks about such.
-            message = f"this {question.kind} cannot be read: {error}"
-            response = reviews.deny(request.uid, reviews.DenialStatus(code=400, reason="BadRequest", message=message))
-            record = _record(question, Verdict(problems=(message,)), "unreadable", Mode.OFF)
-            return Answer(response=response, record=record)
-        question = ObjectReview.of(path, request, obj)
-    metadata = obj.get("metadata")
-    owner = workload(namespace, metadata if isinstance(metadata, dict) else {})
+            return _answer_unreadable(ObjectReview.of(path, request, {}), error)
+    question = ObjectReview.of(path, request, obj)
+    owner = workload(request.namespace, mapping(obj.get("metadata")))
     mode = mode_of(state, owner)
     if mode is Mode.OFF:
         return answer(question, NOTHING, OFF, mode)
     budget = Budget(STEPS, impatient, longest=longest)
-    outcome: Became = UNTOUCHED
     try:
-        if path == "validate":
-            verdict = _validate(question, state, budget)
-            outcome = "warned" if verdict.warnings else UNTOUCHED
-            if not verdict.refusals:
-                budget.confirm()
-        elif request.operation == "UPDATE":
-            verdict = _replay(question, state)
-            outcome = "replayed" if verdict.operations else UNTOUCHED
-        else:
-            verdict = decide_pod(Candidate(obj, namespace, owner, question.name), state, budget)
-            outcome = _became(verdict)
+        verdict = _decide(question, owner, state, budget)
+        outcome = _became(verdict, request.operation)
     except WireError as error:
         # The API server could read it, so it is allowed.
         text = f"drawbridge cannot read this {question.kind}, so it is not checked: {error}"
-        verdict, outcome = Verdict(warnings=(text,), problems=(text,)), "unreadable"
+        verdict, outcome = Verdict(waits=(text,)), "unreadable"
     except OutOfBudget:
-        verdict = give_up(f"drawbridge did not check this {question.kind}: {TOO_LATE}")
-    if verdict.refusals:
-        outcome = REFUSED
-    elif verdict.is_undecided:
-        outcome = UNDECIDED
-    if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := doubts(state, namespace)):
-        text = f"drawbridge translates and refuses nothing in namespace {namespace}: {' and '.join(reasons)}, so its rules are unknown"
-        verdict = replace(verdict, warnings=(*verdict.warnings, text), problems=(*verdict.problems, text))
+        verdict, outcome = give_up(f"drawbridge did not check this {question.kind}: {TOO_LATE}"), UNDECIDED
+    if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := doubts(state, request.namespace)):
+        text = f"drawbridge translates and refuses nothing in namespace {request.namespace}: {' and '.join(reasons)}, so its rules are unknown"
+        verdict = replace(verdict, waits=(*verdict.waits, text))
     is_late = verdict.is_late or budget.is_late
     return answer(question, verdict, outcome, mode, is_late=is_late, controller=owner.kind)
 
@@ -217,14 +187,41 @@ def concerns_us(path: str, request: AdmissionRequest) -> bool:
     return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
 
 
-def _became(verdict: Verdict) -> Became:
+def _answer_unreadable(question: ObjectReview, error: WireError) -> Answer:
+    """Refuse what is not a JSON object: no API server asks about such."""
+    message = f"this {question.kind} cannot be read: {error}"
+    status = reviews.DenialStatus(code=400, reason="BadRequest", message=message)
+    return Answer(
+        response=reviews.deny(question.request.uid, status),
+        record=_record(question, Verdict(waits=(message,)), "unreadable", Mode.OFF),
+    )
+
+
+def _decide(question: ObjectReview, owner: PodOwner, state: State, budget: Budget) -> Verdict:
+    """Decide about the object of a review, as if the mode were `enforce`."""
+    request = question.request
+    if question.path == "validate":
+        verdict = _validate(question, state, budget)
+        if not verdict.refusals:
+            budget.confirm()
+        return verdict
+    if request.operation == "UPDATE":
+        return _replay(question, state)
+    return decide_pod(Candidate(question.object, request.namespace, owner, question.name), state, budget)
+
+
+def _became(verdict: Verdict, operation: str) -> Became:
+    if verdict.refusals:
+        return REFUSED
+    if verdict.is_undecided:
+        return UNDECIDED
     if verdict.changed:
         return "translated"
     if verdict.decisions:
         return "left"
     if verdict.operations:
-        return "cleaned"
-    return "warned" if verdict.problems else UNTOUCHED
+        return "replayed" if operation == "UPDATE" else "cleaned"
+    return "warned" if verdict.waits else UNTOUCHED
 
 
 def _replay(question: ObjectReview, state: State) -> Verdict:
@@ -261,8 +258,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         restored = [operation["path"] for operation in operations if operation["op"] == "remove"]
         if restored:
             message = f"{', '.join(map(str, restored))}: another webhook restored keys that claims replace, so the pod would request its devices twice"
-            denials = (Denial(Code.TWICE, message, "disable that webhook for this pod"),)
-            return Verdict(refusals=denials, problems=denials)
+            return Verdict(refusals=(Denial(Code.TWICE, message, "disable that webhook for this pod"),))
     sealed = pod.metadata.annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
@@ -276,11 +272,15 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
             # A broken seal proves nothing: the templates that the pod names are judged as they are stored.
             warnings = (f"{error}: drop the {names.DOMAIN}/ annotations",)
     claims = [replace(one, spec=proven.get(one.template, one.spec)) for one in own_claims(obj, earlier)]
-    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
-    controller = workload(namespace, mapping(obj.get("metadata"))).kind
-    found = judge_requests(claims, namespace, state, budget, scheduler, place=place_in(obj), controller=controller)
-    verdict = Verdict(warnings=warnings, problems=warnings)
-    return add_found(verdict, deny_or_warn(found, state), f"Pod/{namespace}/{pod.metadata.name}")
+    requested = Requested(
+        claims,
+        namespace,
+        place_in(obj),
+        scheduler=pod.spec.scheduler_name or DEFAULT_SCHEDULER,
+        controller=workload(namespace, mapping(obj.get("metadata"))).kind,
+    )
+    found = deny_or_warn(judge_requests(requested, state, budget), state)
+    return add_found(Verdict(waits=warnings), found, f"Pod/{namespace}/{pod.metadata.name}")
 
 
 def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
@@ -289,8 +289,7 @@ def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
         return NOTHING
     verdict = decide_object(obj, state, stored=True, budget=budget)
     refusals = [one.prefixed("its pods will be refused: ") for one in verdict.refusals]
-    warnings = (*refusals, *verdict.warnings)
-    return Verdict(warnings=warnings, problems=warnings)
+    return Verdict(waits=(*refusals, *verdict.warnings))
 
 
 def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
@@ -304,14 +303,12 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
     is_own_kind = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
     problems = validation.problems(obj, state.features.likely.gates)
     for finding in validation.findings(problems, str(obj.get("kind", ""))):
-        text = f"{finding.code} {finding.path}: {finding.message}"
-        if finding.remedy:
-            text = f"{text} ({finding.remedy})"
+        text = text_of(finding)
         if is_own_kind and finding.severity == Severity.ERROR:
             denials.append(Denial(Code.OBJECT, text))
         else:
             warnings.append(text)
-    return Verdict(refusals=tuple(denials), warnings=tuple(warnings), problems=(*denials, *warnings))
+    return Verdict(refusals=tuple(denials), waits=tuple(warnings))
 
 
 # The answer
@@ -371,7 +368,6 @@ def answer(
     return Answer(
         response=response,
         record=_record(question, verdict, name, mode),
-        warnings=warnings,
         namespace=request.namespace,
         controller=controller,
         is_late=is_late,
@@ -446,10 +442,8 @@ def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     if mode is Mode.OFF:
         return answer(question, NOTHING, OFF, mode)
     effect = "left this pod as it is" if path == "mutate" else f"did not check this {question.kind}"
-    cleaning: tuple[dict[str, Json], ...] = ()
-    if path == "mutate" and request.operation == "CREATE" and _OURS in body:
-        forged = _forged(request, state)
-        cleaning = tuple([{"op": "remove", "path": f"/metadata/annotations/{escape(name)}"} for name in forged])
+    forged = _forged(request, state) if path == "mutate" and request.operation == "CREATE" and _OURS in body else ()
+    cleaning = tuple([{"op": "remove", "path": f"/metadata/annotations/{escape(name)}"} for name in forged])
     return answer(question, give_up(f"drawbridge {effect}: {TOO_LATE}", cleaning), UNDECIDED, mode)
 
 
@@ -459,22 +453,7 @@ def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
         head = _head.decode(request.object)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ()  # no API server stores it
-    metadata = head.metadata or _HeadMetadata()
-    if metadata.labels and metadata.labels.skip == "true":
-        return ()
-    written = metadata.annotations or _HeadAnnotations()
-    found = {
-        names.ORIGINAL: written.original,
-        names.DECISION: written.decision,
-        names.DEVICES: written.devices,
-        names.TEMPLATES: written.templates,
-    }
-    annotations = {name: text for name, text in found.items() if text is not None}
-    spec = head.spec or _HeadSpec()
-    bearer = template.SealedPod(
-        namespace=request.namespace,
-        name=metadata.generate_name or metadata.name or "",
-        account=spec.service_account_name or "",
-        original=written.original or "",
-    )
-    return () if is_genuine(annotations, bearer, state.keys) else tuple(annotations)
+    pod = builtins(head)
+    annotations = inside(pod, "metadata", "annotations")
+    bearer = template.identify_raw(pod, request.namespace)
+    return () if is_passed_by(pod) or is_genuine(annotations, bearer, state.keys) else tuple(annotations)

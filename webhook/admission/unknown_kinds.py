@@ -129,7 +129,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
         if one.beyond:
             decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, one.beyond, code="D215")
             warning = str(Denial("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
-            verdicts.append(Verdict(decisions=(decision,), warnings=(warning,)))
+            verdicts.append(Verdict(decisions=(decision,), notes=(warning,)))
             continue
         if counted:
             verdicts.append(_left(name, one, counted))
@@ -154,7 +154,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
                 "spec": {"containers": [container]},
             }
             stays = f"{place} stays: it is read by {reader}; the pods are translated at the webhook"
-            verdicts.append(Verdict(warnings=(stays,)))
+            verdicts.append(Verdict(notes=(stays,)))
     done = merge(verdicts)
     once = tuple(dict.fromkeys(done.decisions))  # of a key among limits and requests
     return UnknownKindDecision(replace(done, decisions=once), pods, reader)
@@ -294,7 +294,7 @@ def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Verdict:
     place = _place(one.where)
     decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
     warning = str(Denial("D211", f"{place}: {one.key}: {reason}", remedy))
-    return Verdict(decisions=(decision,), warnings=(warning,))
+    return Verdict(decisions=(decision,), notes=(warning,))
 
 
 def _resources(obj: Object, one: Mention, gpu: str) -> Json:

@@ -119,8 +119,7 @@ def translate(
         templates=change.templates,
         given=(*earlier, *change.given),
         refusals=tuple(report.refusals),
-        warnings=tuple(report.warnings),
-        problems=tuple(report.refusals),
+        notes=tuple(report.warnings),
     )
 
 
@@ -340,7 +339,7 @@ def translate_each(
             # The decisions stay: the webhook makes the same ones for its pods.
             warning = f"the template stays: {stays}; its pods are translated at the webhook"
             translation = replace(
-                translation, operations=(), templates={}, warnings=(warning, *translation.warnings), stays=stays
+                translation, operations=(), templates={}, notes=(warning, *translation.notes), stays=stays
             )
         # Claims that the author wrote into the template.
         spec = inside(pod, "spec")
@@ -348,7 +347,7 @@ def translate_each(
             decision = Decision("", "", "", CLAIMS, Outcome.UNKNOWN, lost, code="D002", remedy=_LOST)
             warning = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
             translation = replace(
-                translation, decisions=(*translation.decisions, decision), warnings=(*translation.warnings, warning)
+                translation, decisions=(*translation.decisions, decision), notes=(*translation.notes, warning)
             )
         # Decisions name the object, not the template.
         decisions = tuple([replace(decision, object=name) for decision in translation.decisions])

@@ -31,11 +31,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     # Claims that the webhook puts on the pod, now or in an earlier round.
     given: tuple[PodClaim, ...] = ()
     refusals: tuple[Denial, ...] = ()
-    warnings: tuple[Warned, ...] = ()
+    # Why the pod has to wait, or was not checked; the log records these as problems.
+    waits: tuple[Warned, ...] = ()
+    # What else its author should know.
+    notes: tuple[Warned, ...] = ()
     # Warnings that become refusals once it is certain that no node can serve the pod.
     doubts: tuple[Decision, ...] = ()
-    # What the log records as a problem: the refusals, or why the pod has to wait.
-    problems: tuple[Warned, ...] = ()
     # Which nodes of a mixed fleet serve the pod, and why.
     side: str = ""
     # Why the template stays as it is, although the webhook translates its pods.
@@ -43,6 +44,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the budget ended before everything was decided; and whether that was for lack of time, so that more may be found later.
     is_undecided: bool = False
     is_late: bool = False
+
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What the author of the object is told if it is not refused."""
+        return (*self.waits, *self.notes) if self.waits else self.notes
+
+    @property
+    def problems(self) -> tuple[Warned, ...]:
+        """What the log records as problems."""
+        return (*self.refusals, *self.waits)
 
     @property
     def changed(self) -> bool:
@@ -64,7 +75,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             self,
             decisions=(*self.decisions, *decisions),
             refusals=(*self.refusals, *refusals),
-            problems=(*self.problems, *refusals),
             operations=(),
             templates={},
             given=(),
@@ -72,19 +82,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
         """Leave the pods unchanged: a device plugin serves them."""
-        decisions = tuple(
-            [
-                replace(one, outcome=Outcome.LEFT, detail=reason) if one.outcome in REPLACED else one
-                for one in self.decisions
-            ]
-        )
-        warnings = tuple(warnings)
+        left = {"outcome": Outcome.LEFT, "detail": reason}
+        decisions = [replace(one, **left) if one.outcome in REPLACED else one for one in self.decisions]
         return Verdict(
-            decisions=decisions,
-            operations=self.cleaning,
-            cleaning=self.cleaning,
-            warnings=warnings,
-            problems=warnings,
+            decisions=tuple(decisions), operations=self.cleaning, cleaning=self.cleaning, waits=tuple(warnings)
         )
 
 
@@ -105,7 +106,7 @@ def merge(several: Iterable[Verdict]) -> Verdict:
         operations=() if refusals else tuple([operation for one in verdicts for operation in one.operations]),
         templates={} if refusals else templates,
         refusals=refusals,
-        warnings=tuple(dict.fromkeys(warning for one in verdicts for warning in one.warnings)),
+        waits=tuple(dict.fromkeys([warning for one in verdicts for warning in one.waits])),
+        notes=tuple(dict.fromkeys([warning for one in verdicts for warning in one.notes])),
         doubts=tuple([doubt for one in verdicts for doubt in one.doubts]),
-        problems=tuple([problem for one in verdicts for problem in one.problems]),
     )

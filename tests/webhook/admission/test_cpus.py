@@ -7,7 +7,7 @@ from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.pods import KEY, WHOLE, configured, pod
 from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, node, published
-from webhook.admission.decide import decide_object
+from webhook.admission import decide_object
 from webhook.admission.review import mutate, validate
 from webhook.dialects.table import Outcome
 from webhook.names import TEMPLATES, TRANSLATED_LABEL

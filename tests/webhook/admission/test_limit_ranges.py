@@ -12,7 +12,7 @@ from dra import wire
 from tests.draws import draws
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.pods import CLAIMED, WHOLE, configured, container
-from webhook.admission.decide import decide_object
+from webhook.admission import decide_object
 from webhook.admission.limit_ranges import fill_in, out_of_bounds
 from webhook.state import State, container_defaults
 

@@ -27,7 +27,7 @@ from tests.webhook.admission.test_decide import (
 )
 from webhook.admission import decide_object
 from webhook.admission import review as admission
-from webhook.admission.parameters import parameter_warnings
+from webhook.admission.judge import parameter_warnings
 
 TEMPLATES = {"resource": "resourceclaimtemplates", "group": "resource.k8s.io"}
 CLASSES = {"resource": "deviceclasses", "group": "resource.k8s.io"}

@@ -1,0 +1,360 @@
+"""The decision about an object in a file, a dump or a review of a workload: about its pods, or about a claim. Pure.
+
+    fill in what the API server fills in ▶ translate ▶ judge each pod (`webhook.admission.decide`) ▶ apply the mode ▶ the API server's rules
+
+| decided | enforce | warn | observe | off |
+|---|---|---|---|---|
+| translated, refused | done | left: `warn: would be …` | left: `observe: would be …` | left |
+| left, served, unknown | told | told | told | left |
+
+Only `enforce` changes or refuses an object; the API server refuses in every mode. A canary is chosen by the controller's name. Pods of a
+CronJob, or of an unknown kind, get that name only when they are created, so the canary is taken to cover them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from cluster.patch import apply_json_patch
+from dra import validation
+from dra.budget import Budget
+from dra.errors import OutOfBudget
+from dra.finding import Severity
+from dra.objects import is_extended, template_site, versions
+from dra.pointer import split
+from dra.raw import Object, inside, mapping
+from dra.wire import WireError
+from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, cpu_check, give_up, judge_pod, refused
+from webhook.admission.judge import inspect_claim
+from webhook.admission.limit_ranges import fill_in
+from webhook.admission.unanswered_requests import NO_NODE, unanswered_requests
+from webhook.admission.unknown_kinds import decide_unknown_kind
+from webhook.dialects import REPLACED, Outcome
+from webhook.refusals import Code, Denial
+from webhook.state import Mode, PodOwner, mode_of, why_not, workload
+from webhook.translate import (
+    NOTHING,
+    PLACEHOLDER,
+    Decision,
+    Operation,
+    Verdict,
+    at,
+    controller_kind,
+    find_placeholder,
+    group_kind,
+    is_unknown_kind,
+    merge,
+    name_of,
+    namespace_of,
+    paths,
+    translate_each,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from dra.finding import Finding
+    from webhook.admission.decide import CpuCheck
+    from webhook.admission.limit_ranges import Filled
+    from webhook.state import State
+
+_UNFILLED = "D011"
+# Kinds whose own name is the one that their pods give as their controller's.
+_NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
+# Kinds that the webhook judges although they are no pods and make none.
+_CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
+# Outcomes that every mode leaves as they are.
+_STAYING = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
+# Phases of a pod that no kubelet has begun.
+_NOT_YET = (None, "", "Pending")
+
+
+def decide_object(
+    obj: Object,
+    state: State,
+    *,
+    rewrite_unknown: bool = False,
+    about_devices: bool = False,
+    stored: bool = False,
+    budget: Budget | None = None,
+) -> Verdict:
+    """Decide about a pod, the pods of a workload, or a claim; templates of unknown kinds are rewritten only if `rewrite_unknown`.
+
+    A refused object has no operations: its fields stay as they are. With `about_devices` nothing is told of what the API server refuses
+    of an object that asks for no device. The API server has accepted an object that is `stored`.
+    """
+    budget = budget or Budget(STEPS)
+    if group_kind(obj) in _CLAIMS:
+        return _decide_claim(obj, state, budget)
+    given, conflict = given_by_runtime(obj, state)
+    if conflict:
+        return conflict
+    filled = fill_in(apply_json_patch(obj, given) if given else obj, state)
+    verdict = _decide_pods(filled.object, state, _mode_of(obj, state), budget, rewrite_unknown=rewrite_unknown)
+    if verdict.refusals and all(one.remedy == PLACEHOLDER for one in verdict.refusals):
+        verdict = _leave_unfilled(verdict)
+    # A template of an unknown kind may be a part of a pod, such as the pattern of a policy.
+    if not verdict.refusals and not stored and (rewrite_unknown or not is_unknown_kind(obj)):
+        verdict = _judge_by_api_server(verdict, filled, about_devices=about_devices)
+    if verdict.refusals:
+        # All keys of a refused object stay.
+        stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", REPLACED)
+        verdict = replace(verdict, decisions=stays)
+    operations = filled.undo(verdict.operations)
+    # Where an operation is on what the RuntimeClass gives, that has to be there.
+    if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in operations):
+        operations = (*given, *operations)
+    if stored:
+        return replace(verdict, operations=operations)
+    # A file is edited for annotations alone, too.
+    return _with_texts(replace(verdict, operations=operations, cleaning=()))
+
+
+def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], Verdict | None]:
+    """Give what the API server adds to pods of an object by their RuntimeClass, or the refusal where both do not agree."""
+    runtimes = state.fleet.installed.runtimes
+    operations: list[Operation] = []
+    for path in paths(obj) if runtimes else ():
+        spec = inside(at(obj, path), "spec")
+        name = spec.get("runtimeClassName")
+        runtime = runtimes.get(name) if isinstance(name, str) else None
+        changed, key = runtime.schedule(spec) if runtime else ({}, "")
+        if key:
+            text = f"the API server refuses it: RuntimeClass {name} sets a different {key} in its nodeSelector"
+            return (), NOTHING.refuse([refused(name_of(obj), key, text, Code.NEVER, "remove one of the two")])
+        operations += [{"op": "add", "path": f"{path}/spec/{one}", "value": value} for one, value in changed.items()]
+    return tuple(operations), None
+
+
+def _mode_of(obj: Object, state: State) -> Mode:
+    """Find the mode for the pods of an object."""
+    mode = mode_of(state, _owner_of_pods(obj))
+    is_canary = mode is Mode.WARN and not why_not(state, namespace_of(obj))
+    return Mode.ENFORCE if is_canary and group_kind(obj) not in _NAMED else mode
+
+
+def _owner_of_pods(obj: Object) -> PodOwner:
+    """Name the controller of the pods of an object, as the pods will name it."""
+    kind = group_kind(obj)
+    namespace = namespace_of(obj)
+    metadata = mapping(obj.get("metadata"))
+    if kind == ("", "Pod"):
+        return workload(namespace, metadata)
+    return PodOwner(namespace, controller_kind(kind[1]), str(metadata.get("name") or ""))
+
+
+def _with_texts(verdict: Verdict) -> Verdict:
+    return replace(verdict, waits=tuple(map(str, verdict.waits)), notes=tuple(map(str, verdict.notes)))
+
+
+def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
+    """Decide about a claim, or those that a template makes; one that has its devices was let in already."""
+    claim = mapping(versions.upgrade(obj).value)
+    namespace = namespace_of(obj)
+    mode = mode_of(state, workload(namespace, mapping(obj.get("metadata"))))
+    if mode is Mode.OFF or mapping(claim.get("status")).get("allocation"):
+        return NOTHING
+    with suppress(WireError, OutOfBudget):
+        found = inspect_claim(claim, namespace, state, budget)
+        return _with_texts(apply_mode(add_found(NOTHING, found, name_of(obj)), mode, namespace, state))
+    return NOTHING
+
+
+# Its pods
+
+
+def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_unknown: bool = False) -> Verdict:
+    """Decide about each pod template of an object, and about the requests outside of them."""
+    name, namespace, owner = name_of(obj), namespace_of(obj), _owner_of_pods(obj)
+    # A pod of a dump that runs, or has run, was let in.
+    waits = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _NOT_YET
+
+    def candidate_at(path: str) -> Candidate:
+        return Candidate(mapping(at(obj, path)), namespace, owner, name, path, waits=waits)
+
+    def check_at(path: str) -> CpuCheck:
+        return cpu_check(candidate_at(path), state, budget)
+
+    try:
+        translated = translate_each(
+            obj, state, rewrite_unknown=rewrite_unknown, budget=budget.separate(STEPS), cpus_unserved=check_at
+        )
+    except OutOfBudget:
+        return give_up(f"left as it is: {TOO_LATE}")
+    decided: list[Verdict] = []
+    for path, one in translated.items():
+        verdict = _decide_template(candidate_at(path), one, state, mode, budget)
+        decided.append(_leave_to_webhook(verdict, one.stays))
+    # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
+    outside = decide_unknown_kind(obj, state)
+    if outside.verdict.decisions or outside.verdict.warnings:
+        decided.append(apply_mode(outside.verdict, mode, namespace, state))
+    for place, pod in outside.pods.items():
+        of_pod = _decide_pods(pod, state, mode, budget)
+        verdict = Verdict(
+            decisions=_for_object(of_pod.decisions, name, place),
+            refusals=of_pod.refusals,
+            waits=of_pod.waits,
+            notes=of_pod.notes,
+            doubts=_for_object(of_pod.doubts, name, place),
+        )
+        decided.append(_leave_to_webhook(verdict, f"it is read by {outside.reader}"))
+    return merge(decided)
+
+
+def _decide_template(candidate: Candidate, translated: Verdict, state: State, mode: Mode, budget: Budget) -> Verdict:
+    """Judge the pods of a translated template, and name the keys that no table has."""
+    others = unanswered_requests(candidate.pod, state, translated.decisions, is_template=bool(candidate.path))
+    # "No node has it" repeats why the key is left.
+    repeated = {(other.container, other.key) for other in others if other.detail.startswith(NO_NODE)}
+    every = (*translated.decisions, *[replace(other, object=candidate.name) for other in others])
+    decisions = [one for one in every if one.code or (one.container, one.key) not in repeated]
+    verdict = replace(translated, decisions=tuple(decisions))
+    if mode is not Mode.OFF:
+        verdict = judge_pod(candidate, verdict, state, budget.separate(STEPS))
+    # Words on the pod that are not understood are named in every case.
+    warnings = [
+        str(Denial(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code
+    ]
+    verdict = replace(verdict, notes=tuple(dict.fromkeys((*verdict.notes, *warnings))))
+    return apply_mode(verdict, mode, candidate.namespace, state)
+
+
+def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
+    """Say what was decided of a pod of the object that makes it, which has its request at `place`."""
+    moved: list[Decision] = []
+    for one in decisions:
+        # A pointer into the pod means nothing in the object.
+        key = split(one.key)[-1] if one.key.startswith("/") else one.key
+        moved.append(replace(one, object=name, container=place, key=key))
+    return tuple(moved)
+
+
+# What the API server refuses, and what is not filled in
+
+
+def _judge_by_api_server(verdict: Verdict, filled: Filled, *, about_devices: bool) -> Verdict:
+    """Refuse an object that the API server refuses once it is translated; with `about_devices`, only for what is about devices."""
+    obj = filled.written
+    patched = apply_json_patch(filled.object, verdict.operations)
+    if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
+        patched = apply_json_patch(obj, filled.undo(verdict.operations))
+    places = paths(obj)
+    asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
+    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=about_devices and not asks)
+    if unfilled is not None and not faults and all(one.code != unfilled.code for one in verdict.decisions):
+        return _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
+    return verdict.refuse(faults)
+
+
+def _refused_by_api_server(
+    obj: Object, places: Iterable[str], *, of_devices_alone: bool
+) -> tuple[list[Decision], Decision | None]:
+    """Say what the API server would refuse of an object with pod templates at these paths, or of their requests for devices alone.
+
+    The first placeholder that is not filled in is returned by itself: each further one has the same cause.
+    """
+    name = name_of(obj)
+    unfilled: Decision | None = None
+    faults: dict[Decision, None] = {}
+    for place in places:
+        for fault in answer_of_api_server(obj, place):
+            container, key = "", fault.path
+            around, *inner = key.rsplit("/", 3)
+            (resource,) = split(f"/{inner[2]}") if len(inner) == 3 and inner[0] == "resources" else ("",)
+            if of_devices_alone and not is_extended(resource):
+                continue
+            if placeholder := find_placeholder(at(obj, key)):
+                text = f"{placeholder} is a placeholder that is not filled in"
+                hint = validation.CODES[_UNFILLED].remedy
+                unfilled = unfilled or Decision(name, "", "", key, Outcome.UNKNOWN, text, code=_UNFILLED, remedy=hint)
+                continue
+            if resource:
+                container, key = str(mapping(at(obj, around)).get("name") or ""), resource
+            text = f"the API server refuses it: {fault.message}"
+            faults[refused(name, key, text, fault.code, fault.remedy, container=container)] = None
+    return list(faults), unfilled
+
+
+def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
+    """Find why the API server would refuse an object for the pod template at `path`, or an object of a kind that it knows."""
+    judged = obj
+    before = ""
+    if path and template_site(obj) is None:  # a kind of another project: its operator makes a pod of the template
+        template = mapping(at(obj, path))
+        metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
+        judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
+        before = path
+    [found] = validation.review([judged])
+    return [replace(one, path=before + one.path) for one in found if one.severity is Severity.ERROR]
+
+
+def _leave_unfilled(verdict: Verdict) -> Verdict:
+    """Leave an object that is refused for placeholders alone: what becomes of it is known when they are filled in."""
+    decisions: list[Decision] = []
+    warnings: list[str] = []
+    for one in _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be", REPLACED):
+        if one.outcome is Outcome.REFUSED:
+            one = replace(one, outcome=Outcome.UNKNOWN, code=_UNFILLED)  # noqa: PLW2901
+        if one.code == _UNFILLED:
+            warnings.append(str(Denial(one.code, f"{one.key}: {one.detail}", one.remedy)))
+        decisions.append(one)
+    return Verdict(
+        decisions=tuple(decisions),
+        operations=verdict.cleaning,
+        cleaning=verdict.cleaning,
+        waits=(*warnings, *verdict.waits),
+        notes=verdict.notes,
+        doubts=verdict.doubts,
+    )
+
+
+# What is held back
+
+
+def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Verdict:
+    """Apply a mode to the verdict on an object in a file, by the table above."""
+    if mode is Mode.ENFORCE:
+        return verdict
+    reason = why_not(state, namespace) or "the canary does not cover it"
+    left = f"left as it is: {reason}"
+    if mode is Mode.OFF:
+        if not verdict.decisions:
+            return NOTHING
+        off = {"outcome": Outcome.LEFT, "detail": reason, "code": "", "remedy": "", "basis": ""}
+        return Verdict(decisions=tuple([replace(one, **off) for one in verdict.decisions]), notes=(left,))
+    operations = verdict.cleaning if mode is Mode.WARN else ()
+    if not verdict.refusals and all(one.outcome in _STAYING for one in verdict.decisions):
+        return replace(verdict, operations=operations)
+    would = f"{mode}: would be"
+    held_back = [str(one.prefixed(f"{would} refused: ")) for one in verdict.refusals]
+    return Verdict(
+        decisions=_as_left(verdict.decisions, would, (*REPLACED, Outcome.REFUSED)),
+        operations=operations,
+        cleaning=verdict.cleaning,
+        waits=(left, *held_back, *verdict.waits),
+        notes=verdict.notes,
+        doubts=verdict.doubts,
+    )
+
+
+def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
+    """Mark keys that the webhook, not this object, will have translated; `stays` is why the object keeps them."""
+    if not stays:
+        return verdict
+    decisions = [replace(one, stays=stays) if one.outcome in REPLACED else one for one in verdict.decisions]
+    return replace(verdict, decisions=tuple(decisions))
+
+
+def _as_left(decisions: Iterable[Decision], would: str, outcomes: Container[Outcome]) -> tuple[Decision, ...]:
+    """Say of decisions with these outcomes what the keys, which stay, would be."""
+    left: list[Decision] = []
+    for one in decisions:
+        if one.outcome in outcomes:
+            detail = f"{would} {one.outcome}" + (f": {one.detail}" if one.detail else "")
+            one = replace(one, outcome=Outcome.LEFT, detail=detail, would=one.outcome.value)  # noqa: PLW2901
+        left.append(one)
+    return tuple(left)

@@ -1,0 +1,142 @@
+"""Which claims a pod will have: its own, those that it is given, and the one that its scheduler makes for extended resources. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allocator import pods
+from cluster.patch import apply_json_patch
+from dra import server, wire
+from dra.objects import (
+    ExtendedClaim,
+    ObjectMeta,
+    Pod,
+    ResourceClaim,
+    ResourceClaimSpec,
+    claim_spec,
+    extended_claim,
+    requests_of,
+)
+from dra.policy import tolerate_fence
+from dra.raw import inside, items
+from dra.wire import WireError
+from webhook import names
+from webhook.admission import template_lifecycle
+from webhook.translate import PodClaim, find_names, is_passed_by
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from dra.wire import Json
+    from webhook.state import State
+    from webhook.translate import Operation
+
+EXTENDED = "extended-resources"
+DEFAULT_SCHEDULER = "default-scheduler"
+_SCHEDULER = "/spec/schedulerName"
+
+
+def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
+    """Name the claims that a pod comes with; some of them may be `ours`."""
+    known = {one.name: one for one in ours}
+    claims: list[PodClaim] = []
+    for entry in items(inside(pod, "spec"), "resourceClaims"):
+        name = str(entry.get("name", ""))
+        template_name = str(entry.get("resourceClaimTemplateName") or "")
+        claim_name = str(entry.get("resourceClaimName") or "")
+        claims.append(known.get(name) or PodClaim(name, template=template_name, claim=claim_name))
+    return tuple(claims)
+
+
+def all_claims(pod: dict[str, Json], given: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
+    """Name the claims that a pod comes with, then those that it was `given`."""
+    given = tuple(given)
+    if not inside(pod, "spec").get("resourceClaims"):
+        return given
+    own = own_claims(pod, given)
+    known = {one.name for one in own}
+    return (*own, *[one for one in given if one.name not in known])
+
+
+def extended_claims(
+    pod: dict[str, Json],
+    state: State,
+    operations: Iterable[Operation] = (),
+    replaced: Container[tuple[str, str]] = (),
+) -> tuple[PodClaim, ...]:
+    """Return the claim that kube-scheduler will make for what a DeviceClass serves by name, after `operations`; nothing if it makes none.
+
+    `replaced` are the containers and keys that the operations remove. Such a claim is judged as one that the pod names. A node that hands
+    a name out through a device plugin makes none, so where one could serve all that the pod asks for by names, there is no warning.
+    """
+    served = state.fleet.extended
+    requested = find_names(pod, served, replaced) if served else set()
+    if not requested or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
+        return ()
+    changes = tuple([one for one in operations if "/resources" in str(one["path"]) or one["path"] == _SCHEDULER])
+    try:
+        typed = wire.convert(apply_json_patch(pod, changes) if changes else pod, Pod)
+    except WireError:
+        return ()
+    name = typed.spec.scheduler_name or DEFAULT_SCHEDULER
+    scheduler = state.configuration.schedulers.get(name)
+    if typed.spec.node_name or scheduler is None or not scheduler.like_cluster:
+        return ()
+    serving = {key: kind for key in requested if (kind := served[key]) in state.stock.classes}
+    made = extended_claim(typed, serving)
+    if made is None:
+        return ()
+    bridge = state.configuration.file.bridge
+    spec = tolerate_fence(made.claim).spec if bridge is not None and name == bridge.scheduler_name else made.claim.spec
+    by_name = pods.requests_by_name(typed, serving)
+    asks = [(one.name, key) for one in typed.spec.all_containers for key in by_name if requests_of(one).get(key)]
+    return (
+        PodClaim(
+            EXTENDED,
+            {"spec": wire.builtins(spec)},
+            users=tuple(dict.fromkeys([container for container, _ in asks])),
+            words={key: str(amount // 10**9) for key, amount in by_name.items()},
+            by_name=by_name,
+            requesters=_requesters(made),
+            asks=tuple(asks),
+            scheduler=name,
+            pod=typed,
+        ),
+    )
+
+
+def _requesters(made: ExtendedClaim) -> dict[str, str]:
+    """Name, for each request of a claim for extended resources, the first container that it is for."""
+    counts = {one.name: one.exactly.count for one in made.claim.spec.devices.requests if one.exactly is not None}
+    found: dict[str, str] = {}
+    for mapped in made.mappings:
+        requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"
+        found.setdefault(mapped.request_name, requester)
+    return found
+
+
+def find_claim(one: PodClaim, namespace: str, state: State) -> ResourceClaim | str | None:
+    """Find the claim to judge, or say why there is none; None if it has its devices already."""
+    # A claim of a template has no namespace here: equal pods of all namespaces are one question.
+    if one.spec is not None:
+        return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=template_lifecycle.read_claim_spec(one.spec))
+    spec = state.templates.get((namespace, one.template))
+    if spec is not None:
+        return make_claim(spec, "", one.name)
+    if state.stock is None:
+        return None
+    existing = state.stock.claims.get(f"{namespace}/{one.claim}")
+    if existing is not None:
+        return existing if existing.status.allocation is None else None
+    kind = "ResourceClaimTemplate" if one.template else "ResourceClaim"
+    problem = "does not exist yet: the pod waits until it does"
+    if template_lifecycle.is_our_name(one.template):
+        problem = f"{template_lifecycle.COPY}: use its original manifest, or replace the claims with the requests in {names.ORIGINAL}"
+    if kind in state.incomplete:
+        problem = "could not be read, and was not checked"
+    return f"{kind} {one.template or one.claim} {problem}"
+
+
+def make_claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
+    """Make a claim with the API server's defaults."""
+    return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))
