@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from runtime.http import Head
     from webhook.service.deciding.decider import ReviewDecider
     from webhook.service.metrics import WebhookMetrics
+    from webhook.state import State
 
 logger = logging.getLogger("drawbridge.webhook")
 
@@ -175,51 +176,56 @@ class App:
     # ---- reviews
 
     def _review(self, review: _OpenReview) -> Reply | Coroutine[None, None, Reply]:
-        """Decide a small review now, for as long as it may hold the loop; have a worker decide any other."""
+        """Decide a small review now, for as long as it may hold the loop; what needs more is answered later."""
         limits = self._limits
         # A process that was not given the machine for a while has a slow queue, too, but a short one.
         if review.started - review.arrived > limits.line and len(self._listener.queue) >= limits.crowd:
             return self._turn_away(review.path)
-        if len(review.body) > limits.inline:
-            return self._answer_later(review, self._decide_in_worker(review))
-        hold = limits.hold
-        if review.started < self._attacked_until:
-            hold = limits.hold_under_attack
-            if review.is_cheap:
-                hold += self._tokens.left(review.started)
         state = self._decider.state()
         begun = thread_time()
         try:
-            outcome = self._timer.within(
-                hold, lambda: self._decider.decide(review.path, review.body, state, hold * PATIENCE)
-            )
-        except Overtime:
-            self._attacked_until = monotonic() + ATTACK_SECONDS
-            self._decider.forget(state)
-            self._metrics.count_closure("overtime")
-            return self._answer_later(review, self._decide_in_worker(review))
-        except ReviewError as error:
-            return self._unreadable(review.path, error)
-        except Exception:
-            # Whatever it is, the API server's failurePolicy decides what it means for the pod, not a broken connection.
-            logger.exception("a bug while deciding; please report it", extra={"path": review.path})
-            return self._fail(review.path, text(500, BUG))
+            outcome = self._decide_here(review, state, self._hold(review))
+        except Exception as error:  # noqa: BLE001  each review is answered
+            return self._fail(review.path, error)
         finally:
             hold_time = monotonic() - review.started
             self.longest_hold = max(self.longest_hold, hold_time)
             if hold_time > limits.hold_under_attack:  # less CPU than that was used otherwise
                 self._tokens.spend(thread_time() - begun - limits.hold_under_attack)
-        if 2 * (self._waiting + 1) <= limits.reviews:
-            if outcome.record.outcome == REFUSED:
-                return self._answer_later(review, self._decide_again(review, outcome, state))
-            if outcome.record.outcome == UNDECIDED:
-                # Here it may take little, and nothing in one piece; a worker may take its time.
-                if hold_time > limits.hold_under_attack:
-                    self._attacked_until = monotonic() + ATTACK_SECONDS
-                return self._answer_later(review, self._decide_in_worker(review, outcome))
-            if self._decider.is_early(outcome):
-                return self._answer_later(review, self._await_templates(review, outcome))
-        return self._record_decision(review, outcome)
+        if hold_time > limits.hold_under_attack and (outcome is None or outcome.record.outcome == UNDECIDED):
+            self._attacked_until = monotonic() + ATTACK_SECONDS
+        if outcome is None:
+            return self._answer_later(review, self._decide_in_worker(review))
+        later = self._look_further(review, outcome, state) if 2 * (self._waiting + 1) <= limits.reviews else None
+        return self._answer_later(review, later) if later else self._record_decision(review, outcome)
+
+    def _hold(self, review: _OpenReview) -> float:
+        """Return for how many seconds of CPU a review may hold the loop."""
+        if review.started >= self._attacked_until:
+            return self._limits.hold
+        return self._limits.hold_under_attack + (self._tokens.left(review.started) if review.is_cheap else 0.0)
+
+    def _decide_here(self, review: _OpenReview, state: State, hold: float) -> Answer | None:
+        """Decide a review on the loop; None if it is too large for that, or if its time was over."""
+        if len(review.body) > self._limits.inline:
+            return None
+        try:
+            return self._timer.within(
+                hold, lambda: self._decider.decide(review.path, review.body, state, hold * PATIENCE)
+            )
+        except Overtime:
+            self._decider.forget(state)
+            self._metrics.count_closure("overtime")
+            return None
+
+    def _look_further(self, review: _OpenReview, outcome: Answer, state: State) -> Coroutine[None, None, Reply] | None:
+        """Return the work that may change an answer, or has to precede it; None if the answer can be sent."""
+        if outcome.record.outcome == REFUSED:
+            return self._decide_again(review, outcome, state)
+        if outcome.record.outcome == UNDECIDED:
+            # Here it may take little, and nothing in one piece; a worker may take its time.
+            return self._decide_in_worker(review, outcome)
+        return self._await_templates(review, outcome) if self._decider.is_early(outcome) else None
 
     def _answer_later(
         self, review: _OpenReview, answer: Coroutine[None, None, Reply]
@@ -236,9 +242,8 @@ class App:
         async def wait() -> Reply:
             try:
                 return await answer
-            except Exception:
-                logger.exception("a bug while deciding; please report it", extra={"path": review.path})
-                return self._fail(review.path, text(500, BUG))
+            except Exception as error:  # noqa: BLE001  each review is answered
+                return self._fail(review.path, error)
             finally:
                 self._waiting -= 1
                 self._waiting_of_peer[peer] -= 1
@@ -247,7 +252,7 @@ class App:
 
         return wait()
 
-    async def _decide_again(self, review: _OpenReview, outcome: Answer, earlier_state: object) -> Reply:
+    async def _decide_again(self, review: _OpenReview, refused: Answer, earlier_state: State) -> Reply:
         """Look a second time at what is refused: a class may have come just before its first pod.
 
         Where nothing has come, the first refusal stands; where there was no time to say what would fit, a worker does.
@@ -255,33 +260,20 @@ class App:
         await asyncio.sleep(self._limits.second_look)
         # All that were refused in one turn come back in one; each is a piece of work for the loop.
         await self._listener.queue.turn()
-        if self._decider.state() is earlier_state:
-            if outcome.is_late:
-                return await self._decide_in_worker(review, outcome)
-            return self._record_decision(review, outcome)
-        return await self._second_look(review)
+        outcome: Answer | None = refused
+        state = self._decider.state()
+        if state is not earlier_state:
+            outcome = self._decide_here(review, state, self._limits.hold_under_attack)
+        if outcome is None or outcome.record.outcome == UNDECIDED or outcome.is_late:
+            # It was refused, and is not told anything else because this look was shorter.
+            return await self._decide_in_worker(review, outcome)
+        return self._record_decision(review, outcome)
 
     async def _await_templates(self, review: _OpenReview, outcome: Answer) -> Reply:
         """Answer when the templates are there: else the claim controller would not find them, and tell the pod so."""
         until = monotonic() + self._limits.second_look
         while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
             await asyncio.sleep(POLL_SECONDS)
-        return self._record_decision(review, outcome)
-
-    async def _second_look(self, review: _OpenReview) -> Reply:
-        if len(review.body) > self._limits.inline:
-            return await self._decide_in_worker(review)
-        state, hold = self._decider.state(), self._limits.hold_under_attack
-        try:
-            outcome = self._timer.within(
-                hold, lambda: self._decider.decide(review.path, review.body, state, hold * PATIENCE)
-            )
-        except Overtime:
-            self._decider.forget(state)
-            return await self._decide_in_worker(review)
-        if outcome.record.outcome == UNDECIDED or outcome.is_late:
-            # It was refused, and is not told anything else because this look was shorter.
-            return await self._decide_in_worker(review, outcome)
         return self._record_decision(review, outcome)
 
     async def _decide_in_worker(self, review: _OpenReview, otherwise: Answer | None = None) -> Reply:
@@ -299,24 +291,15 @@ class App:
         try:
             requester = Requester(_namespace(body), review.peer)
             decided = await self._pool.decide(decide, state, path, body, patience, requester=requester)
-            outcome = decided.outcome
-            if outcome is None:
-                return self._unreadable(path, ReviewError(decided.status, decided.problem))
         except Undecided as error:
             note = {"path": path, "bytes": len(body), "problem": str(error)}
             logger.warning("a review was not decided", extra=note)
             # Workers end together, and to answer for one is to read its review again.
             await self._listener.queue.turn()
-            try:
-                outcome = otherwise or answer_timeout(path, body, state)
-            except ReviewError as broken:
-                return self._unreadable(path, broken)
-        except Bug as error:
-            note = {"path": path, "exception": str(error)}
-            logger.error("a bug while deciding; please report it", extra=note)  # noqa: TRY400  the traceback is the worker's
-            reply = text(500, BUG)
-            return self._fail(path, reply)
-        return self._record_decision(review, outcome)
+            return self._record_decision(review, otherwise or answer_timeout(path, body, state))
+        if decided.outcome is None:
+            raise ReviewError(decided.status, decided.problem)
+        return self._record_decision(review, decided.outcome)
 
     def _record_decision(self, review: _OpenReview, outcome: Answer) -> Reply:
         seconds = monotonic() - review.arrived
@@ -324,14 +307,23 @@ class App:
         self._decisions.write(outcome.record, seconds)
         return Reply(200, outcome.body, "application/json")
 
-    def _unreadable(self, path: str, error: ReviewError) -> Reply:
-        logger.warning("review refused", extra={"path": path, "status": error.status, "problem": str(error)})
-        return self._fail(path, text(error.status, str(error)))
+    def _fail(self, path: str, error: Exception) -> Reply:
+        """Answer with a status: the API server's failurePolicy decides what it means for the pod, not a broken connection."""
+        if isinstance(error, ReviewError):
+            logger.warning("review refused", extra={"path": path, "status": error.status, "problem": str(error)})
+            return self._count(path, text(error.status, str(error)))
+        note = {"path": path}
+        if isinstance(error, Bug):  # with the traceback of the worker
+            note["exception"] = str(error)
+        logger.error(
+            "a bug while deciding; please report it", extra=note, exc_info=None if isinstance(error, Bug) else error
+        )
+        return self._count(path, text(500, BUG))
 
     def _turn_away(self, path: str) -> Reply:
-        return self._fail(path, text(503, "too many reviews in flight", ("Retry-After", "1")))
+        return self._count(path, text(503, "too many reviews in flight", ("Retry-After", "1")))
 
-    def _fail(self, path: str, reply: Reply) -> Reply:
+    def _count(self, path: str, reply: Reply) -> Reply:
         self._metrics.count_refusal(f"/{path}", reply.status)
         return reply
 

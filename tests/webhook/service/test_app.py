@@ -344,7 +344,7 @@ async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypat
     async def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(running.app, "_second_look", broken)
+    monkeypatch.setattr(running.app, "_decide_again", broken)
     assert (await running.post(named("late")))[0] == 500
     assert running.app._waiting == 0
 
@@ -688,7 +688,7 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
     first = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
-    come_back = app._decide_in_worker if limits else partial(app._decide_again, outcome=first, earlier_state=None)
+    come_back = app._decide_in_worker if limits else partial(app._decide_again, refused=first, earlier_state=None)
     review = _OpenReview("mutate", REVIEW, "", False, loop.time(), loop.time())
     replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
     counting[0].cancel()
@@ -729,12 +729,8 @@ async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch,
     monkeypatch.setattr(running.app, "_decide_in_worker", aside)
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", False, now, now)
-    again = (
-        running.app._second_look(review)
-        if look == "the second"
-        else running.app._decide_again(review, late, running.decider.state())
-    )
-    assert (await again).body == b"refused"
+    earlier = object() if look == "the second" else running.decider.state()
+    assert (await running.app._decide_again(review, late, earlier)).body == b"refused"
     assert handed == [(review, late)]
 
 
