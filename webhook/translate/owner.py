@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from webhook.translate.record import removed_annotations
 
 if TYPE_CHECKING:
     from dra.wire import Json
-    from webhook.dialects import BareKey, KnownRow, Target
+    from webhook.dialects import BareKey, KnownRow, Served, Target
     from webhook.state import Configuration, Inventory, Replicated
     from webhook.translate.pod_view import Slot
     from webhook.translate.record import WrittenRecord
@@ -299,22 +299,13 @@ def _leave_part_pools(
 def _judge_by_nodes(
     key: str, dialect: Dialect, bare: BareKey, configuration: Configuration, fleet: Inventory, *, owners: Owners
 ) -> Meaning:
-    """Take a unit for a whole device if more nodes publish such devices than still serve the key by a device plugin or share devices.
-
-    Only nodes that the pod can run on count, if any of them shows something.
-    """
+    """Take a unit for a whole device if more nodes publish such devices than still serve the key by a device plugin or share devices."""
     target = configuration.targets[bare.targets.get(key, bare.target)]
     shared = shared_by_plugin(key, fleet, owners) if fleet.installed.plugins else None
     if shared and not fleet.nodes:
         return _replica(key, shared, bare)
-    if not fleet.known and fleet.assumes:
-        where = ""
-        if owners.selected != Selected():
-            demanded = [f"{name}={value}" for name, value in islice(_labels(owners.selected).items(), _SHOWN_LABELS)]
-            where = f", and nodes with {', '.join(demanded)} serve claims"
-        return Meaning(basis=f"assumed: {key} is a whole device{where}", assumed=True)
     if not fleet.known:
-        return _leave_unclear(key, "it may be a whole device or a part of one, and no inventory shows which")
+        return _assume(key, fleet, owners)
     served = fleet.find(target, configuration.file.classes.get(target.name, ""))
     if shared and (served is None or not served.devices):
         return _replica(key, shared, bare)
@@ -325,41 +316,86 @@ def _judge_by_nodes(
         where = " on the nodes and of the drivers that count (`evidence`)" if fleet.chosen else ""
         why = f": {served.doubt}" if served.doubt else ""
         return _leave_unclear(key, f"class {served.name} selects no device of a complete pool{where}{why}")
-    handing = fleet.handed_out.get(key, frozenset())
-    labelled, parted = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
-    if key in configuration.file.mixed:  # then nodes that hand it out are no evidence of what a unit is
-        handing = frozenset()
+    votes = _count_votes(key, dialect, bare, served, target, configuration=configuration, fleet=fleet, owners=owners)
+    return _explain(key, votes, target, served, fleet)
+
+
+def _assume(key: str, fleet: Inventory, owners: Owners) -> Meaning:
+    """Decide what a unit means where no inventory is known."""
+    if not fleet.assumes:
+        return _leave_unclear(key, "it may be a whole device or a part of one, and no inventory shows which")
+    where = ""
+    if owners.selected != Selected():
+        demanded = [f"{name}={value}" for name, value in islice(_labels(owners.selected).items(), _SHOWN_LABELS)]
+        where = f", and nodes with {', '.join(demanded)} serve claims"
+    return Meaning(basis=f"assumed: {key} is a whole device{where}", assumed=True)
+
+
+class _Votes(NamedTuple):
+    """The nodes that show what a unit of a key is."""
+
+    whole: frozenset[str]  # they publish whole devices, and nothing else speaks against that
+    others: frozenset[str]
+    pinned: bool  # whether these are only some of them: those that the pod can run on
+    # Why the others count as such.
+    parts: frozenset[str]  # they publish parts of devices alone
+    labelled: Mapping[str, str]  # each with the label by which its device plugin shares devices
+    shared: Mapping[str, Replicated]  # each with the configuration by which it does
+    handing: frozenset[str]  # a device plugin hands out the key
+
+
+def _count_votes(
+    key: str,
+    dialect: Dialect,
+    bare: BareKey,
+    served: Served,
+    target: Target,
+    *,
+    configuration: Configuration,
+    fleet: Inventory,
+    owners: Owners,
+) -> _Votes:
+    """Count the nodes that publish whole devices against all others; only nodes that the pod can run on, if any of them shows something."""
+    labelled, shared = fleet.labelled.get(dialect.name, {}), fleet.shared.get(key, {})
+    # Of a mixed key, nodes that hand it out are no evidence of what a unit is.
+    handing = frozenset() if key in configuration.file.mixed else fleet.handed_out.get(key, frozenset())
     shown = served.kinds.get(target.name, served.nodes) & served.whole
     parts = served.nodes - (shown if bare.parts else served.whole)
-    old = handing | labelled.keys() | parted.keys() | parts
-    new = shown - old
-    where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
+    others = handing | labelled.keys() | shared.keys() | parts
+    whole = shown - others
     pinned = False
-    if new and old:
-        reached = _reachable_nodes(new, old, owners, fleet) or _reachable_templates(
+    if whole and others:
+        reached = _reachable_nodes(whole, others, owners, fleet) or _reachable_templates(
             key, served.driver, configuration, owners
         )
-        pinned = reached is not None and reached != (new, old)
-        new, old = reached or (new, old)
-        where = f"{where} that the pod can run on" if pinned else where
-    if not new and not old:
+        pinned = reached is not None and reached != (whole, others)
+        whole, others = reached or (whole, others)
+    return _Votes(whole, others, pinned, parts, labelled, shared, handing)
+
+
+def _explain(key: str, votes: _Votes, target: Target, served: Served, fleet: Inventory) -> Meaning:
+    """Say what the votes mean for a unit of a key, and why."""
+    whole, others = votes.whole, votes.others
+    count = len(whole | others)
+    if not count:
         return _leave_unclear(key, f"no node publishes a {target.title} (class {served.name})")
-    if len(new) > len(old):
-        return Meaning(
-            basis=f"{len(new)} of {len(new | old)} {where} publish it as a {target.title} (class {served.name})"
-        )
-    node = min(old & parted.keys() or old & labelled.keys() or old)
-    if pinned and not new and old.isdisjoint(labelled.keys() | parted.keys() | parts):
-        return Meaning(
-            left=Untranslated(
-                key, f"0 of {len(old)} {where} serve claims, and node {node} serves it by a device plugin"
-            )
-        )
-    how = "publishes parts of devices alone" if node in parts else "still serves it through a device plugin"
-    how = f"is labelled {labelled[node]}" if node in labelled else how
-    how = f"runs what {parted[node]}" if node in parted else how
-    reason = f"{len(old)} of {len(new | old)} {where} show no {target.title}, such as {node}, which {how}"
-    if new and node in handing:
+    where = "nodes that count (`evidence`)" if fleet.chosen else "nodes"
+    where = f"{where} that the pod can run on" if votes.pinned else where
+    if len(whole) > len(others):
+        return Meaning(basis=f"{len(whole)} of {count} {where} publish it as a {target.title} (class {served.name})")
+    node = min(others & votes.shared.keys() or others & votes.labelled.keys() or others)
+    if votes.pinned and not whole and others.isdisjoint(votes.labelled.keys() | votes.shared.keys() | votes.parts):
+        reason = f"0 of {count} {where} serve claims, and node {node} serves it by a device plugin"
+        return Meaning(left=Untranslated(key, reason))
+    how = "still serves it through a device plugin"
+    if node in votes.shared:
+        how = f"runs what {votes.shared[node]}"
+    elif node in votes.labelled:
+        how = f"is labelled {votes.labelled[node]}"
+    elif node in votes.parts:
+        how = "publishes parts of devices alone"
+    reason = f"{len(others)} of {count} {where} show no {target.title}, such as {node}, which {how}"
+    if whole and node in votes.handing:
         reason = f"{reason}; set which nodes are preferred under `mixed`"
     return _leave_unclear(key, reason)
 
