@@ -6,8 +6,7 @@ each step a case may be refused, or left as it is. Cases are not used outside of
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -47,7 +46,7 @@ from webhook.translate.owner import shared_by_plugin, text_of, unit_meaning
 from webhook.translate.pod_view import LegacyKey, Slot, number, requests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dra.wire import Json
     from webhook.state import Configuration, Inventory, State
@@ -253,17 +252,40 @@ def _answer(
     dialect: Dialect, slot_keys: tuple[_SlotKeys, ...], owners: Owners, configuration: Configuration, fleet: Inventory
 ) -> Case:
     """Let the dialect answer keys on containers, unless another system serves them or an amount is invalid."""
-    first, first_keys = slot_keys[0]
-    container = first.name if dialect.scope is Scope.CONTAINER else ""
+    first = slot_keys[0][0]
     keys = tuple(dict.fromkeys([legacy_key.key for _, legacy_keys in slot_keys for legacy_key in legacy_keys]))
-    case = partial(Case, dialect=dialect, slot_keys=slot_keys, container=container, keys=keys)
+    container = first.name if dialect.scope is Scope.CONTAINER else ""
+    case = Case(dialect=dialect, slot_keys=slot_keys, container=container, keys=keys)
     obstacle = _find_obstacle(keys[0], dialect, owners)
     if obstacle is not None:
-        return _stop(case(), obstacle)
+        return _stop(case, obstacle)
+    containers, refusals, bare = _read_amounts(slot_keys, configuration)
+    if bare:
+        unit = unit_meaning(bare, dialect, configuration, fleet, owners)
+        case = replace(case, bare=bare, unit=unit)
+        # An invalid amount is refused whatever a unit means, as the API server does.
+        if unit.left and INVALID.isdisjoint([one.code for one in refusals]):
+            return replace(case, left=unit.left, quiet=configuration.file.meanings.get(bare) == "leave")
+    if fleet.installed.plugins and (replicas := _find_replicas(slot_keys[0][1], fleet, owners)):
+        return replace(case, left=replicas)
+    if refusals:
+        return replace(case, refusals=tuple(refusals))
+    if not any(one.value or one.row.role is not Role.COUNT for each in containers for one in each.amounts):
+        return replace(case, notes=tuple([Note(key, Outcome.TRANSLATED, "requests nothing") for key in keys]))
+    request = _make_request(case, containers, owners, configuration, fleet)
+    answer = configuration.vocabularies[dialect.name].read(request)
+    if not isinstance(answer, DialectAnswer):
+        return _stop(case, answer)
+    return replace(case, demands=answer.demands, notes=answer.notes, open=bool(answer.demands))
+
+
+def _read_amounts(
+    slot_keys: Iterable[_SlotKeys], configuration: Configuration
+) -> tuple[list[ContainerAmounts], list[Refusal], str]:
+    """Read each container's amounts; return those that are invalid as refusals, and the first common key with a number other than 0."""
     containers: list[ContainerAmounts] = []
     refusals: list[Refusal] = []
-    bare = ""  # a name that several systems use, with a number other than 0
-    requests_something = False
+    bare = ""
     for slot, legacy_keys in slot_keys:
         amounts: list[Amount] = []
         for legacy_key in legacy_keys:
@@ -275,44 +297,46 @@ def _answer(
                 refusals.append(value)
             elif row.least <= value and (row.most is None or value <= row.most):
                 amounts.append(Amount(legacy_key.key, row, value, legacy_key.known[0].part))
-                requests_something = requests_something or value != 0 or row.role is not Role.COUNT
             else:
                 refusals.append(_out_of_range(legacy_key, row, value))
         containers.append(ContainerAmounts(slot.name, tuple(amounts), slot.init, slot.list == "initContainers"))
-    unit = WHOLE
-    if bare:
-        unit = unit_meaning(bare, dialect, configuration, fleet, owners)
-        # An invalid amount is refused whatever a unit means, as the API server does.
-        if unit.left and INVALID.isdisjoint([one.code for one in refusals]):
-            quiet = configuration.file.meanings.get(bare) == "leave"
-            return case(left=unit.left, quiet=quiet, bare=bare, unit=unit)
-    for legacy_key in first_keys if fleet.installed.plugins else ():
+    return containers, refusals, bare
+
+
+def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: Owners) -> Untranslated | None:
+    """Find a MIG device that a device plugin hands out in replicas."""
+    for legacy_key in legacy_keys:
         is_profile = legacy_key.known[0].row.role is Role.PROFILE and number(legacy_key) != 0
         shared = shared_by_plugin(legacy_key.key, fleet, owners) if is_profile else None
         if shared:
             reason = f"{shared}: replicas of MIG devices have no counterpart; translate it once that is switched off"
-            return case(left=Untranslated(legacy_key.key, reason))
-    case = partial(case, bare=bare, unit=unit)
-    if refusals:
-        return case(refusals=tuple(refusals))
-    if not requests_something:
-        return case(notes=tuple([Note(key, Outcome.TRANSLATED, "requests nothing") for key in keys]))
-    hints = owners.hints.get(dialect.name, {})
-    rows = configuration.variables.get(dialect.name)
+            return Untranslated(legacy_key.key, reason)
+    return None
+
+
+def _make_request(
+    case: Case, containers: Iterable[ContainerAmounts], owners: Owners, configuration: Configuration, fleet: Inventory
+) -> DialectRequest[Any]:
+    """Gather what a dialect's rule reads beside the amounts."""
+    name = case.dialect.name
+    hints = owners.hints.get(name, {})
+    rows = configuration.variables.get(name)
     if rows:
-        hints = {**hints, **_variables(first, rows)}
-    options = configuration.options[dialect.name]
+        hints = {**hints, **_variables(case.slot_keys[0][0], rows)}
+    options = configuration.options[name]
     of_host = options.of_host()
     host = requests(owners.pod, of_host) if of_host and owners.pod else {}
     known = fleet.installed.network.pools
-    pools = {key: str(known[key]) for key in keys if key in known} if known else {}
-    request = DialectRequest(
-        table=dialect, containers=tuple(containers), options=options, hints=hints, unit=unit, pools=pools, host=host
+    pools = {key: str(known[key]) for key in case.keys if key in known} if known else {}
+    return DialectRequest(
+        table=case.dialect,
+        containers=tuple(containers),
+        options=options,
+        hints=hints,
+        unit=case.unit,
+        pools=pools,
+        host=host,
     )
-    answer = configuration.vocabularies[dialect.name].read(request)
-    if not isinstance(answer, DialectAnswer):
-        return _stop(case(), answer)
-    return case(demands=answer.demands, notes=answer.notes, open=bool(answer.demands))
 
 
 def _stop(case: Case, why: Stop) -> Case:
