@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -15,18 +15,18 @@ from dra.wire import Json
 from webhook import names
 from webhook.claims import make_template
 from webhook.dialects import Position, kinds
-from webhook.translate import json_patch as patch
+from webhook.translate import json_patch
 from webhook.translate.pod_view import equal
 from webhook.translate.record import Original, WrittenRecord, annotate, foreign_annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from webhook.claims import Grant
     from webhook.translate.case import Case
     from webhook.translate.checks import CheckedPod
     from webhook.translate.pod_view import PodView, Slot
-    from webhook.translate.report import PodReport
+    from webhook.translate.report import Decision
 
 Operation = dict[str, "Json"]
 _Entry = dict[str, str]  # of the pod's resourceClaims
@@ -88,69 +88,49 @@ class Rewrite(msgspec.Struct, frozen=True):
 UNCHANGED = Rewrite()
 
 
+class Round(NamedTuple):
+    """A pod, or the template at `path` of an object, and what an earlier round of its translation wrote on it."""
+
+    pod: PodView
+    written: WrittenRecord
+    namespace: str
+    path: str
+    key: bytes | None  # of the seal; a file has none
+    # What the earlier round removed, by container, and another webhook put back.
+    returned_keys: Mapping[str, tuple[str, ...]] = {}
+    returned_annotations: Sequence[str] = ()
+
+
 def rewrite(
-    pod: PodView,
-    verdict: CheckedPod,
-    report: PodReport,
-    *,
-    returned_keys: Mapping[str, tuple[str, ...]],
-    returned_annotations: Sequence[str],
-    written: WrittenRecord,
-    namespace: str,
-    path: str,
-    key: bytes | None,
-    existing_templates: Container[tuple[str, str]],
+    current: Round, verdict: CheckedPod, decisions: Sequence[Decision], existing_templates: Container[tuple[str, str]]
 ) -> Rewrite:
     """Write the operations that replace the keys of the checked cases by claims, and the record of both.
 
-    `written` is what an earlier round wrote; `returned_keys`, by container, and `returned_annotations` are what it removed and another
-    webhook put back. `existing_templates` are those that certainly exist, by namespace and name.
+    `existing_templates` are those that certainly exist, by namespace and name.
     """
-    spec = pod.spec
+    pod, written, namespace, path, key, returned_keys, returned_annotations = current
     removed, replaced_annotations, devices = _replaced_keys(verdict.cases)
     entries, references, given = _entries(verdict.shared.grants, pod, removed)
-    operations: list[Operation] = []
+    patch = _Patch(pod, path)
     for slot in pod.slots:
         keys = (*removed.get(slot.name, ()), *returned_keys.get(slot.name, ()))
-        claims = references.get(slot.name, ())
-        if keys or claims:
-            operations += _container(f"{path}/spec/{slot.list}/{slot.index}", slot, keys, claims)
-    operations += patch.append(f"{path}/spec/resourceClaims", spec.get("resourceClaims"), entries)
-    for name in dict.fromkeys((*returned_annotations, *replaced_annotations)):
-        operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
+        patch.change_container(slot, keys, references.get(slot.name, ()))
+    patch.append("resourceClaims", entries)
+    patch.remove_annotations(dict.fromkeys((*returned_annotations, *replaced_annotations)))
     if not removed:
-        if operations and key is not None:
-            operations += _label(pod, _TRANSLATED)
-        return Rewrite(tuple(operations))
+        if patch.operations and key is not None:
+            patch.label(_TRANSLATED)
+        return Rewrite(tuple(patch.operations))
     record = Original(removed, replaced_annotations)
     if verdict.scheduler:
-        operations += patch.set_keys(f"{path}/spec", spec, {"schedulerName": verdict.scheduler})
-        record = replace(record, scheduler_name=spec.get("schedulerName"), scheduled_by=verdict.scheduler)
+        patch.set_scheduler(verdict.scheduler)
+        record = replace(record, scheduler_name=pod.spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
-        # The ExtendedResourceToleration plugin (its admission.go) would have added these to the pods, which lose the keys here.
-        existing_tolerations = members(spec.get("tolerations"))
-        added: list[Json] = []
-        for name in sorted(set().union(*removed.values()).difference(replaced_annotations)):
-            toleration = {"key": name, "operator": "Exists", "effect": "NoSchedule"}
-            added += [] if toleration in existing_tolerations else [toleration]
-        operations += patch.append(f"{path}/spec/tolerations", spec.get("tolerations"), added)
-    templates: dict[str, Json] = {}
-    for entry, claim in zip(entries, given, strict=True):
-        templates[entry["resourceClaimTemplateName"]] = claim.spec
-    # Without the pod's name: the annotation is on the pod itself.
-    decisions: list[Json] = []
-    for decision in report.decisions:
-        fields: dict[str, Json] = {
-            "container": decision.container,
-            "dialect": decision.dialect,
-            "key": decision.key,
-            "outcome": decision.outcome,
-            "detail": decision.detail,
-        }
-        decisions.append(fields)
+        patch.tolerate(sorted(set().union(*removed.values()).difference(replaced_annotations)))
+    templates = {entry["resourceClaimTemplateName"]: claim.spec for entry, claim in zip(entries, given, strict=True)}
     now = WrittenRecord(
         record=record,
-        decisions=tuple(decisions),
+        decisions=tuple([_recorded(decision) for decision in decisions]),
         devices=devices,
         templates=templates,
         strategy=verdict.strategy,
@@ -158,33 +138,91 @@ def rewrite(
     annotations = annotate(pod, written, now, namespace=namespace, key=key)
     if annotations is None:
         return Rewrite(too_large=True)
-    for name in foreign_annotations(pod, written) if pod.marked else ():
-        if name not in annotations:
-            operations.append({"op": "remove", "path": f"{path}/metadata/annotations/{escape(name)}"})
-    metadata = pod.raw.get("metadata")
-    if isinstance(metadata, dict):
-        operations += patch.set_keys(f"{path}/metadata/annotations", metadata.get("annotations"), annotations)
-    else:
-        operations.append({"op": "add", "path": f"{path}/metadata", "value": {"annotations": annotations}})
+    if pod.marked:
+        patch.remove_annotations([name for name in foreign_annotations(pod, written) if name not in annotations])
+    patch.annotate(annotations)
     if key is not None:  # after the annotations, which create missing metadata
-        labels = _TRANSLATED
-        for name in templates:
-            if (namespace, name) not in existing_templates:
-                labels = _AWAITING
-        operations += _label(pod, labels)
+        exist = all((namespace, name) in existing_templates for name in templates)
+        patch.label(_TRANSLATED if exist else _AWAITING)
     cpus = bool(pod.cpus) and any(case.keeps and case.open for case in verdict.cases)
-    return Rewrite(tuple(operations), templates, tuple(given), cpus=cpus)
+    return Rewrite(tuple(patch.operations), templates, tuple(given), cpus=cpus)
 
 
-def _label(pod: PodView, labels: _Labels) -> list[Operation]:
-    if not pod.labels:
-        return [{"op": "add", "path": "/metadata/labels", "value": dict(labels)}]
-    return [_MARKS[name] for name, value in labels.items() if pod.labels.get(name) != value]
+def _recorded(decision: Decision) -> dict[str, Json]:
+    """Write a decision without the pod's name: the annotation is on the pod itself."""
+    return {
+        "container": decision.container,
+        "dialect": decision.dialect,
+        "key": decision.key,
+        "outcome": decision.outcome,
+        "detail": decision.detail,
+    }
+
+
+class _Patch:
+    """Collects the operations on a pod, or on the template at `path` of an object."""
+
+    def __init__(self, pod: PodView, path: str) -> None:
+        self._pod = pod
+        self._path = path
+        self.operations: list[Operation] = []
+
+    def change_container(self, slot: Slot, keys: Sequence[str], references: Sequence[Json]) -> None:
+        """Remove keys of a container, and add references to claims."""
+        if not keys and not references:
+            return
+        place = f"{self._path}/spec/{slot.list}/{slot.index}"
+        if "name" in slot.raw:
+            self.operations.append({"op": "test", "path": f"{place}/name", "value": slot.raw["name"]})
+        resources = slot.raw.get("resources")
+        if not isinstance(resources, dict):
+            claims = {"claims": list(references)}
+            self.operations.append({"op": "add", "path": f"{place}/resources", "value": claims})
+            return
+        self.operations += json_patch.remove_keys(f"{place}/resources/limits", slot.limits, keys, coarse=True)
+        self.operations += json_patch.remove_keys(f"{place}/resources/requests", slot.requests, keys, coarse=True)
+        self.operations += json_patch.append(f"{place}/resources/claims", resources.get("claims"), references)
+
+    def append(self, field: str, values: Sequence[Json]) -> None:
+        """Append to a list of the spec."""
+        self.operations += json_patch.append(f"{self._path}/spec/{field}", self._pod.spec.get(field), values)
+
+    def remove_annotations(self, names_: Iterable[str]) -> None:
+        """Remove annotations that are there."""
+        for name in names_:
+            self.operations.append({"op": "remove", "path": f"{self._path}/metadata/annotations/{escape(name)}"})
+
+    def set_scheduler(self, name: str) -> None:
+        """Name another scheduler."""
+        self.operations += json_patch.set_keys(f"{self._path}/spec", self._pod.spec, {"schedulerName": name})
+
+    def tolerate(self, keys: Iterable[str]) -> None:
+        """Add the tolerations that pods of a template lose with their keys: the ExtendedResourceToleration plugin would have added them."""
+        existing = members(self._pod.spec.get("tolerations"))
+        wanted: list[Json] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+        self.append("tolerations", [one for one in wanted if one not in existing])
+
+    def annotate(self, annotations: dict[str, Json]) -> None:
+        """Set annotations; metadata that is missing is created."""
+        metadata = self._pod.raw.get("metadata")
+        path = f"{self._path}/metadata"
+        if isinstance(metadata, dict):
+            self.operations += json_patch.set_keys(f"{path}/annotations", metadata.get("annotations"), annotations)
+        else:
+            self.operations.append({"op": "add", "path": path, "value": {"annotations": annotations}})
+
+    def label(self, labels: _Labels) -> None:
+        """Set labels of a pod."""
+        own = self._pod.labels
+        if not own:
+            self.operations.append({"op": "add", "path": "/metadata/labels", "value": dict(labels)})
+            return
+        self.operations += [_MARKS[name] for name, value in labels.items() if own.get(name) != value]
 
 
 def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
     """Remove annotations with our names that another writer wrote."""
-    return tuple(patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
+    return tuple(json_patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
 
 
 def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
@@ -195,12 +233,12 @@ def remove_recorded(pod: PodView, record: Original) -> tuple[Operation, ...]:
         resources = f"/spec/{slot.list}/{slot.index}/resources"
         for part, values in (("limits", slot.limits), ("requests", slot.requests)):
             returned_keys = [key for key, amount in removed.items() if key in values and equal(values[key], amount)]
-            operations += patch.remove_keys(f"{resources}/{part}", values, returned_keys)
+            operations += json_patch.remove_keys(f"{resources}/{part}", values, returned_keys)
     scheduler = pod.spec.get("schedulerName")
     if record.scheduled_by is not None and scheduler == record.scheduler_name:
-        operations += patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
+        operations += json_patch.set_keys("/spec", pod.spec, {"schedulerName": record.scheduled_by})
     returned_annotations = [key for key, text in record.removed_annotations.items() if pod.annotations.get(key) == text]
-    operations += patch.remove_keys("/metadata/annotations", pod.annotations, returned_annotations)
+    operations += json_patch.remove_keys("/metadata/annotations", pod.annotations, returned_annotations)
     return tuple(operations)
 
 
@@ -257,20 +295,6 @@ def _free_name(wanted: str, taken: set[str]) -> str:
         if free not in taken:
             return free
     raise AssertionError("no free name is left")
-
-
-def _container(path: str, slot: Slot, keys: Sequence[str], references: Sequence[Json]) -> list[Operation]:
-    operations: list[Operation] = []
-    if "name" in slot.raw:
-        operations.append({"op": "test", "path": f"{path}/name", "value": slot.raw["name"]})
-    at = f"{path}/resources"
-    resources = slot.raw.get("resources")
-    if not isinstance(resources, dict):
-        return [*operations, {"op": "add", "path": at, "value": {"claims": list(references)}}]
-    operations += patch.remove_keys(f"{at}/limits", slot.limits, keys, coarse=True)
-    operations += patch.remove_keys(f"{at}/requests", slot.requests, keys, coarse=True)
-    operations += patch.append(f"{at}/claims", resources.get("claims"), references)
-    return operations
 
 
 def _replaced_keys(

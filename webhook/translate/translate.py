@@ -40,6 +40,7 @@ from webhook.translate.rewrite import (
     UNCHANGED,
     PodClaim,
     Rewrite,
+    Round,
     claims_on_pod,
     clean_annotations,
     remove_recorded,
@@ -99,18 +100,9 @@ def translate(
         cleaning = _remove_foreign_annotations(view, written, path, report)
     change = UNCHANGED
     if view.asks_for_devices and not view.bound:
-        change = _translate_keys(
-            view,
-            state,
-            report,
-            written,
-            namespace=namespace,
-            path=path,
-            key=state.keys[0] if seal and state.keys else None,
-            budget=budget,
-            origin=origin,
-            cpus_unserved=cpus_unserved,
-        )
+        key = state.keys[0] if seal and state.keys else None
+        current = Round(view, written, namespace, path, key)
+        change = _translate_keys(current, state, report, budget, origin=origin, cpus_unserved=cpus_unserved)
     earlier = claims_on_pod(view, written) if written.templates else ()
     return Verdict(
         decisions=tuple(report.decisions),
@@ -133,20 +125,17 @@ def _remove_foreign_annotations(
 
 
 def _translate_keys(
-    pod: PodView,
+    current: Round,
     state: State,
     report: PodReport,
-    written: WrittenRecord,
-    *,
-    namespace: str,
-    path: str,
-    key: bytes | None,
     budget: Budget | None,
+    *,
     origin: Provenance,
     cpus_unserved: CpuCheck | None,
 ) -> Rewrite:
     """Translate a pod that has keys, and report what becomes of each; UNCHANGED if all stay or the pod is refused."""
     configuration = state.configuration
+    pod, written, namespace = current.pod, current.written, current.namespace
     _report_misread(pod, report)
     if problem := exceeded_limit(pod, configuration):
         report.leave_pod(problem)
@@ -171,6 +160,7 @@ def _translate_keys(
     if pod.cpus:
         cases += make_cpu_cases(pod, state, cases, namespace=namespace, written=written)
     context = make_context(pod, state, owners, written, origin=origin, namespace=namespace)
+    current = current._replace(pod=pod, returned_keys=returned_keys, returned_annotations=returned_annotations)
     reported = len(report.decisions), len(report.warnings)
 
     def write(cases: Sequence[Case]) -> Rewrite:
@@ -183,18 +173,8 @@ def _translate_keys(
         report.add(checked, owners)
         if report.refusals:
             return UNCHANGED
-        change = rewrite(
-            pod,
-            checked,
-            report,
-            returned_keys=returned_keys,
-            returned_annotations=returned_annotations,
-            written=written,
-            namespace=namespace,
-            path=path,
-            key=key,
-            existing_templates=state.templates if state.confirmed else (),
-        )
+        existing_templates = state.templates if state.confirmed else ()
+        change = rewrite(current, checked, report.decisions, existing_templates)
         if change.too_large:
             del report.decisions[earlier_decisions:]
             left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in checked.cases]
