@@ -24,17 +24,19 @@ from dra.raw import Object, mapping
 from dra.stock import total
 from dra.validation import name
 from dra.wire import WireError, convert
+from rendering.report import Rows, amount_bar
 from webhook.admission import decide_object, future_claims_of_pod
 from webhook.translate import namespace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from allocator.quota import QuotaReport
     from analysis.loading import Scene
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.policy import QuotaLine
     from dra.stock import Amounts
+    from rendering.report import Cell, Part
     from webhook.state import State
 
 
@@ -132,6 +134,26 @@ def report(scene: Scene) -> Iterator[QuotaReport]:
     for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
         namespace_claims = claims_of[quota.metadata.namespace or "default"]
         yield report_quota(quota, namespace_claims, scene.stock, scene.find_pod, waiting)
+
+
+def tables(quotas: Iterable[QuotaReport], *, holders: bool) -> list[Part]:
+    """Make the tables of a report: a row for each line of each quota, if wanted with the holders of its devices."""
+    parts: list[Part] = []
+    for quota in quotas:
+        head = ("Line", "", "Hard", "Used", "Waiting", "Left", *(["Holders"] if holders else []))
+        rows: list[list[Cell]] = []
+        for line in quota.lines:
+            bar = amount_bar(line.hard, line.used, line.waiting)
+            row: list[Cell] = [line.key, bar, line.hard, line.used, line.waiting, line.left]
+            if holders:
+                texts = [
+                    f"{one.amount}: {one.claim}{f' of {pods}' if (pods := ', '.join(one.pods)) else ''}"
+                    for one in line.holders
+                ]
+                row.append(("", *texts))
+            rows.append(row)
+        parts += [Rows(head, rows, quota.quota), quota.idle]
+    return parts
 
 
 def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:

@@ -82,29 +82,36 @@ def report(found: Simulation, strategy: str, stock: Stock) -> Report:
     """Report on the simulation of a snapshot."""
     totals = found.totals
     named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
-    counts = {state: number for state, number in named if number}
     without = [(one.pod, reasons_of(one)) for one in found.pods if one.node is None]
-    placed = [(one.pod, one.node, one.devices) for one in found.pods if one.node is not None]
+    placed = [(one.pod, one.node, ", ".join(one.devices) or "no devices") for one in found.pods if one.node is not None]
     rows, more = _fleet(found, stock)
     drawn: list[tuple[str, Drawn]] = []
     for name, devices in rows:
         words = words_of(Counter(state for state, _ in devices))
         drawn.append((name, Drawn(squares(devices), words)))
+    if more:
+        drawn.append((f"and {count_of(more, 'node')} more", Drawn(Html())))
     parts = (
-        f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), {count_of(totals.devices, 'device')} allocated.",
-        f"Hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented.",
-        striped(counts) if counts else "",
+        striped({state: number for state, number in named if number}),
         Rows(("Pod", "Why"), without, "Not placed"),
         Rows(("Pod", "Node", "Devices"), placed, "Placed"),
         Rows(("Node", "Devices"), drawn, "Devices; G: allocated by the simulation"),
-        f"and {count_of(more, 'node')} more" if more else "",
     )
-    return Report("Simulation: where pods would go", parts)
+    summary = (
+        f"{totals.placed} of {count_of(totals.pods, 'pod')} placed ({strategy}), "
+        f"{count_of(totals.devices, 'device')} allocated; "
+        f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented"
+    )
+    return Report("Simulation: where pods would go", parts, summary if found.pods else "no pending pods")
 
 
 def reasons_of(place: PodOutcome) -> tuple[str, ...]:
     """List the reasons why a pod is not placed."""
-    losses = [f"{one.claim}, request {one.request}: {loss(one)}" for one in place.reasons[:_REASONS] if one.claim]
+    losses: list[str] = []
+    for one in place.reasons[:_REASONS]:
+        if one.claim:
+            such = f" (such as {', '.join(one.examples)})" if one.examples else ""
+            losses.append(f"{one.claim}, request {one.request}: {loss(one)}{such}")
     return (place.summary, *losses)
 
 
@@ -117,9 +124,10 @@ def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
     ]  # fmt: skip
     never = [(one.strategy, len(one.never), list_first(one.never, _NAMED)) for one in found if one.never]
     parts = (
-        count_of(found[0].pods, "pod"),
+        f"workload {name}: {count_of(found[0].pods, 'pod')}",
         Rows(head, rows),
-        "Waits are in units of the workload's time; in use and fragmented are averages over it.",
+        "At once: without waiting. Peak: most pods at the same time. In use: hardware, averaged over time.",
+        "Fragmented: free hardware on partly used units. Wait, longest: in the workload's time.",
         Drawn(Html(draw_replays(name, found).replace(_NAMESPACE, ""))),
         Rows(("Strategy", "Pods", "Such as"), never, "Never placed"),
     )

@@ -34,11 +34,10 @@ from rendering.answers import (
     conclude,
     errors_of,
     print_errors,
-    print_for_hosts,
     report_unread,
     unread,
+    write,
     write_json,
-    write_report,
 )
 from rendering.exits import Broken, CommandEnded, CommandFailed, Exit, MissingObject
 from rendering.output import (
@@ -485,7 +484,6 @@ __all__ = [
     "conclude",
     "count_of",
     "print_diff",
-    "print_for_hosts",
     "print_lines",
     "progress",
     "quiet",
@@ -499,8 +497,8 @@ __all__ = [
     "warn",
     "width",
     "without_collection",
+    "write",
     "write_json",
-    "write_report",
 ]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli import contract as inputs
 from cli.contract import Broken
+from rendering.answers import print_report
+from rendering.report import Report, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +18,8 @@ def print_strategies() -> None:
     """Print each strategy with its summary."""
     from allocator.strategies import STRATEGIES
 
-    inputs.print_lines(f"{one.name:<22} {one.summary}" for one in STRATEGIES.values())
+    rows = [(one.name, one.summary) for one in STRATEGIES.values()]
+    print_report(Report("Strategies", (Rows(("", ""), rows),)))
 
 
 def refuse_unknown(names: Iterable[str]) -> None:

@@ -280,7 +280,7 @@ def combinations(view: DashboardView, name: str = "") -> Html | None:
     judged = api.matrices(view, name)
     if judged is None:
         return None
-    found = report(group_equal(judged), ())
+    found = report(group_equal(judged))
     # A picture brings its own style, which no page here may have.
     parts = [part_as_html(one) for one in found.parts if not isinstance(one, Drawn)]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []

@@ -66,7 +66,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         **{f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name))) for name in ("check.md", "release.md")},  # type: ignore[misc]
         "docs/allocator-api.md": allocator_api,
         "docs/configuration.md": configuration,
-        "docs/findings.md": lambda: laid_out(printed("check", "--explain", "all", "-o", "markdown"), of_code),
+        "docs/findings.md": lambda: laid_out(printed("explain", "all", "-o", "markdown"), of_code),
         "docs/json.md": answers,
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/limits.md": limits,
@@ -200,13 +200,14 @@ def between(text: str, start: str, end: str, new: str) -> str:
 def vocabularies() -> str:
     """Put the tables below the head of their page, which is written by hand and has no headings."""
     head, _, _ = (ROOT / VOCABULARIES).read_text(encoding="utf-8").partition("\n## ")
-    return head.rstrip("\n") + "\n\n" + laid_out(printed("dialects", "-o", "markdown"), of_key)
+    tables = printed("dialects", "-o", "markdown").partition("\n\n")[2]
+    return head.rstrip("\n") + "\n\n" + laid_out(tables, of_key)
 
 
 def of_key(_: list[str], row: list[str]) -> list[str]:
     """Write a row of a vocabulary: key, place, unit, what becomes of it, and what it says."""
     key, place, unit, outcome, words = row
-    return [f"- {key} ({place}, {unit}): {outcome}. {words}"]
+    return [f"- {key} ({place}, {unit}): {outcome}. {words.replace('<br>', '. ')}"]
 
 
 def of_code(_: list[str], row: list[str]) -> list[str]:

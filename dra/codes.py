@@ -2,7 +2,7 @@
 
 A code never changes its meaning and is never used again for another one. Errors of the D0 and D1 rows, and R001, are what
 the API server itself would answer; everything that it accepts and that will go wrong later is a warning or an information.
-Printed by `drawbridge check --explain CODE`.
+Printed by `drawbridge explain CODE`.
 """
 
 from __future__ import annotations

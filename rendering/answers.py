@@ -1,19 +1,30 @@
-"""The answer of the running command: its JSON document or its report, with the problems of the input."""
+"""The answer of the running command in the form of `-o`, with the problems of the input."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from rendering.output import complain
-from rendering.terminal import escaped_in_json
+from rendering.output import colours, complain, print_lines, warn
+from rendering.terminal import coloured, escaped_in_json, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cluster.manifests import InputProblem
-    from rendering.report import Report
+    from rendering.formats import ObjectFindings
+    from rendering.report import Report, Rows
+
+
+class NotRead(Protocol):
+    """What of a cluster could not be read, and why."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
 
 UNREAD, OUTCOME = f"{__name__}.unread", f"{__name__}.outcome"  # in `click.Context.meta`
 
@@ -66,8 +77,64 @@ def write_json(value: Any) -> None:
     click.echo(escaped_in_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()))
 
 
-def write_report(report: Report) -> None:
-    """Print a report as `-o html` or `-o markdown`, with unreadable input listed at its end."""
+def write(
+    form: str,
+    report: Callable[[], Report],
+    document: Callable[[], Mapping[str, Any]],
+    *,
+    findings: Callable[[], Sequence[ObjectFindings]] = tuple,
+    table: Callable[[], Rows] | None = None,
+    picture: Callable[[], str] = str,
+    unread: Sequence[NotRead] | None = None,
+) -> None:
+    """Write an answer in a form of `-o`. Only what this form needs is made.
+
+    Text, Markdown and HTML are made of the report; JSON of the document; CSV of the table, else of the report's only one; SARIF,
+    annotations and JUnit of the findings; SVG is the picture. `unread` is what of a cluster is not in the answer.
+    """
+    from rendering import formats
+    from rendering.report import Rows, as_csv
+
+    if form not in ("json", "html", "markdown"):
+        for missing in unread or ():
+            warn(f"not read: {missing.kind}: {missing.reason}")
+    match form:
+        case "json":
+            described = [{"kind": one.kind, "reason": one.reason} for one in unread or ()]
+            write_json({**document(), **({} if unread is None else {"unread": described})})
+        case "csv":
+            [whole] = [table()] if table else [part for part in report().parts if isinstance(part, Rows)]
+            click.echo(as_csv(whole), nl=False)
+        case "svg":
+            click.echo(picture(), nl=False)
+        case "sarif" | "github" | "junit":
+            ctx = click.get_current_context()
+            if text := formats.for_hosts(form, findings(), str(ctx.info_name), errors_of(ctx)):
+                click.echo(text)
+        case "html" | "markdown":
+            _write_page(form, report(), [(one.kind, one.reason) for one in unread or ()])
+        case _:
+            print_report(report())
+
+
+def print_report(report: Report) -> None:
+    """Print a report for people. A blank line is above a title, and above the summary of parts with titles."""
+    from rendering.report import as_text
+
+    last, has_titles = "", False
+    for title, lines in as_text(report):
+        if not any(lines):
+            continue
+        if last and (title or (has_titles and lines == (report.summary,))):
+            print_lines([""])
+        if title:
+            print_lines([coloured(printable(title), "bold" if colours() else "")], styled=True)
+        print_lines(lines)
+        last, has_titles = lines[-1], has_titles or bool(title)
+
+
+def _write_page(form: str, report: Report, unread: Sequence[tuple[str, str]]) -> None:
+    """Print a report as `-o html` or `-o markdown`, with what could not be read at its end."""
     from msgspec.structs import replace
 
     from rendering.report import Rows, as_html, as_markdown
@@ -76,21 +143,15 @@ def write_report(report: Report) -> None:
     ctx = click.get_current_context()
     places = [
         (":".join(str(one[key]) for key in ("file", "line", "column") if one.get(key)), one["message"])
-        for one in unread()
+        for one in errors_of(ctx)
     ]
-    unreadable = Rows(("Where", "Problem"), places, "Not read, so this report may be incomplete")
+    unreadable = Rows(("Where", "Problem"), [*unread, *places], "Not read, so this report may be incomplete")
     whole = replace(report, parts=(*report.parts, unreadable))
-    if ctx.params["output"] == "html":
+    if form == "html":
         text = as_html(whole, f"Written by drawbridge {ctx.info_name}, version {VERSION}.")
     else:
         text = as_markdown(whole)
     click.echo(text, nl=False)
-
-
-def print_for_hosts(text: str) -> None:
-    """Print a format for code hosts; no line at all if it is empty."""
-    if text:
-        click.echo(text)
 
 
 def as_dict(problem: InputProblem) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Findings as texts: for people, scripts, code hosts and test reports; and what their codes mean."""
+"""Findings for people, scripts, code hosts and test reports, and the meaning of their codes. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-import click
 import msgspec
 
 from dra.finding import Finding, Place, Severity
 from dra.validation import CODES, FindingCode, shape
-from rendering.answers import print_for_hosts, unread, write_json, write_report
-from rendering.exits import Broken, Exit
-from rendering.output import print_lines
-from rendering.report import Report, Rows, Why, marked, striped
+from rendering.exits import Broken
+from rendering.report import Marked, Own, Report, Rows, Why, striped
 from rendering.terminal import escaped_in_json, printable
 from webhook.names import VERSION
 from webhook.refusals import PAGES
@@ -26,7 +23,7 @@ from webhook.refusals import PAGES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rendering.report import Cell
+    from rendering.report import Cell, Part
 
     Notes = Mapping[Finding, Sequence[str]]
 
@@ -48,11 +45,8 @@ class ObjectFindings(NamedTuple):
     findings: Sequence[Finding]
 
 
-def text(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({})) -> list[str]:
-    """Write for people, by object, in the order of the input.
-
-    Of many findings of one kind about one object the first few are shown. `notes` are lines beneath a finding.
-    """
+def _text(checked: Sequence[ObjectFindings], notes: Notes) -> list[str]:
+    """Write findings for a terminal, by object; of many of one kind about one object the first few."""
     lines: list[str] = []
     for one in checked:
         if not one.findings:
@@ -98,21 +92,10 @@ def _before(finding: Finding) -> str:
     return f"{finding.place}: " if finding.place.file else ""
 
 
-def print_findings(
-    form: str, checked: Sequence[ObjectFindings], command: str, summary: str, notes: Notes = MappingProxyType({})
-) -> None:
-    """Print findings in a form that has no other content: for people, code hosts and test reports."""
-    match form:
-        case "markdown" | "html":
-            write_report(report(f"drawbridge {command}", checked, summary, notes))
-        case "sarif" | "github" | "junit":
-            print_for_hosts(for_hosts(form, checked, command))
-        case _:
-            print_lines([*text(checked, notes), summary])
-
-
-def for_hosts(form: str, checked: Sequence[ObjectFindings], command: str) -> str:
-    """Write what a code host or a test report takes."""
+def for_hosts(
+    form: str, checked: Sequence[ObjectFindings], command: str, unread: Iterable[Mapping[str, Any]] = ()
+) -> str:
+    """Write what a code host or a test report takes; `unread` are the problems of the input."""
     findings = [finding for one in checked for finding in one.findings]
     match form:
         case "sarif":
@@ -121,7 +104,7 @@ def for_hosts(form: str, checked: Sequence[ObjectFindings], command: str) -> str
         case "junit":
             return junit(checked, command)
         case _:
-            return "\n".join(filter(None, (github(findings), *map(_unread, unread()))))
+            return "\n".join(filter(None, (github(findings), *map(_unread, unread))))
 
 
 def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
@@ -235,27 +218,26 @@ def as_json(checked: Sequence[ObjectFindings]) -> list[dict[str, Any]]:
 
 
 def report(title: str, checked: Sequence[ObjectFindings], summary: str, notes: Notes = MappingProxyType({})) -> Report:
-    """Make a report to hand on, the findings in the order of the input."""
+    """Make the report of findings, in the order of the input; `notes` are lines below a finding."""
     every = _severities(checked)
     counts = {severity.value: every[severity] for severity in Severity if every[severity]}
-    parts = [striped(counts)] if counts else []
-    return Report(title, (summary, *parts, table(checked, notes)))
+    return Report(title, (striped(counts) if counts else "", table(checked, notes)), summary)
 
 
 def table(checked: Sequence[ObjectFindings], notes: Notes = MappingProxyType({}), title: str = "") -> Rows:
-    """Make the table of a report."""
+    """Make the table of findings in a report."""
     head = ["Severity", "Code", "Object", "Finding, and what to do"]
     has_places = any(one.file for one in checked)
     head += ["Where"] if has_places else []
     head += ["Repair"] if notes else []
     rows: list[list[Cell]] = []
     for finding in (finding for one in checked for finding in one.findings):
-        row: list[Cell] = [marked(finding.severity.value), finding.code, finding.object + finding.path]
+        row: list[Cell] = [Marked(finding.severity.value), finding.code, finding.object + finding.path]
         row.append(Why(finding.message, finding.remedy))
         row += [str(finding.place)] if has_places else []
         row += [tuple(notes.get(finding, ()))] if notes else []
         rows.append(row)
-    return Rows(head, rows, title)
+    return Rows(head, rows, title, _text(checked, notes))
 
 
 def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
@@ -265,34 +247,30 @@ def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
     ]
 
 
-def explain_codes(wanted: str, output: str, also: tuple[str, ...] = ()) -> Exit:
-    """Print what codes mean that are separated by blanks, or all; `also` are words that might have been meant instead."""
-    known = KNOWN
-    if wanted != "all":
-        names = [name.strip("[],").upper() for name in wanted.split()]
-        for name in names:
-            if name not in KNOWN:
-                similar = shape.nearest(name, [*also, *KNOWN])
-                meant = f"did you mean {similar}? " if similar else ""
-                objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
-                remedy = f"{meant}`drawbridge explain all` lists them{objects}"
-                raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
-        known = {name: KNOWN[name] for name in names}
-    if output == "json":
-        write_json({"codes": [{"code": name, **code._asdict()} for name, code in known.items()]})
-    elif output == "markdown":
-        click.echo(page_of_codes(known), nl=False)
-    elif output == "html":
-        rows = [(name, marked(code.severity.value), Why(code.title, code.remedy)) for name, code in known.items()]
-        write_report(Report("Findings", (Rows(("Code", "Severity", "Meaning, and what helps"), rows),)))
-    else:
-        for name, code in known.items():
-            print_lines((f"{name} {code.severity.value}: {code.title}", f"      {code.remedy}"))
-            if code.without:
-                print_lines((f"      without drawbridge: {code.without}",))
-    return Exit.FINE
+def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:
+    """Choose codes that are separated by blanks, or all; `also` are words that might have been meant instead."""
+    if wanted == "all":
+        return KNOWN
+    names = [name.strip("[],").upper() for name in wanted.split()]
+    for name in names:
+        if name not in KNOWN:
+            similar = shape.nearest(name, [*also, *KNOWN])
+            meant = f"did you mean {similar}? " if similar else ""
+            objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
+            remedy = f"{meant}`drawbridge explain all` lists them{objects}"
+            raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
+    return {name: KNOWN[name] for name in names}
 
 
+_ABOUT: Final = (
+    "For authors of manifests and for administrators: every code that a finding can have, and what helps.",
+    "A code never changes its meaning. `drawbridge check` prints those about manifests.",
+    "Errors are what the API server of the newest supported Kubernetes would answer,",
+    "by itself (D) or because the webhook refuses it (R).",
+    "Warnings are accepted by it and do not work, or not as meant.",
+    "Those with M are what `translate` and `survey` say in formats that know only findings.",
+    "`drawbridge doctor` prints those with O, and `drawbridge survey` those with S.",
+)
 _CHAPTERS: Final = {
     "D0": "What is written",
     "D1": "What the API server refuses",
@@ -312,34 +290,18 @@ _CHAPTERS: Final = {
 }
 
 
-def _cell(value: str) -> str:
-    return escape(printable(value.replace("\n", " "))).replace("|", "\\|")
-
-
-def page_of_codes(codes: Mapping[str, FindingCode]) -> str:
-    """Write docs/findings.md."""
-    lines = [
-        "# Findings",
-        "",
-        "For authors of manifests and for administrators: every code that a finding can have, and what helps. A code never changes",
-        "its meaning. `drawbridge check` prints those about manifests. Errors are what the API server of the newest supported",
-        "Kubernetes would answer, by itself (D) or because the webhook refuses it (R). Warnings are accepted by it and do not",
-        "work, or not as meant. Those with M are what `translate` and `survey` say in formats that know only findings.",
-        "`drawbridge doctor` prints those with O, and `drawbridge survey` those with S.",
-        "",
-        "Written by `drawbridge check --explain all -o markdown`.",
-    ]
-    chapter = ""
-    for name, code in codes.items():
-        if _CHAPTERS[name[:2]] != chapter:
-            chapter = _CHAPTERS[name[:2]]
-            lines += [
-                "",
-                f"## {chapter}",
-                "",
-                "| code | severity | meaning | what helps | without drawbridge |",
-                "|---|---|---|---|---|",
-            ]
-        cells = (name, code.severity.value, code.title, code.remedy, code.without)
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    return "\n".join(lines) + "\n"
+def report_of_codes(codes: Mapping[str, FindingCode]) -> Report:
+    """Say what codes mean; of all codes this is docs/findings.md."""
+    head = ("Code", "Severity", "Meaning", "What helps", "Without drawbridge")
+    is_whole = len(codes) == len(KNOWN)
+    parts: list[Part] = [Own(" ".join(_ABOUT))] if is_whole else []
+    for chapter, group in groupby(codes, key=lambda name: _CHAPTERS[name[:2]]):
+        rows: list[Sequence[Cell]] = []
+        lines: list[str] = []
+        for name in group:
+            code = codes[name]
+            rows.append((name, Marked(code.severity.value), Own(code.title), Own(code.remedy), Own(code.without)))
+            lines += [f"{name} {code.severity.value}: {code.title}", f"      {code.remedy}"]
+            lines += [f"      without drawbridge: {code.without}"] if code.without else []
+        parts.append(Rows(head, rows, chapter if is_whole else "", lines))
+    return Report("Findings", parts)

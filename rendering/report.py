@@ -1,12 +1,15 @@
-"""The reports of commands (`-o html`, `-o markdown`): a value, written as one self-contained HTML file or as Markdown. Pure.
+"""The report of a command: a value, written for a terminal, as one self-contained HTML file, as Markdown, or as CSV. Pure.
 
 The page has no scripts and loads no resources; a Content-Security-Policy forbids both. Equal reports give equal texts.
+A spreadsheet takes a CSV cell that begins with =, +, - or @ for a formula, and runs it. Such a cell is given an apostrophe.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +17,7 @@ import msgspec
 
 from dra.quantity import Quantity
 from rendering.html import STYLE, Html, bar, el, lines, table, together
-from rendering.terminal import printable
+from rendering.terminal import aligned, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,13 +27,33 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
 _FENCE: Final = re.compile("`{3,}")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_BELOW: Final = " " * 6
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """A picture or coloured text, and the same in words."""
+    """A picture, and the same in words. A terminal shows no pictures."""
 
     drawing: Html
     words: str = ""
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """An outcome or a severity, in its colour."""
+
+    state: str
+
+
+class CodeSpan(msgspec.Struct, frozen=True):
+    """A name to type, in a fixed-width font."""
+
+    name: str
+
+
+class Own(msgspec.Struct, frozen=True):
+    """A text of the program itself, in which Markdown is not escaped."""
+
+    text: str
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -40,16 +63,17 @@ class Why(msgspec.Struct, frozen=True):
     remedy: str
 
 
-# The texts of a tuple are below one another.
-Cell = str | int | Drawn | Why | tuple[str, ...]
+# The texts of a tuple are below one another. A terminal has the first in the row and the others below the row.
+Cell = str | int | Drawn | Marked | CodeSpan | Own | Why | tuple[str | Own, ...]
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A table; it is left out if it has no rows."""
+    """A table; it is left out if it has no rows. A terminal shows `lines` instead, if there are any."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     title: str = ""
+    lines: Sequence[str] = ()
 
 
 class Screen(msgspec.Struct, frozen=True):
@@ -59,20 +83,21 @@ class Screen(msgspec.Struct, frozen=True):
     title: str = ""
 
 
-# A str is a paragraph.
-Part = str | Rows | Screen | Drawn
+# A str or a text of our own is a paragraph.
+Part = str | Own | Rows | Screen | Drawn
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The report of a command."""
+    """The report of a command.
+
+    Pages begin with the summary, and a terminal ends with it. A terminal shows `full` instead of the parts, if there is any; pages show
+    it after them.
+    """
 
     title: str
     parts: Sequence[Part]
-
-
-def marked(state: str) -> Drawn:
-    """Colour an outcome or a severity."""
-    return Drawn(el("b", state, class_=state), state)
+    summary: str = ""
+    full: Sequence[str] = ()
 
 
 def amount_bar(hard: str, used: str, requested: str = "0") -> Drawn:
@@ -92,7 +117,7 @@ def as_html(report: Report, source: str) -> str:
     body = el(
         "body",
         el("header", el("strong", "drawbridge")),
-        el("main", el("h1", report.title), *map(part_as_html, report.parts)),
+        el("main", el("h1", report.title), *map(part_as_html, _of_pages(report))),
         el("footer", source),
     )
     head = el(
@@ -106,10 +131,18 @@ def as_html(report: Report, source: str) -> str:
     return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
 
 
+def _of_pages(report: Report) -> Sequence[Part]:
+    full = (Screen(report.full, "In full"),) if report.full else ()
+    return (report.summary, *report.parts, *full)
+
+
 def part_as_html(part: Part) -> Html:
+    """Write a part of a page."""
     match part:
         case str():
             return el("p", part) if part else Html()
+        case Own():
+            return el("p", part.text)
         case Drawn():
             return el("div", part.drawing, class_="wide", tabindex="0")
         case Screen():
@@ -127,17 +160,23 @@ def _cell(cell: Cell) -> object:
     match cell:
         case Drawn():
             return cell.drawing
+        case Marked():
+            return el("b", cell.state, class_=cell.state)
+        case CodeSpan():
+            return el("code", cell.name)
+        case Own():
+            return cell.text
         case Why():
             return together((cell.reason, el("br"), el("small", cell.remedy))) if cell.remedy else cell.reason
         case tuple():
-            return together(part for one in cell if one for part in (one, el("br")))
+            return together(part for text in filter(None, map(_words, cell)) for part in (text, el("br")))
         case _:
             return cell
 
 
 def as_markdown(report: Report) -> str:
     """Write Markdown for a pull request or a ticket; texts from input are escaped."""
-    parts = [f"# {inline(report.title)}", *filter(None, map(_markdown, report.parts))]
+    parts = [f"# {inline(report.title)}", *filter(None, map(_markdown, _of_pages(report)))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -145,6 +184,8 @@ def _markdown(part: Part) -> str:
     match part:
         case str():
             return inline(part)
+        case Own():
+            return part.text
         case Drawn():
             return inline(part.words)
         case Screen():
@@ -167,14 +208,16 @@ def _markdown_cell(cell: Cell) -> str:
     match cell:
         case int():
             return f"{cell:,}"
-        case Drawn():
-            return inline(cell.words)
+        case CodeSpan():
+            return f"`{printable(cell.name)}`"
+        case Own():
+            return printable(cell.text).replace("|", "\\|")
         case Why():
             return _markdown_cell((cell.reason, cell.remedy))
         case tuple():
-            return "<br>".join(inline(one) for one in cell if one)
+            return "<br>".join(_markdown_cell(one) for one in cell if one)
         case _:
-            return inline(cell)
+            return inline(_words(cell))
 
 
 def inline(text: str) -> str:
@@ -182,3 +225,85 @@ def inline(text: str) -> str:
     one_line = printable(text.replace("\r\n", " ").replace("\n", " ").strip())
     harmless = _MARKUP.sub(r"\\\g<0>", escape(one_line, quote=False))
     return _OPENING.sub(lambda found: f"{found[1]}{found[3] or ''}\\{found[2] or found[4]}", harmless)
+
+
+def as_text(report: Report) -> Iterator[tuple[str, Sequence[str]]]:
+    """Write the parts for a terminal, each as its title and its lines."""
+    for part in (Screen(report.full),) if report.full else report.parts:
+        match part:
+            case Rows():
+                yield part.title, part.lines or (_aligned(part) if part.rows else ())
+            case Screen():
+                yield part.title, part.lines
+            case Drawn():
+                continue
+            case _:
+                yield "", (_words(part),)
+    yield "", (report.summary,)
+
+
+def _aligned(part: Rows) -> Sequence[str]:
+    """Write a table without its pictures, and of each row the further texts of cells below. A table of names and pictures is left out."""
+    columns = list(zip(*part.rows, strict=True))
+    shown = [at for at, column in enumerate(columns) if not isinstance(column[0], Drawn) and any(map(_first, column))]
+    if len(shown) < min(len(columns), 2):
+        return ()
+    numbers = {at for at in shown if isinstance(columns[at][0], int)}
+    lines = aligned(
+        [
+            [part.head[at].upper() for at in shown],
+            *([_first(row[at]) for at in shown] for row in part.rows),
+        ],
+        {place for place, at in enumerate(shown) if at in numbers},
+    )
+    head, *rest = lines
+    below = [[f"{_BELOW}{text}" for cell in row for text in _texts(cell)[1:] if text] for row in part.rows]
+    rows = [line for row, further in zip(rest, below, strict=True) for line in (row, *further)]
+    return [head, *rows] if head.strip() else rows
+
+
+def _first(cell: Cell) -> str:
+    return printable(next(iter(_texts(cell)), ""))
+
+
+def _texts(cell: Cell) -> tuple[str, ...]:
+    """Return the texts of a cell that are below one another."""
+    match cell:
+        case tuple():
+            return tuple(map(_words, cell))
+        case Why():
+            return (cell.reason, cell.remedy)
+        case int():
+            return (f"{cell:,}",)
+        case _:
+            return (_words(cell),)
+
+
+def _words(cell: str | Drawn | Marked | CodeSpan | Own) -> str:
+    match cell:
+        case str():
+            return cell
+        case Drawn():
+            return cell.words
+        case Marked():
+            return cell.state
+        case CodeSpan():
+            return cell.name
+        case Own():
+            return cell.text
+
+
+def as_csv(table: Rows) -> str:
+    """Write a table for a spreadsheet, with its head."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(table.head)
+    writer.writerows([_harmless(cell) for cell in row] for row in table.rows)
+    return out.getvalue()
+
+
+def _harmless(cell: Cell) -> str:
+    if isinstance(cell, int):
+        return str(cell)
+    text = printable("; ".join(filter(None, _texts(cell))))
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
 # Control characters, lone surrogates, line separators, and characters that are invisible or change the writing direction.
 _UNSEEN = re.compile(
@@ -65,10 +65,17 @@ def escaped(value: object) -> str:
     return escape(printable(str(value)), quote=True)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Write the rows of a table as lines with aligned columns."""
+def aligned(rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
+    """Write the rows of a table as lines with aligned columns; those of `numbers` stand to the right."""
     widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(map(fit, row, widths)).rstrip() for row in rows]
+    return [
+        "  "
+        + "  ".join(
+            cell.rjust(width) if at in numbers else fit(cell, width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def columns_of(text: str) -> int:

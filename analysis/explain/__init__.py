@@ -9,9 +9,6 @@ from analysis.explain.screen import (
     screen_of_claim,
     screen_of_device,
     screen_of_pod,
-    screen_of_server,
-    screen_of_unread,
-    screen_of_workload,
 )
 from analysis.explain.stories import (
     DeviceStory,
@@ -21,12 +18,15 @@ from analysis.explain.stories import (
     OfPod,
     OfWorkload,
     PodStory,
+    WorkloadStory,
 )
+from analysis.explain.subject import CODE, WORDS, story_of, subject_of
 from analysis.explain.webhook_record import as_written
-from analysis.explain.workloads import KIND_OF, find_workload, kinds_of, workload_story
+from analysis.explain.workloads import find_workload, kinds_of
 
 __all__ = [
-    "KIND_OF",
+    "CODE",
+    "WORDS",
     "DeviceStory",
     "LoneClaimStory",
     "OfClaim",
@@ -34,6 +34,7 @@ __all__ = [
     "OfPod",
     "OfWorkload",
     "PodStory",
+    "WorkloadStory",
     "as_written",
     "device_story",
     "find_workload",
@@ -45,9 +46,7 @@ __all__ = [
     "screen_of_claim",
     "screen_of_device",
     "screen_of_pod",
-    "screen_of_server",
-    "screen_of_unread",
-    "screen_of_workload",
+    "story_of",
+    "subject_of",
     "with_cause",
-    "workload_story",
 ]

@@ -15,38 +15,32 @@ from analysis.explain.screen import (
 from analysis.explain.stories import DeviceStory, LoneClaimStory, PodStory, WorkloadStory
 from dra.quantity import Quantity
 from rendering.html import STATE_TEXTS, squares
-from rendering.report import Drawn, Part, Report, Rows, Screen, amount_bar, striped
+from rendering.report import Drawn, Part, Report, Rows, amount_bar, striped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from analysis.explain.stories import ClaimStory
-    from analysis.loading import ServerMeant, Unread
+    from analysis.loading import ServerMeant
     from rendering.report import Cell
 
 Story = PodStory | WorkloadStory | LoneClaimStory | DeviceStory
 
 
-def report(story: Story, server: ServerMeant, unread: Iterable[Unread]) -> Report:
+def report(story: Story, server: ServerMeant) -> Report:
     """Make the report of a pod, a workload, a claim or a device."""
     match story:
         case PodStory():
-            title, parts, screen_lines = f"Pod {story.name}", _asking(story, story.claims), screen_of_pod(story)
+            title, parts, lines = f"Pod {story.name}", _asking(story, story.claims), screen_of_pod(story)
         case WorkloadStory():
             rows = [(len(one.names), one.first.name, one.first.next_step.message) for one in story.pods]
             fates = Rows(("Pods", "Such as", "State"), rows)
-            title, parts, screen_lines = f"{story.kind} {story.name}", iter((fates,)), screen_of_workload(story)
+            title, parts, lines = f"{story.kind} {story.name}", iter((fates,)), screen_of_workload(story)
         case LoneClaimStory():
-            title, parts, screen_lines = (
-                f"Claim {story.claim.name}",
-                _asking(story, [story.claim]),
-                screen_of_claim(story),
-            )
+            title, parts, lines = f"Claim {story.claim.name}", _asking(story, [story.claim]), screen_of_claim(story)
         case _:
-            title, parts, screen_lines = f"Device {story.name}", _device(story), screen_of_device(story)
-    full = Screen([*screen_lines, *screen_of_server(server)], "In full")
-    missing = Rows(("What", "Why"), [(one.kind, one.reason) for one in unread], "Not read, so something may be missing")
-    return Report(title, (*parts, full, missing))
+            title, parts, lines = f"Device {story.name}", _device(story), screen_of_device(story)
+    return Report(title, tuple(parts), full=[*lines, *screen_of_server(server)])
 
 
 def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         WebhookStory,
         WorkloadStory,
     )
-    from analysis.loading import ServerMeant, Unread
+    from analysis.loading import ServerMeant
 
 _GROUPS = 3  # kinds of nodes
 _NODES = 3  # names of each
@@ -162,11 +162,6 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
             yield _row("never with", f"{names}: {one.stage}: {one.text}")
     yield from _rest(story.neighbours, _ROWS, "kind", " of devices")
     yield from _rows("wrong", story.remarks, _ROWS, "problem")
-
-
-def screen_of_unread(unread: Sequence[Unread]) -> Iterator[str]:
-    """Name what could not be read."""
-    yield from _rows("not read", [f"{one.kind}: {one.reason}" for one in unread], _ROWS, "thing")
 
 
 def screen_of_server(server: ServerMeant) -> Iterator[str]:

@@ -3,6 +3,5 @@
 from analysis.matrix.drawing import draw
 from analysis.matrix.fleet import PoolMatrix, group_equal, judge, reachable
 from analysis.matrix.report import report
-from analysis.matrix.text import lines
 
-__all__ = ["PoolMatrix", "draw", "group_equal", "judge", "lines", "reachable", "report"]
+__all__ = ["PoolMatrix", "draw", "group_equal", "judge", "reachable", "report"]

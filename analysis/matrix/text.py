@@ -1,4 +1,4 @@
-"""Matrices as text: the table, the reason for each pair that cannot be in use together, and the claims that hold devices. Pure."""
+"""Words about a matrix, for its report and its picture, and its table as a terminal shows it. Pure."""
 
 from __future__ import annotations
 
@@ -15,40 +15,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 60
 MOST_KINDS = 8  # of pools
 _POOLS = 3  # names of equal pools
-_USES = 12
-
-
-def lines(kinds: Sequence[EqualPools], columns: int | None) -> Iterator[str]:
-    """Write matrices, a few kinds of pools at most."""
-    for number, kind in enumerate(kinds[:MOST_KINDS]):
-        if number:
-            yield ""
-        yield title(kind)
-        instead = instead_of_table(kind)
-        if instead:
-            yield from (f"  {line}" for line in instead)
-            continue
-        yield "  in use (row), wanted as well (column):  yes = both can be in use, otherwise what is in the way"
-        yield ""
-        yield from _table(kind, columns)
-        yield ""
-        for at, row in enumerate(kind.first.rows):
-            for column, cell in enumerate(row.cells[at:], at):
-                if not cell.together:
-                    yield f"  {at + 1} and {column + 1}: {cell.stage}: {cell.text}"
-        yield from (f"  {note}" for note in kind.first.notes)
-        uses = [(pool, use) for pool in kind.pools for use in pool.in_use]
-        for pool, use in uses[:_USES]:
-            name = use.device if len(kind.pools) == 1 else f"{pool.pool}/{use.device}"
-            share = "".join(f", {amount} {resource}" for resource, amount in use.share.items())
-            pods = f" for {', '.join(use.pods[:_POOLS])}" if use.pods else ""
-            since = f" since {use.since}" if use.since else ""
-            yield f"  in use: {name}{share}: claim {use.claim}{pods}{since}"
-        if len(uses) > _USES:
-            yield f"  and {len(uses) - _USES} more in use, in -o json"
-    if more := left_out_text(kinds):
-        yield ""
-        yield more
 
 
 def left_out_text(kinds: Sequence[EqualPools]) -> str:
@@ -86,8 +52,8 @@ def heading(kind: EqualPools, row: MatrixRow) -> str:
     return f"{name}, {kind.used(row.devices)} in use" if kind.is_used else name
 
 
-def _table(kind: EqualPools, columns: int | None) -> Iterator[str]:
-    """Draw the table, cut into parts that each fit the terminal and repeat the names of the rows."""
+def table_lines(kind: EqualPools, columns: int | None) -> Iterator[str]:
+    """Draw the table for a terminal, cut into parts that each fit its columns and repeat the names of the rows."""
     rows = kind.first.rows
     names = [heading(kind, row) for row in rows]
     wide = max(map(len, names))

@@ -104,7 +104,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge explain CODE -o json`, and `drawbridge check --explain CODE -o json`."""
+    """`drawbridge explain CODE -o json`."""
 
     codes: list[Told]
 
@@ -306,7 +306,7 @@ class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
 # Command: the documents that it prints.
 ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "allocate": (OfNode, OfNodes),
-    "check": (Checked, Explained),
+    "check": (Checked,),
     "dialects": (Vocabularies,),
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.loading import identity_of, inside, items, text
 from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
-from dra.objects import is_extended
 from dra.finding import Finding, make_finding
+from dra.objects import is_extended
 from dra.texts import count_of, list_first
 from dra.wire import WireError, convert
 from webhook import names

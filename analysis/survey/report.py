@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from analysis.survey.screen import SIDE_TEXTS, network_tables, totals, why
 from dra.texts import count_of, list_first
 from rendering import formats
-from rendering.report import Report, Rows, Screen, Why, marked, striped
+from rendering.report import Marked, Report, Rows, Screen, Why, striped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +22,9 @@ def report(overview: Overview) -> Report:
     """Make the report."""
     server = f"Kubernetes {overview.server}, " if overview.server else ""
     counted = list(totals(overview))
-    outcomes = [(number, marked(outcome), meaning) for outcome, number, meaning in counted]
+    outcomes = [(number, Marked(outcome), meaning) for outcome, number, meaning in counted]
     reasons = [
-        (one.workloads, one.pods, marked(one.outcome), one.key, Why(f"{why(one)}{f' [{one.code}]' if one.code else ''}", one.remedy))
+        (one.workloads, one.pods, Marked(one.outcome), one.key, Why(f"{why(one)}{f' [{one.code}]' if one.code else ''}", one.remedy))
         for one in overview.reasons
     ]  # fmt: skip
     plugins = [
@@ -42,8 +42,7 @@ def report(overview: Overview) -> Report:
         for key in one.keys:
             amount = f" = {key.amount}" if key.amount else ""
             requests[f"{key.key}{amount}{f': {reason}' if (reason := why(key)) else ''}"] = None
-        workloads.append((one.namespace, (one.kind, one.name), marked(one.outcome), one.pods, tuple(requests)))
-    unread = [(one.kind, one.reason) for one in overview.unread]
+        workloads.append((one.namespace, (one.kind, one.name), Marked(one.outcome), one.pods, tuple(requests)))
     used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
     parts = (
         f"{server}{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them.",
@@ -57,6 +56,5 @@ def report(overview: Overview) -> Report:
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "which", "Names"), sides, "Node by node"),
         Rows(("Namespace", "Workload", "Outcome", "Pods", "What it requests"), workloads, "Workloads"),
-        Rows(("What", "Why"), unread, "Not read, so this survey is not whole"),
     )
     return Report("Accelerator workloads: what becomes of them", parts)

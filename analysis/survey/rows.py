@@ -1,12 +1,7 @@
-"""A survey key by key: a row for each as CSV for a spreadsheet, and findings for code hosts and test reports. Pure.
-
-A spreadsheet takes a cell that begins with =, +, - or @ for a formula, and runs it. Such a cell is given an apostrophe.
-"""
+"""A survey key by key: a row for each for a spreadsheet, and findings for code hosts and test reports. Pure."""
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING
 
 from analysis.survey.overview import needs_decision
@@ -14,7 +9,7 @@ from analysis.survey.screen import why
 from dra.finding import Finding, Place
 from dra.texts import joined
 from rendering import formats
-from rendering.terminal import printable
+from rendering.report import Rows
 from webhook.dialects import Outcome
 from webhook.refusals import Code
 
@@ -24,28 +19,15 @@ if TYPE_CHECKING:
 
 _OF_WORKLOAD = ("namespace", "kind", "name", "outcome", "pods", "running", "moved", "file", "line")
 _OF_KEY = ("container", "dialect", "key", "amount", "outcome", "code", "detail", "stays", "until", "remedy")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
-def table(overview: Overview) -> str:
-    """Write the rows, with a head."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    of_key = ["keyOutcome" if name == "outcome" else name for name in _OF_KEY]
-    writer.writerow([*_OF_WORKLOAD, *of_key])
+def table(overview: Overview) -> Rows:
+    """Make a row for each key, for a spreadsheet."""
+    rows: list[list[str | int]] = []
     for workload in overview.workloads:
-        mine = [_cell(getattr(workload, name)) for name in _OF_WORKLOAD]
-        for key in workload.keys or (None,):
-            values = [getattr(key, name, "") for name in _OF_KEY]
-            writer.writerow([*mine, *map(_cell, values)])
-    return out.getvalue()
-
-
-def _cell(value: object) -> str:
-    if value == "":
-        return ""
-    text = printable(str(value))
-    return f"'{text}" if text.startswith(_FORMULA) else text
+        mine: list[str | int] = [getattr(workload, name) for name in _OF_WORKLOAD]
+        rows += ([*mine, *(getattr(key, name, "") for name in _OF_KEY)] for key in workload.keys or (None,))
+    return Rows([*_OF_WORKLOAD, *("keyOutcome" if name == "outcome" else name for name in _OF_KEY)], rows)
 
 
 # The code of an outcome, for keys whose decision has none. It says how bad the outcome is.

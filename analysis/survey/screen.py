@@ -86,7 +86,7 @@ def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool)
         yield from map(printable, lines)
     if overview.obstacles:
         yield from ("", paint("In the way", "bold"))
-        for line in formats.text(formats.by_object(overview.obstacles)):
+        for line in formats.table(formats.by_object(overview.obstacles)).lines:
             yield f"  {printable(line)}" if line else ""
     if overview.plugins or overview.drivers:
         yield from ("", paint("Devices", "bold"))

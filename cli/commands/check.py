@@ -46,7 +46,6 @@ _LEVELS = ("error", "warning", "info")
     default="error",
 )
 @inputs.server()
-@click.option("--explain", metavar="CODE", help="Explain a code and its remedy; `all` lists every code.")
 def command(
     *,
     files: tuple[str, ...],
@@ -58,17 +57,12 @@ def command(
     fail_on: str,
     kubernetes: str,
     feature_gates: str,
-    explain: str | None,
 ) -> Exit:
     """Find what the API server, the fleet or a driver would refuse.
 
     Objects are judged by the rules of the newest supported Kubernetes (or --kubernetes) and against each other. --inventory adds classes, slices and nodes that
     are not judged themselves. Exit code 1: a finding at or above --fail-on; 2: the input cannot be read.
     """
-    if explain is not None:
-        from rendering.formats import explain_codes
-
-        return explain_codes(explain, output)
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from analysis.check import (
@@ -80,7 +74,7 @@ def command(
         prospective_nodes,
         with_taint_finding,
     )
-    from analysis.manifest_files import describe_skipped, read_manifests
+    from analysis.manifest_files import read_manifests, warn_of_skipped
     from dra.pointer import text_at
     from dra.validation import TYPES, findings, is_ours, name, read_object, review
     from node import inventory as machines
@@ -150,19 +144,17 @@ def command(
     checked = name_placeholders(checked, documents)
     checked += findings_of_skipped(one for one in skipped if one.key)
     summary = formats.summary_of(checked, len(documents))
-    skipped_lines = describe_skipped([one._replace(key="") for one in skipped])
-    if output not in ("json", "text"):
-        for skipped_line in skipped_lines:
-            inputs.warn(skipped_line)
-    if output == "json":
-        passed_by = [one._asdict() for one in skipped]
-        inputs.write_json(
-            {"configuration": in_force.described(mode), "findings": formats.as_json(checked), "passedBy": passed_by}
-        )
-    else:
-        formats.print_findings(output, checked, "check", summary)
-        if output == "text":
-            inputs.print_lines(skipped_lines)
+    warn_of_skipped([one._replace(key="") for one in skipped])
+    inputs.write(
+        output,
+        lambda: formats.report("drawbridge check", checked, summary),
+        lambda: {
+            "configuration": in_force.described(mode),
+            "findings": formats.as_json(checked),
+            "passedBy": [one._asdict() for one in skipped],
+        },
+        findings=lambda: checked,
+    )
     print_inventory(documents, known, (one for decisions in decided for one in decisions))
     print_assumed(one.key for decisions in decided for one in decisions if one.assumed)
     if fail_on == "never":

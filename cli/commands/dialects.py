@@ -9,11 +9,13 @@ import click
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
+from rendering.report import CodeSpan, Marked, Own, Report, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from webhook.dialects import Dialect, Row
+    from rendering.report import Cell, Part
+    from webhook.dialects import Dialect
 
 
 @inputs.command(
@@ -21,51 +23,45 @@ if TYPE_CHECKING:
 )
 @click.argument("names", metavar="[DIALECT|KEY]...", nargs=-1)
 @inputs.config("Show the keys as this DrawbridgeConfiguration names them.")
-@inputs.output("text", "json", "yaml", "markdown", default="text")
+@inputs.output("text", "json", "yaml", "markdown", "html", default="text")
 def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     """List the dialects and their keys: all, the named dialects, or the meaning of the named keys.
 
     With `-o yaml` the output has the form of `dialects:` in a configuration.
     """
     from analysis.configuration import configuration_in_force, given_configuration
+    from cluster import manifests
 
     every = configuration_in_force(given_configuration(config)).configuration.dialects
     chosen = _choose(names, every) if names else list(every)
-    if output == "text":
-        for dialect in chosen:
-            whole = "each container" if dialect.scope == "container" else "the whole pod"
-            inputs.print_lines([f"{dialect.name}: {dialect.title} (numbers count for {whole})"])
-            for row in dialect.keys:
-                inputs.print_lines([f"  {row.outcome:<12} {row.name}  [{row.place}, {row.unit}]"])
-                inputs.print_lines(f"      {line}" for line in _lines(row))
-            inputs.print_lines([""])
-    elif output == "markdown":
-        # The tables of docs/vocabularies.md.
-        lines: list[str] = []
-        for dialect in chosen:
-            scope = "each container" if dialect.scope == "container" else "the whole pod"
-            lines += [f"## {dialect.title} (`{dialect.name}`)", "", f"Numbers count for {scope}.", ""]
-            lines += ["| key | where | unit | what becomes of it | what it says |", "|---|---|---|---|---|"]
-            for row in dialect.keys:
-                words = ". ".join(text[0].upper() + text[1:] for text in _lines(row)).replace("|", "\\|")
-                lines.append(f"| `{row.name}` | {row.place} | {row.unit} | {row.outcome} | {words} |")
-            lines.append("")
-        click.echo("\n".join(lines), nl=False)
+    if output == "yaml":
+        click.echo(manifests.dump([{"dialects": _plain(chosen)}]), nl=False)
     else:
-        import msgspec
-
-        from cluster import manifests
-
-        plain: list[dict[str, Any]] = []
-        for dialect in chosen:
-            table = msgspec.to_builtins(dialect)
-            defaults = {"outcome": "translated", "unit": "count", "place": "resource"}
-            plain.append({**table, "keys": [defaults | row for row in table["keys"]]})
-        if output == "json":
-            inputs.write_json({"dialects": plain})
-        else:
-            click.echo(manifests.dump([{"dialects": plain}]), nl=False)
+        inputs.write(output, lambda: _report(chosen), lambda: {"dialects": _plain(chosen)})
     return Exit.FINE
+
+
+def _plain(dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
+    """Make tables for a configuration, with the defaults of their rows."""
+    import msgspec
+
+    defaults = {"outcome": "translated", "unit": "count", "place": "resource"}
+    tables = [msgspec.to_builtins(dialect) for dialect in dialects]
+    return [{**table, "keys": [defaults | row for row in table["keys"]]} for table in tables]
+
+
+def _report(dialects: Sequence[Dialect]) -> Report:
+    """Make the tables of docs/vocabularies.md."""
+    head = ("Key", "Where", "Unit", "Outcome", "What it says")
+    parts: list[Part] = []
+    for dialect in dialects:
+        rows: list[Sequence[Cell]] = []
+        for row in dialect.keys:
+            says = [Own(text[0].upper() + text[1:]) for text in (row.meaning, row.because) if text]
+            rows.append((CodeSpan(row.name), row.place, row.unit, Marked(row.outcome), ("", *says)))
+        scope = "each container" if dialect.scope == "container" else "the whole pod"
+        parts += [Rows(head, rows, f"{dialect.title} ({dialect.name})"), f"Numbers count for {scope}."]
+    return Report("Vocabularies", parts)
 
 
 def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
@@ -98,7 +94,3 @@ def _choose(names: Sequence[str], dialects: Sequence[Dialect]) -> list[Dialect]:
             meant = f"did you mean {likely}? " if likely else ""
             raise Broken(f"{name} is neither a dialect nor a key", f"{meant}{listed}")
     return list(chosen.values())
-
-
-def _lines(row: Row) -> list[str]:
-    return [text for text in (row.meaning, row.because) if text]

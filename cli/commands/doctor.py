@@ -60,6 +60,7 @@ def command(
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     given = given_configuration(config, files)
     from analysis.doctor import describe, diagnose, read_dump, survey, write_repair
+    from analysis.loading import Unread
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
     from rendering import formats
@@ -94,22 +95,25 @@ def command(
         in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
     in_force.report()
     checked = formats.by_object(outcomes)
-    if output == "json":
-        repaired = [outcome._asdict() for outcome in outcomes.values()]
-        findings = [finding | outcome for finding, outcome in zip(formats.as_json(checked), repaired, strict=True)]
-        not_read = [{"kind": kind, "reason": why} for kind, why in unread.items()]
-        described = in_force.described()
-        inputs.write_json({"configuration": described, "findings": findings, "unread": not_read})
-    else:
-        notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
-        formats.print_findings(output, checked, "doctor", _summary(outcomes, unread), notes)
+    notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
+    inputs.write(
+        output,
+        lambda: formats.report("drawbridge doctor", checked, _summary(outcomes), notes),
+        lambda: {
+            "configuration": in_force.described(),
+            "findings": [
+                finding | outcome._asdict()
+                for finding, outcome in zip(formats.as_json(checked), outcomes.values(), strict=True)
+            ],
+        },
+        findings=lambda: checked,
+        unread=[Unread(kind, reason) for kind, reason in sorted(unread.items())],
+    )
     if all(outcome.repaired for outcome in outcomes.values()):
         return Exit.UNDECIDED if unread else Exit.FINE
     return Exit.REFUSED
 
 
-def _summary(outcomes: Mapping[Finding, RepairOutcome], unread: Mapping[str, str]) -> str:
+def _summary(outcomes: Mapping[Finding, RepairOutcome]) -> str:
     done = sum(outcome.repaired for outcome in outcomes.values())
-    repaired = f", {done} repaired" if done else ""
-    left_out = f"; not read: {', '.join(sorted(unread))}" if unread else ""
-    return f"{inputs.count_of(len(outcomes), 'finding')}{repaired}{left_out}"
+    return f"{inputs.count_of(len(outcomes), 'finding')}{f', {done} repaired' if done else ''}"

@@ -44,7 +44,7 @@ def command(
     """
     from analysis.configuration import server_named
     from analysis.loading import HELD, for_server, read_dump, visit
-    from analysis.matrix import draw, group_equal, judge, lines, reachable, report
+    from analysis.matrix import draw, group_equal, judge, reachable, report
     from dra.wire import builtins
 
     if files or kubernetes:
@@ -67,16 +67,12 @@ def command(
             raise Broken("no ResourceSlice in the input", "add the slices: kubectl get resourceslices -o yaml")
         raise Broken("no pool matches", f"pools: {have}")
     judged = judge(chosen, scene.stock, sets)
-    for one in scene.unread:
-        inputs.warn(f"not read: {one.kind}: {one.reason}")
     kinds = group_equal(judged)
-    match output:
-        case "json":
-            inputs.write_json({"pools": [builtins(one) for one in judged], "unread": builtins(list(scene.unread))})
-        case "svg":
-            click.echo(draw(kinds), nl=False)
-        case "markdown" | "html":
-            inputs.write_report(report(kinds, scene.unread))
-        case _:
-            inputs.print_lines(lines(kinds, inputs.width()))
+    inputs.write(
+        output,
+        lambda: report(kinds, inputs.width()),
+        lambda: {"pools": builtins(judged)},
+        picture=lambda: draw(kinds),
+        unread=scene.unread,
+    )
     return Exit.FINE

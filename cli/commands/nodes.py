@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analysis.capacity import count_devices, in_use
 from cli import contract as inputs
 from cli.contract import Exit
-from rendering.terminal import aligned
+from rendering.report import Report, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from analysis.capacity import NodeStory
 
-_COLUMNS = ("NODE", "DEVICE", "STATE", "HOLDER", "SINCE")
 _DRAWN = 200  # nodes in a picture
 _NONE = "<none>"
 
@@ -32,7 +32,7 @@ _NONE = "<none>"
     help="A dump of a cluster, or manifests, instead of a live cluster. May be repeated.",
 )
 @inputs.reached()
-@inputs.output("text", "wide", "json", "svg", default="text")
+@inputs.output("text", "wide", "json", "csv", "svg", "markdown", "html", default="text")
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
     """List the devices of nodes, the pod or claim that holds each, and since when.
 
@@ -48,16 +48,12 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     scene = read_dump(files) if files else visit(kubeconfig, context, kinds=(*HELD, PODS))
-    for one in scene.unread:
-        inputs.warn(f"not read: {one.kind}: {one.reason}")
     try:
         stories = list(node_stories(names, scene))
     except NotThere as error:
         raise inputs.MissingObject(error.message, error.remedy) from None
-    if output == "json":
-        inputs.write_json({"nodes": builtins(stories), "unread": builtins(list(scene.unread))})
-        return Exit.FINE
-    if output == "svg":
+
+    def picture() -> str:
         rows: list[tuple[str, list[tuple[str, str]]]] = []
         for node in stories[:_DRAWN]:
             devices: list[tuple[str, str]] = []
@@ -65,32 +61,35 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
                 holders = ", ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
                 devices.append((device.state, f"{device.device}: {device.state}{f', {holders}' if holders else ''}"))
             rows.append((node.node, devices))
-        click.echo(fleet(rows, max(len(stories) - _DRAWN, 0)), nl=False)
-        return Exit.FINE
-    inputs.print_lines(_lines(stories, wide=output == "wide"))
+        return fleet(rows, max(len(stories) - _DRAWN, 0))
+
+    inputs.write(
+        output,
+        lambda: _report(stories, wide=output != "text"),
+        lambda: {"nodes": builtins(stories)},
+        picture=picture,
+        unread=scene.unread,
+    )
     return Exit.FINE
 
 
-def _lines(stories: Sequence[NodeStory], *, wide: bool) -> Iterator[str]:
-    """Write a row for each device and holder, and a summary."""
-    rows = [(*_COLUMNS, "CLAIM", "SHARE", "MODEL")]
+def _report(stories: Sequence[NodeStory], *, wide: bool) -> Report:
+    """Make a row for each device and holder, and a summary."""
+    head = ("Node", "Device", "State", "Holder", "Since", *(("Claim", "Share", "Model") if wide else ()))
+    rows: list[Sequence[str]] = []
     for node in stories:
         for device in node.devices:
             for holder in device.holders or (None,):
-                pods = _NONE if holder is None else ",".join(holder.pods) or f"claim {holder.claim}"
-                share = (
-                    ""
-                    if holder is None
-                    else ",".join(f"{resource}={amount}" for resource, amount in holder.share.items())
-                )
-                row = node.node, device.device, device.state, pods, holder.since if holder else _NONE
-                rows.append((*row, (holder.claim if holder else "") or _NONE, share or _NONE, device.model or _NONE))
-    if stories:
-        yield from aligned(rows if wide else [row[: len(_COLUMNS)] for row in rows])
-    from analysis.capacity import count_devices, in_use
-
+                holders = since = claim = share = _NONE
+                if holder is not None:
+                    holders, since = ",".join(holder.pods) or f"claim {holder.claim}", holder.since
+                    claim = holder.claim or _NONE
+                    share = ",".join(f"{resource}={amount}" for resource, amount in holder.share.items()) or _NONE
+                row = (node.node, device.device, device.state, holders, since, claim, share, device.model or _NONE)
+                rows.append(row[: len(head)])
     counts = count_devices(stories)
     unknown = counts.get("unknown", 0)  # not all claims were read
     also = f", {unknown} unknown" if unknown else ""
     devices = inputs.count_of(sum(counts.values()), "device")
-    yield f"{inputs.count_of(len(stories), 'node')}: {devices}, {in_use(counts)} in use{also}"
+    summary = f"{inputs.count_of(len(stories), 'node')}: {devices}, {in_use(counts)} in use{also}"
+    return Report("Devices of nodes", (Rows(head, rows),), summary)

@@ -12,11 +12,13 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
-from rendering.terminal import aligned
+from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from analysis.observations import SeenNamespace
+    from rendering.report import Cell
 
 _SHOWN = 5  # reasons of a namespace, for people
 
@@ -31,14 +33,13 @@ _SHOWN = 5  # reasons of a namespace, for people
 )
 @click.argument("logs", nargs=-1, metavar="[FILE|-]...")
 @inputs.namespaced("Only this namespace.")
-@inputs.output("text", "json", default="text")
+@inputs.output("text", "json", "csv", "markdown", "html", default="text")
 def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     """Count for each namespace what became of its pods at the webhook (or would have, in mode enforce), with reasons.
 
     Reads the logs of webhooks at level info, from files or standard input. Pods without an accelerator are not in them.
     """
     from analysis.observations import summarise
-    from webhook.dialects import Outcome
 
     if not logs and sys.stdin.isatty():
         raise Broken("no logs are given", "name files, or pipe in `kubectl logs` of the webhook")
@@ -53,26 +54,31 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
     if not every:
         inputs.warn("no decision of a webhook was read: give its log at level info, from `kubectl logs`")
     shown = [one for one in every if namespace in ("", one.namespace)]
-    if output == "json":
-        inputs.write_json({"namespaces": [msgspec.to_builtins(one) for one in shown]})
-        return Exit.FINE
-    shown_lines: list[str] = []
+    inputs.write(output, lambda: _report(shown), lambda: {"namespaces": [msgspec.to_builtins(one) for one in shown]})
+    return Exit.FINE
+
+
+def _report(shown: Sequence[SeenNamespace]) -> Report:
+    """Count the pods by namespace, with the first reasons of each."""
+    from webhook.dialects import Outcome
+
     totalled = {outcome: sum(one.outcomes.get(outcome, 0) for one in shown) for outcome in Outcome}
     counts = {outcome: count for outcome, count in totalled.items() if count}
-    if shown:
-        head = ("NAMESPACE", "MODE", *(outcome.upper() for outcome in counts))
-        rows = [(one.namespace, one.mode, *(str(one.outcomes.get(outcome, 0)) for outcome in counts)) for one in shown]
-        shown_lines += aligned([head, *rows])
+    head = ("Namespace", "Mode", *(outcome.capitalize() for outcome in counts))
+    rows: list[Sequence[Cell]] = [
+        (one.namespace, one.mode, *(one.outcomes.get(outcome, 0) for outcome in counts)) for one in shown
+    ]
+    reasons: list[str] = []
     for one in shown:
-        for reason in one.reasons[:_SHOWN]:
-            shown_lines.append(
-                f"{one.namespace}: {reason.outcome}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
-            )
+        reasons += [
+            f"{one.namespace}: {reason.outcome}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
+            for reason in one.reasons[:_SHOWN]
+        ]
         if len(one.reasons) > _SHOWN:
             more = inputs.count_of(len(one.reasons) - _SHOWN, "more reason")
-            shown_lines.append(f"{one.namespace}: and {more} (see -o json)")
+            reasons.append(f"{one.namespace}: and {more} (see -o json)")
     pods = inputs.count_of(sum(counts.values()), "pod")
     namespaces = inputs.count_of(len({one.namespace for one in shown}), "namespace")
     totals = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    inputs.print_lines([*shown_lines, f"{pods} in {namespaces}{f': {totals}' if totals else ''}"])
-    return Exit.FINE
+    summary = f"{pods} in {namespaces}{f': {totals}' if totals else ''}"
+    return Report("Decisions of webhooks", (Rows(head, rows), Screen(reasons)), summary)

@@ -6,9 +6,7 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import CommandFailed, Exit
-from rendering.terminal import aligned
-
-_COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
+from rendering.report import Report
 
 
 @inputs.command(
@@ -21,14 +19,14 @@ _COLUMNS = ("LINE", "HARD", "USED", "WAITING", "LEFT")
 )
 @inputs.reached()
 @inputs.namespaced("Only quotas of this namespace.")
-@inputs.output("text", "wide", "json", default="text")
+@inputs.output("text", "wide", "json", "markdown", "html", default="text")
 def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace: str, output: str) -> Exit:
     """Show for each line of each DeviceQuota how much is used, waits for devices, and is left.
 
     Without -f the live cluster is read; nothing is written. `-o wide` lists the holders. With -n, rights in that namespace suffice.
     """
     from analysis.loading import read_dump, visit
-    from analysis.quota import report
+    from analysis.quota import report, tables
     from cluster import resources
     from dra.wire import builtins
 
@@ -49,23 +47,12 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
                 )
         scene = msgspec.structs.replace(scene, unread=unread)
     reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
-    for one in scene.unread:
-        inputs.warn(f"not read: {one.kind}: {one.reason}")
-    if output == "json":
-        inputs.write_json({"quotas": builtins(reports), "unread": builtins(list(scene.unread))})
-        return Exit.FINE
-    if not reports:
-        inputs.print_lines(["no DeviceQuota, so devices are not limited"])
-    for quota in reports:
-        head, *rows = aligned(
-            [_COLUMNS, *((line.key, line.hard, line.used, line.waiting, line.left) for line in quota.lines)]
-        )
-        inputs.print_lines([quota.quota, head])
-        for row, line in zip(rows, quota.lines, strict=True):
-            inputs.print_lines([row])
-            for holder in line.holders if output == "wide" else ():
-                pods = f" of {', '.join(holder.pods)}" if holder.pods else ""
-                inputs.print_lines([f"    {holder.amount}: {holder.claim}{pods}"])
-        if quota.idle:
-            inputs.print_lines([f"  {quota.idle}"])
+    inputs.write(
+        output,
+        lambda: Report(
+            "Quotas", tables(reports, holders=output != "text") or ("no DeviceQuota, so devices are not limited",)
+        ),
+        lambda: {"quotas": builtins(reports)},
+        unread=scene.unread,
+    )
     return Exit.FINE

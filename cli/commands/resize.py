@@ -9,10 +9,9 @@ import click
 from analysis.configuration import given_configuration
 from cli import contract as inputs
 from cli.contract import Broken, Exit
+from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from analysis.resized import Resized
 
 _POD = ("pod", "pods", "po")
@@ -40,7 +39,7 @@ _POD = ("pod", "pods", "po")
 @inputs.reached()
 @inputs.namespaced("The namespace of the workload; not needed if its name is unique.")
 @inputs.config()
-@inputs.output("text", "json", default="text")
+@inputs.output("text", "json", "markdown", "html", default="text")
 def command(
     *,
     workload: str,
@@ -87,8 +86,6 @@ def command(
             given=given,
         )
     scene.in_force.report()
-    for one in scene.unread:
-        inputs.warn(f"not read: {one.kind}: {one.reason}")
     try:
         if kind_name in _POD:
             key = find("pod", name, namespace, scene.pods)
@@ -104,19 +101,19 @@ def command(
     if obj is None:
         raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
     resized = resize(obj, wanted, pods, scene, scene.configuration)
-    if output == "json":
-        quotas = [line.facts() for one in resized.quotas for line in one.lines]
-        objects = [one.after for one in resized.changes]
-        answer = {
+    inputs.write(
+        output,
+        lambda: _report(resized),
+        lambda: {
             "configuration": scene.in_force.described(),
             "fits": resized.fits,
             "pods": builtins(resized.pods),
             "beside": builtins(resized.surge),
-            "quotas": quotas,
-        }
-        inputs.write_json(answer | {"objects": objects, "unread": builtins(list(scene.unread))})
-    else:
-        inputs.print_lines(_lines(resized))
+            "quotas": [line.facts() for one in resized.quotas for line in one.lines],
+            "objects": [one.after for one in resized.changes],
+        },
+        unread=scene.unread,
+    )
     return Exit.FINE if resized.fits else Exit.REFUSED
 
 
@@ -134,20 +131,19 @@ def _read(text: str) -> tuple[str, str]:
     return key, amount
 
 
-def _lines(resized: Resized) -> Iterator[str]:
+def _report(resized: Resized) -> Report:
     placed = sum(one.node is not None for one in resized.pods)
-    yield f"{placed} of {inputs.count_of(len(resized.pods), 'pod')} would fit once the running pods have ended"
-    for one in resized.pods:
-        place = f"{one.node} ({', '.join(one.devices)})" if one.node else one.summary
-        yield f"  {one.pod}: {place}"
+    rows = [(one.pod, f"{one.node} ({', '.join(one.devices)})" if one.node else one.summary) for one in resized.pods]
+    beside = ""
     if resized.surge is not None:
         if resized.surge.node:
-            yield f"one more fits alongside the running pods, on {resized.surge.node}, so a rolling update can begin"
+            beside = f"one more fits alongside the running pods, on {resized.surge.node}, so a rolling update can begin"
         else:
             remedy = ": set maxSurge: 0, or strategy Recreate" if resized.fits else ""
-            yield f"none fits alongside the running pods ({resized.surge.summary}){remedy}"
-    for foretold in resized.quotas:
-        for line in foretold.lines:
-            yield f"{'beyond' if line.exceeded else 'within'} {line}"
-    for change in resized.changes:
-        yield from change.diff()
+            beside = f"none fits alongside the running pods ({resized.surge.summary}){remedy}"
+    lines = [line for one in resized.quotas for line in one.lines]
+    quotas = [f"{'beyond' if line.exceeded else 'within'} {line}" for line in lines]
+    diff = [line for change in resized.changes for line in change.diff()]
+    pods = inputs.count_of(len(resized.pods), "pod")
+    fits = f"{placed} of {pods} would fit once the running pods have ended"
+    return Report("Resized", (fits, Rows(("Pod", "Node, or why not"), rows), beside, Screen(quotas), Screen(diff)))

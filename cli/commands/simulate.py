@@ -26,7 +26,7 @@ from cli.contract import Broken, Exit
 from cli.strategies import HELP, print_strategies, refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from allocator.simulation import Simulation, Snapshot, Workload
     from analysis.configuration import ConfigurationInForce
@@ -154,15 +154,12 @@ def command(
         totals, pods=totals.pods + len(outcomes), unschedulable=totals.unschedulable + len(outcomes)
     )
     found = msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=totals)
-    if output == "json":
-        described = in_force.described(mode)
-        inputs.write_json({"configuration": described, "strategy": strategy, **builtins(found)})
-    elif output == "svg":
-        click.echo(simulated.draw_fleet(found, snapshot.stock), nl=False)
-    elif output in ("markdown", "html"):
-        inputs.write_report(simulated.report(found, strategy, snapshot.stock))
-    else:
-        inputs.print_lines(_schedule_text(found, strategy))
+    inputs.write(
+        output,
+        lambda: simulated.report(found, strategy, snapshot.stock),
+        lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(found)},
+        picture=lambda: simulated.draw_fleet(found, snapshot.stock),
+    )
     if totals.undecided:
         return Exit.UNDECIDED
     return Exit.REFUSED if totals.unschedulable else Exit.FINE
@@ -251,36 +248,10 @@ def _with_prospects(
     return msgspec.structs.replace(found, pods=tuple(outcomes))
 
 
-def _schedule_text(found: Simulation, strategy: str) -> Iterator[str]:
-    from allocator.reasons import loss
-
-    if not found.pods:
-        yield "no pending pods"
-        return
-    wide = max(len(place.pod) for place in found.pods)
-    for place in found.pods:
-        if place.node is not None:
-            devices = ", ".join(place.devices) or "no devices"
-            yield f"{place.pod:{wide}}  {place.node}  {devices}"
-        else:
-            yield f"{place.pod:{wide}}  -  {place.summary}"
-            for reason in place.reasons[:6]:
-                if reason.claim:
-                    such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
-                    yield f"{'':{wide}}     {reason.claim}, request {reason.request}: {loss(reason)}{such}"
-    totals = found.totals
-    yield ""
-    yield (
-        f"{totals.placed} of {inputs.count_of(totals.pods, 'pod')} placed ({strategy}), "
-        f"{inputs.count_of(totals.devices, 'device')} allocated; "
-        f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented"
-    )
-
-
 def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
-    from allocator.simulation import replay
+    from allocator.simulation import draw_replays, replay
     from analysis import outlook, simulated
     from dra.wire import builtins
 
@@ -295,34 +266,10 @@ def _replay(
         )
         for strategy in strategies
     ]
-    if output == "json":
-        inputs.write_json({"workload": workload.name, "strategies": {one.strategy: builtins(one) for one in found}})
-    elif output == "svg":
-        from allocator.simulation import draw_replays
-
-        click.echo(draw_replays(workload.name, found), nl=False)
-    elif output in ("markdown", "html"):
-        inputs.write_report(simulated.report_of_replays(workload.name, found))
-    else:
-        wide = max(len("strategy"), *(len(one.strategy) for one in found))
-        lines = [
-            f"workload {workload.name}: {inputs.count_of(found[0].pods, 'pod')}",
-            "",
-            f"{'strategy':<{wide}} {'placed':>6} {'at once':>7} {'peak':>5} {'in use':>6} {'fragmented':>10} {'wait':>8} {'longest':>8}",
-        ]
-        lines += [
-            f"{one.strategy:<{wide}} {one.placed:>6} {one.at_once:>7} {one.peak:>5} {one.utilisation:>6.1%} "
-            f"{one.fragmentation:>10.1%} {one.pending_mean:>8.1f} {one.pending_worst:>8.1f}"
-            for one in found
-        ]
-        lines += [
-            "",
-            "placed: pods; at once: without waiting; peak: most at the same time; in use: hardware, averaged over time;",
-            "fragmented: free hardware on partly used units; wait, longest: in the workload's time",
-        ]
-        for one in found:
-            if one.never:
-                never = inputs.count_of(len(one.never), "pod")
-                lines.append(f"{one.strategy}: {never} never placed, such as {', '.join(one.never[:3])}")
-        inputs.print_lines(lines)
+    inputs.write(
+        output,
+        lambda: simulated.report_of_replays(workload.name, found),
+        lambda: {"workload": workload.name, "strategies": {one.strategy: builtins(one) for one in found}},
+        picture=lambda: draw_replays(workload.name, found),
+    )
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE

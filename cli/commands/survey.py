@@ -115,23 +115,24 @@ def command(
     import msgspec
 
     from analysis.survey import findings, report, screen, table
-    from rendering import formats
 
-    match output:
-        case "json":
-            outcomes = {outcome.value: number for outcome, number in result.outcomes.items()}
-            passed_by = [one._asdict() for one in skipped]
-            answer = {"configuration": in_force.described(), "outcomes": outcomes, **msgspec.to_builtins(result)}
-            inputs.write_json(answer | {"passedBy": passed_by})
-        case "csv":
-            click.echo(table(result), nl=False)
-        case "sarif" | "github" | "junit":
-            inputs.print_for_hosts(formats.for_hosts(output, findings(result), "survey"))
-        case "markdown" | "html":
-            inputs.write_report(report(result))
-        case _:
-            lines = screen(result, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
-            inputs.print_lines(lines, styled=True)
+    if output in ("text", "wide"):
+        lines = screen(result, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
+        inputs.print_lines(lines, styled=True)
+    else:
+        inputs.write(
+            output,
+            lambda: report(result),
+            lambda: {
+                "configuration": in_force.described(),
+                "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},
+                **msgspec.to_builtins(result),
+                "passedBy": [one._asdict() for one in skipped],
+            },
+            findings=lambda: findings(result),
+            table=lambda: table(result),
+            unread=result.unread,
+        )
     print_assumed(one.key for workload in result.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     unseen = "unknown" in bad and any(one.key for one in skipped)

@@ -11,9 +11,10 @@ import msgspec
 
 from cli import contract as inputs
 from cli.contract import Broken, Exit
+from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from analysis.cases import CaseResult
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     examples=("drawbridge test cases/", "drawbridge test cases/drawbridge-test.yaml -o junit"),
 )
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...")
-@inputs.output("text", "json", "junit", "github", default="text")
+@inputs.output("text", "json", "sarif", "github", "junit", "markdown", "html", default="text")
 def command(*, paths: tuple[str, ...], output: str) -> Exit:
     """Run test cases: what becomes of pods under a configuration and an inventory.
 
@@ -46,28 +47,33 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
             raise Broken(f"{path} contains no {FILE}", "give files of cases, or a directory that contains some")
         files |= dict.fromkeys(below)
     results = [result for file in files for result in _run(file)]
-    if output == "json":
-        inputs.write_json({"cases": [msgspec.to_builtins(one) for one in results]})
-    elif output == "text":
-        for one in results:
-            if not (one.passed and inputs.quiet()):
-                inputs.print_lines([f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}"])
-            inputs.print_lines(f"      {problem}" for problem in one.problems)
-        failed = sum(not one.passed for one in results)
-        inputs.print_lines(
-            [f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"]
-        )
-    else:
-        checked: list[formats.ObjectFindings] = []
-        for one in results:
-            place = Place(file=one.file, line=one.line, column=1)
-            found = [
-                Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, place=place)
-                for problem in one.problems
-            ]
-            checked.append(formats.ObjectFindings(one.name, one.file, found))
-        inputs.print_for_hosts(formats.for_hosts(output, checked, "test"))
+    checked: list[formats.ObjectFindings] = []
+    for one in results:
+        place = Place(file=one.file, line=one.line, column=1)
+        found = [
+            Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, place=place)
+            for problem in one.problems
+        ]
+        checked.append(formats.ObjectFindings(one.name, one.file, found))
+    inputs.write(
+        output,
+        lambda: _report(results),
+        lambda: {"cases": [msgspec.to_builtins(one) for one in results]},
+        findings=lambda: checked,
+    )
     return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
+
+
+def _report(results: Sequence[CaseResult]) -> Report:
+    """List the cases, with --quiet those that failed, with their problems."""
+    lines: list[str] = []
+    for one in results:
+        if not (one.passed and inputs.quiet()):
+            lines.append(f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}")
+        lines += [f"      {problem}" for problem in one.problems]
+    failed = sum(not one.passed for one in results)
+    summary = f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"
+    return Report("Cases", (Screen(lines),), summary)
 
 
 def _run(file: Path) -> Iterator[CaseResult]:

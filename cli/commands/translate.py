@@ -391,7 +391,7 @@ def _print(
                 found = findings_of_decisions(obj, result.translation.decisions)
                 found += [finding for one in result.foretold for finding in findings_of_quotas(one, obj)]
                 checked.append(formats.ObjectFindings(name(obj), document.place_of("")[0], locate(document, found)))
-            inputs.print_for_hosts(formats.for_hosts(output, checked, "translate"))
+            inputs.write(output, lambda: formats.report("translate", checked, ""), dict, findings=lambda: checked)
 
 
 def _print_diff(results: list[Result], edits: list[Edited], by_object: Container[str]) -> None:

@@ -76,7 +76,7 @@ def ended(*arguments, redirected="", **pipes):
     return subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, **pipes)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["check", "--explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["explain", "R023"], ["dialects", "-o", "json"]])  # fmt: skip
 @pytest.mark.linux("writes to /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(arguments, unbuffered):
@@ -88,6 +88,6 @@ def test_an_answer_that_finds_no_room_is_told_and_is_the_environments_fault(argu
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_standard_stream_does_not_change_the_exit_code(closed):
-    told = ended("check", "--explain", "R023", redirected=closed)
+    told = ended("explain", "R023", redirected=closed)
     assert (told.returncode, "Traceback" in told.stderr) == (0, False)
     assert ended("check", "-f", "none.yaml", redirected=closed).returncode == 2

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from rendering.html import STYLE
+from rendering.html import STYLE, Html
 from rendering.html import fleet as draw_fleet
-from rendering.report import Report, Rows, Screen, Why, as_html, as_markdown, inline
+from rendering.report import Drawn, Report, Rows, Screen, Why, as_csv, as_html, as_markdown, as_text, inline
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import claim, fleet, full, held, node, pod
 from tests.cli.running import MODES, manifest, run
@@ -52,6 +52,7 @@ COMMANDS = {
     "explain a device": ("explain", "device", "n1/gpu-1"),
     "simulate": ("simulate",),
     "matrix": ("matrix",),
+    "nodes": ("nodes",),
 }
 # Pictures that stand alone.
 DRAWN = {"nodes": ("nodes",), "simulate": ("simulate",), "matrix": ("matrix",)}
@@ -234,3 +235,47 @@ def test_a_table_without_rows_is_left_out():
     assert as_markdown(report) == "# r\n\n## Some\n\n| N | B |\n| --: | --- |\n| 1,000 | x<br>y |\n"
     assert "None of these" not in as_html(report, "")
     assert '<td class="n" data-head="N">1,000</td><td data-head="B">x<br><small>y</small></td>' in as_html(report, "")
+
+
+TABLE = Rows(
+    ("Node", "", "Number", "Why"),
+    [
+        ("n1", Drawn(Html("<svg></svg>"), "half"), 1000, Why("full", "free it")),
+        ("node-2", Drawn(Html()), 7, ("a", "b")),
+    ],
+    "Nodes",
+)
+
+
+def test_a_terminal_has_aligned_columns_and_further_texts_below_the_row():
+    report = Report("r", ("", TABLE, Drawn(Html("<svg></svg>"), "bar")), "2 nodes")
+    assert list(as_text(report)) == [
+        ("", ("",)),
+        (
+            "Nodes",
+            [
+                "  NODE    NUMBER  WHY",
+                "  n1       1,000  full",
+                "      free it",
+                "  node-2       7  a",
+                "      b",
+            ],
+        ),
+        ("", ("2 nodes",)),
+    ]
+    assert as_markdown(report).startswith("# r\n\n2 nodes\n\n## Nodes\n\n| Node |   | Number | Why |\n")
+
+
+def test_a_table_of_pictures_is_not_on_a_terminal():
+    assert list(as_text(Report("r", (Rows(("Node", ""), [("n1", Drawn(Html(), "half"))]),)))) == [("", ()), ("", ("",))]
+
+
+def test_the_full_text_stands_on_a_terminal_instead_of_the_parts():
+    report = Report("r", (TABLE,), full=["all"])
+    assert [lines for _, lines in as_text(report)] == [["all"], ("",)]
+    assert as_markdown(report).endswith("## In full\n\n```\nall\n```\n")
+
+
+def test_a_spreadsheet_has_numbers_without_commas_and_no_formula():
+    rows = Rows(("Node", "Number", "Why"), [("=1+1", 1000, Why("full", "free it")), ("n\x1b", 7, ("", "a", "b"))])
+    assert as_csv(rows) == "Node,Number,Why\r\n'=1+1,1000,full; free it\r\nn\\x1b,7,a; b\r\n"

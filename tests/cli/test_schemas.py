@@ -26,7 +26,6 @@ CALLS = {
     "translate Translated": ["translate", "-f", PODS],
     "survey Surveyed": ["survey", "-f", PODS],
     "check Checked": ["check", "-f", PODS],
-    "check Explained": ["check", "--explain", "D001"],
     "explain Explained": ["explain", "R023"],
     "explain OfPod": ["explain", "pod", "notebook", "-f", WHY],
     "explain OfWorkload": ["explain", "deployment/training", "-f", PODS],

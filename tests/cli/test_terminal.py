@@ -22,7 +22,7 @@ COMMANDS = (
     ["translate", "-f", PODS, "-o", "report"],
     ["translate", "-f", PODS, "--in-place", "--dry-run"],
     ["check", "-f", PODS, "--inventory", MODES],
-    ["check", "--explain", "all"],
+    ["explain", "all"],
     ["survey", "-f", WHY, "-f", PODS, "-o", "wide"],
     ["explain", "R001"],
     ["explain", "pod", "notebook", "-f", WHY],

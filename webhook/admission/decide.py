@@ -14,11 +14,6 @@ from msgspec.structs import replace
 
 from cluster.patch import apply_json_patch
 from dra.errors import OutOfBudget
-from dra.finding import Finding, Severity
-from dra.objects import is_extended, template_site, versions
-from dra.pointer import split
-from dra.raw import Object, inside, mapping
-from dra.wire import WireError
 from dra.raw import inside
 from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import add_stranded

@@ -142,10 +142,10 @@ spec: {{driver: d, allNodes: true, pool: {{name: p, generation: 1, resourceSlice
 
 
 def test_codes_are_explained():
-    assert "a selector is not valid CEL" in run("--explain", "d110").stdout
-    everything = run("--explain", "all", "-o", "json")
+    assert "a selector is not valid CEL" in CliRunner().invoke(main, ["explain", "d110"]).stdout
+    everything = CliRunner().invoke(main, ["explain", "all", "-o", "json"])
     assert len(json.loads(everything.stdout)["codes"]) > 50
-    assert run("--explain", "D999").exit_code == 2
+    assert CliRunner().invoke(main, ["explain", "D999"]).exit_code == 2
 
 
 def test_keys_given_twice_are_found_with_their_line():

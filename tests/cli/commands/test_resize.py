@@ -160,7 +160,7 @@ def test_each_pod_that_does_not_fit_is_reported_and_the_exit_is_1(tmp_path):
     done = run("resize", "deploy/serve", f"{MEM}=12288", "-f", dump(tmp_path))
     assert done.exit_code == 1
     assert "1 of 2 pods would fit" in done.stdout
-    assert "  ml/serve-1: 0/1 nodes: too little capacity on 1\n" in done.stdout
+    assert "  ml/serve-1  0/1 nodes: too little capacity on 1\n" in done.stdout
     assert "none fits alongside the running pods (0/1 nodes: too little capacity on 1)\n" in done.stdout
 
 

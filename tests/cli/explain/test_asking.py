@@ -100,7 +100,8 @@ def test_objects_that_cannot_be_read_are_named_and_skipped(tmp_path):
     [unread] = told["unread"]
     assert unread["kind"] == "ResourceClaim default/odd"
     assert told["pod"]["prospect"]["outlook"] == "full"
-    assert "not read" in explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken).stdout
+    text = explain(tmp_path, "pod p", *full(), claim("c"), pod("p", "c"), broken)
+    assert "warning: not read: ResourceClaim default/odd" in text.stderr
 
 
 def test_a_broken_file_is_named_and_the_rest_is_told(tmp_path):

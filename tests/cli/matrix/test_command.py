@@ -43,7 +43,7 @@ def test_the_table_has_a_row_for_each_way_and_says_why():
     for name in KINDS:
         assert any(f"gpu-0-{name}" in line for line in lines)
     assert (
-        "  1 and 3: groups: gpu-0-fractioning-0 is in fractioning, mps, gpu-0-mig-0 is in mig: nothing in common on counter set gpu-0"
+        "  1 and 3  groups  gpu-0-fractioning-0 is in fractioning, mps, gpu-0-mig-0 is in mig: nothing in common on counter set gpu-0"
         in lines
     )
 

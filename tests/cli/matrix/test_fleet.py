@@ -22,7 +22,7 @@ def test_equal_pools_are_shown_once_with_their_holders(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0] == f"5 equal pools: n0, n1, n2 and 2 more of driver {DRIVER}"
     assert "  1  gpu-0 .. gpu-1 (2), 1 of 10 in use  yes" in lines
-    assert f"  in use: n3/gpu-1: claim default/a for default/p since {SINCE}" in lines
+    assert f"  n3/gpu-1  default/a  default/p  {SINCE}" in lines
     assert sum(line.startswith("5 equal pools") for line in lines) == 1
 
 

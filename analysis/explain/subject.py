@@ -1,0 +1,71 @@
+"""What is to be explained, by the words of a command line, and its story. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from analysis.explain.devices import device_story
+from analysis.explain.lone_claims import lone_claim_story
+from analysis.explain.pods import pod_story
+from analysis.explain.workloads import KIND_OF, workload_story
+from analysis.naming import find, find_device
+from dra.validation import shape
+from rendering.exits import Broken
+
+if TYPE_CHECKING:
+    from analysis.explain.report import Story
+    from analysis.loading import Scene
+
+_KINDS = {
+    "pod": ("pod", "pods", "po"),
+    "claim": ("claim", "claims", "resourceclaim", "resourceclaims"),
+    "device": ("device", "devices"),
+}
+_KIND_OF = {alias: kind for kind, aliases in _KINDS.items() for alias in aliases}
+CODE = re.compile(r"[A-Za-z]\d+|all")
+WORDS = (*_KINDS, *KIND_OF)  # of a command line, for kinds
+
+
+class Subject(NamedTuple):
+    """What is to be explained: pod, claim, device or workload; the word for it that was given; and its name."""
+
+    kind: str
+    kind_name: str
+    name: str
+
+
+def subject_of(arguments: tuple[str, ...]) -> Subject | None:
+    """Read what is to be explained; None for codes. Raises Broken."""
+    kind_name, slash, rest = arguments[0].partition("/")
+    if slash:  # pod/NAME, as kubectl has it
+        arguments = (kind_name.partition(".")[0].lower(), rest, *arguments[1:])
+    kind_name, *names = arguments
+    if kind_name in ("no", "node", "nodes") and names:
+        raise Broken("explain has no kind node", f"use `drawbridge nodes {names[0]}`")
+    kind = _KIND_OF.get(kind_name) or ("workload" if slash or kind_name in KIND_OF else "")
+    if not kind and (len(names) != 1 or CODE.fullmatch(kind_name)):
+        return None
+    if not kind:
+        if similar := shape.nearest(kind_name, [*_KIND_OF, *KIND_OF]):
+            raise Broken(
+                f"explain has no kind {kind_name!r}", f"did you mean `drawbridge explain {similar} {names[0]}`?"
+            )
+        kind = "workload"  # of another project
+    if len(names) != 1:
+        raise Broken(f"`explain {kind_name}` takes one name", f"use `drawbridge explain {kind_name} NAME`")
+    return Subject(kind, kind_name, names[0])
+
+
+def story_of(subject: Subject, namespace: str, scene: Scene) -> Story:
+    """Explain an object. Raises NotThere."""
+    match subject.kind:
+        case "pod":
+            return pod_story(find("pod", subject.name, namespace, scene.pods), scene, scene.configuration)
+        case "claim":
+            claim = find("claim", subject.name, namespace, scene.stock.claims)
+            return lone_claim_story(claim, scene, scene.configuration)
+        case "workload":
+            return workload_story(subject.kind_name, subject.name, namespace, scene, scene.configuration)
+        case _:
+            return device_story(find_device(subject.name, scene.stock), scene)
