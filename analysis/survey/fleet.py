@@ -111,9 +111,9 @@ def uses(pods: Iterable[Object]) -> Counter[Use]:
 def _holding(pod: Object) -> Object:
     """Keep what decides what a pod has: equal for the pods of a workload."""
     spec, status = inside(pod, "spec"), inside(pod, "status")
-    kept = {name: spec[name] for name in ("containers", "initContainers") if name in spec}
+    containers = {name: spec[name] for name in ("containers", "initContainers") if name in spec}
     return {
-        "spec": kept,
+        "spec": containers,
         "status": {name: status[name] for name in ("phase", "extendedResourceClaimStatus") if name in status},
     }
 
@@ -123,7 +123,7 @@ def _held(holding: bytes) -> tuple[tuple[str, int], ...]:
     obj = msgspec.json.decode(holding)
     obj["spec"]["nodeName"] = "any"
     try:
-        held = capacity.held_of_plugins(convert(obj, Pod))
+        amounts = capacity.held_of_plugins(convert(obj, Pod))
     except (WireError, QuantityError):
         return ()
-    return tuple((key, amount // NANO) for key, amount in held.items())
+    return tuple((key, amount // NANO) for key, amount in amounts.items())
