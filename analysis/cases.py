@@ -76,7 +76,7 @@ def problems_of(
     texts = [
         text
         for one in done
-        for text in (*map(str, one.refusals), *map(str, one.warnings), *(d.detail for d in one.decisions))
+        for text in (*map(str, one.refusals), *map(str, one.warnings), *(d.reason for d in one.decisions))
     ]
     if expected.outcome not in (None, found):
         why = next((text for one in done for text in (*map(str, one.refusals), *map(str, one.warnings))), "")

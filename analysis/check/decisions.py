@@ -80,7 +80,7 @@ def finding_of(value: Object, decision: Decision, code: str) -> Finding:
         severity=severity,
         object=name(value),
         path=decision.key if is_place else next(_places(value, decision), ""),
-        message=f"{container}{key}{decision.detail}",
+        message=f"{container}{key}{decision.reason}",
         remedy=decision.remedy or page.remedy,
         basis=decision.basis or (USUAL_MEANING if decision.assumed else ""),
     )

@@ -95,7 +95,7 @@ def _webhook(webhook: WebhookStory) -> Iterator[str]:
         key = f"{one.key} " if one.key else ""
         dialect = f"({one.dialect}) " if one.dialect else ""
         would = "would be " if webhook.foretold else ""
-        detail = f": {one.detail}" if one.detail else ""
+        detail = f": {one.reason}" if one.reason else ""
         why = "because" if webhook.foretold else "as it stands now,"
         basis = f"; {why} {one.basis}" if one.basis else ""
         decisions.append(f"{where}{key}{dialect}{would}{one.outcome}{detail}{basis}")

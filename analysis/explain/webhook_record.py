@@ -64,7 +64,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
         for one in decide_object(_restored(raw, removed, scheduler), state).decisions:
-            again = f"created again it would be left: {one.detail}" if one.outcome is Outcome.LEFT else one.basis
+            again = f"created again it would be left: {one.reason}" if one.outcome is Outcome.LEFT else one.basis
             bases.setdefault((one.container, one.key), again)
         decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
     return WebhookStory(

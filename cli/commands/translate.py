@@ -458,7 +458,7 @@ def _print_report(results: list[Result]) -> None:
         for decision in done.decisions:
             where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
             basis = f" [{decision.basis}]" if decision.basis else ""
-            detail = str(Denial(decision.code, decision.detail, decision.remedy)) if decision.code else decision.detail
+            detail = str(Denial(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
             detail = "; ".join(filter(None, (detail, decision.stays and f"at the webhook: {decision.stays}")))
             lines.append(f"  {decision.outcome:<12} {where}{'  ' + detail if detail else ''}{basis}")
         values = [one["value"] for one in done.operations if "/spec/tolerations" in one["path"]]

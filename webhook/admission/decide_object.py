@@ -54,7 +54,7 @@ from webhook.translate import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Iterable
 
     from dra.finding import Finding
     from webhook.admission.decide import CpuCheck
@@ -101,7 +101,7 @@ def decide_object(
         verdict = _judge_by_api_server(verdict, filled, about_devices=about_devices)
     if verdict.refusals:
         # All keys of a refused object stay.
-        stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be", REPLACED)
+        stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be")
         verdict = replace(verdict, decisions=stays)
     operations = filled.undo(verdict.operations)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
@@ -296,7 +296,7 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
     """Leave an object that is refused for placeholders alone: what becomes of it is known when they are filled in."""
     decisions: list[Decision] = []
     warnings: list[str] = []
-    for one in _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be", REPLACED):
+    for one in _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be"):
         if one.outcome is Outcome.REFUSED:
             one = replace(one, outcome=Outcome.UNKNOWN, code=_UNFILLED)  # noqa: PLW2901
         if one.code == _UNFILLED:
@@ -324,15 +324,21 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
     if mode is Mode.OFF:
         if not verdict.decisions:
             return NOTHING
-        off = {"outcome": Outcome.LEFT, "detail": reason, "code": "", "remedy": "", "basis": ""}
+        off = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
         return Verdict(decisions=tuple([replace(one, **off) for one in verdict.decisions]), notes=(left,))
     operations = verdict.cleaning if mode is Mode.WARN else ()
     if not verdict.refusals and all(one.outcome in _STAYING for one in verdict.decisions):
         return replace(verdict, operations=operations)
-    would = f"{mode}: would be"
-    held_back = [str(one.prefixed(f"{would} refused: ")) for one in verdict.refusals]
+    held_back = [str(one.prefixed(f"{mode}: would be refused: ")) for one in verdict.refusals]
+    every = verdict.decisions
+    if held_back:
+        every = _as_left(every, "the object would be refused; otherwise it would be")
+    decisions = [
+        one if one.outcome in _STAYING else replace(one, outcome=Outcome.LEFT, would=one.outcome.value, mode=mode.value)
+        for one in every
+    ]
     return Verdict(
-        decisions=_as_left(verdict.decisions, would, (*REPLACED, Outcome.REFUSED)),
+        decisions=tuple(decisions),
         operations=operations,
         cleaning=verdict.cleaning,
         waits=(left, *held_back, *verdict.waits),
@@ -349,11 +355,11 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
     return replace(verdict, decisions=tuple(decisions))
 
 
-def _as_left(decisions: Iterable[Decision], would: str, outcomes: Container[Outcome]) -> tuple[Decision, ...]:
-    """Say of decisions with these outcomes what the keys, which stay, would be."""
+def _as_left(decisions: Iterable[Decision], would: str) -> tuple[Decision, ...]:
+    """Leave the keys that would be translated, and say so in their details."""
     left: list[Decision] = []
     for one in decisions:
-        if one.outcome in outcomes:
+        if one.outcome in REPLACED:
             detail = f"{would} {one.outcome}" + (f": {one.detail}" if one.detail else "")
             one = replace(one, outcome=Outcome.LEFT, detail=detail, would=one.outcome.value)  # noqa: PLW2901
         left.append(one)

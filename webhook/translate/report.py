@@ -5,9 +5,10 @@ Sentences are whole; `webhook.admission.admission_review` shortens them for the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.dialects import REPLACED, WHOLE, Outcome, Refusal, Untranslated, say_dropped
 from webhook.refusals import Code, Denial
@@ -48,8 +49,23 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     stays: str = ""
     # What would become of the key if a mode did not hold it back, or the object were not refused.
     would: str = ""
+    # The mode that holds the key back: `off` decides nothing more; with `observe` and `warn` all but `outcome` is of what would be.
+    mode: str = ""
     # What has to change before the key can be translated, or is served.
     until: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why the key has its outcome, for people."""
+        if not (self.mode and self.would):
+            return self.detail
+        return f"{self.mode}: would be {self.would}{f': {self.detail}' if self.detail else ''}"
+
+    def enforced(self) -> Self:
+        """Return the decision as it would be in mode `enforce`."""
+        if not (self.mode and self.would):
+            return self
+        return replace(self, outcome=Outcome(self.would), would="", mode="")
 
 
 def decides_outcome(decision: Decision) -> bool:
