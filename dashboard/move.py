@@ -10,7 +10,7 @@ import msgspec
 from allocator.pods import requests
 from analysis import survey
 from dra.objects import is_extended
-from rendering.html import el, link, table
+from rendering.html import el, link, table, words_of
 from rendering.report import Drawn, Rows, part_as_html
 from webhook import names
 from webhook.dialects import Outcome
@@ -33,6 +33,7 @@ class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     mode: str
     workloads: dict[str, int]
+    would: dict[str, int]  # those that the mode holds back, by their outcome in mode `enforce`
     pods: int
     moved: int
 
@@ -46,24 +47,31 @@ def survey_of(scene: Scene) -> Overview:
 
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
     """Add up a survey by namespace, the one with most pods still to move first."""
-    outcomes: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
+    outcomes: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
+    would: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for one in overview.workloads:
         outcomes[one.namespace][one.outcome] += 1
+        would[one.namespace][one.would] += 1
         pods[one.namespace] += one.pods
         moved[one.namespace] += one.moved
     found = [
         NamespaceMoved(
             namespace=name,
             mode=overview.modes.get(name, ""),
-            workloads={outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]},
+            workloads=_by_outcome(counts),
+            would=_by_outcome(would[name]),
             pods=pods[name],
             moved=moved[name],
         )
         for name, counts in outcomes.items()
     ]
     return tuple(sorted(found, key=lambda one: (one.moved - one.pods, one.namespace)))
+
+
+def _by_outcome(counts: Counter[Outcome | None]) -> dict[str, int]:
+    return {outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]}
 
 
 def mechanism_of(pod: Pod) -> str:
@@ -89,7 +97,7 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
 def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Write a survey as parts of a page of bounded size."""
     rows = [
-        (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", ", ".join(f"{number} {outcome}" for outcome, number in one.workloads.items()), one.moved, one.pods)
+        (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", words_of(one.workloads), words_of(one.would), one.moved, one.pods)
         for one in namespaces_of(overview)
     ]  # fmt: skip
     first, *others = survey.report(overview).parts
@@ -99,7 +107,9 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         yield table(("Mechanism", "Pods"), list(mechanisms.items()))
     if rows:
         yield el("h2", "Namespaces")
-        yield table(("Namespace", "Mode", "Workloads", "Pods on claims", "Pods"), rows[:MOST_ROWS])
+        yield table(
+            ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods"), rows[:MOST_ROWS]
+        )
         yield from _left(rows)
     for part in others:
         if isinstance(part, Drawn):  # the table below it has the same numbers

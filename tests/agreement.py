@@ -68,8 +68,9 @@ def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
 
 
 def outcome_of(keys: Mapping[Key, str]) -> str:
-    """Return the outcome of an object from those of its keys."""
-    outcomes = set(requests_of(keys).values())
+    """Return the outcome of an object from those of its keys; a variable or a runtime class that is left beside a request does not count."""
+    requests = {place: one for place, one in requests_of(keys).items() if "/" in place[1] or one != "left"} or keys
+    outcomes = set(requests.values())
     if "refused" in outcomes:
         return "refused"
     if outcomes & MOVING and outcomes - MOVING:
@@ -90,7 +91,6 @@ WORDS = {
     "unclear": "unknown",
 }
 OUTCOME = ("outcome",)  # the field of a key or a workload
-MODE = re.compile(r"\b(observe|warn): would be|\bmode(?:=|:? )(off|observe|warn)\b")
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # What `explain` says of a pod that a node has room for, and of one that none has.
 ROOM = re.compile(
@@ -112,15 +112,13 @@ def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = ()
         place, outcome = (one.get("container") or "", one.get("key") or ""), word(one)
         if place[1] and SEVERITY.index(outcome) >= SEVERITY.index(keys.get(place, outcome)):
             keys[place] = outcome
-    text = " ".join((*refusals, *said, *(one.get("detail") or "" for one in decisions)))
-    mode = MODE.search(text)
     return Answer(
         outcome="refused" if refusals else outcome_of(keys),
         keys=keys,
         refused=bool(refusals),
         codes=frozenset({one["code"] for one in decisions if one.get("code")}.union(*map(CODE.findall, refusals))),
-        mode=next(filter(None, mode.groups())) if mode else "enforce",
-        said=text,
+        mode=next((one["mode"] for one in decisions if one.get("mode")), "enforce"),
+        said=" ".join((*refusals, *said, *(one.get("detail") or "" for one in decisions))),
     )
 
 
@@ -144,7 +142,7 @@ def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         if (one["kind"], one["namespace"], one["name"]) == (scene.object["kind"], scene.namespace, scene.name):
             refused = [key["detail"] for key in one["keys"] if word(key) == "refused"]
             return decided(one["keys"], refused)._replace(
-                outcome=word(one), mode=document["modes"].get(scene.namespace, "enforce")
+                outcome=one["outcome"] or SILENT, mode=document["modes"].get(scene.namespace, "enforce")
             )
     return decided([])
 

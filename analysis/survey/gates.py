@@ -133,7 +133,7 @@ class GateNeeds:
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return replace(judged, outcome=Outcome.LEFT, keys=(key,))
+        return replace(judged, keys=(key,))
 
     def obstacles(self) -> Iterator[Finding]:
         """Name each gate that is missing, and how many wait for it."""

@@ -15,7 +15,7 @@ from dra.objects import is_extended
 from dra.texts import count_of, list_first
 from dra.wire import WireError, convert
 from webhook import names
-from webhook.state import NOTHING_INSTALLED
+from webhook.state import NOTHING_INSTALLED, mistake_of
 from webhook.translate import pods_in
 
 if TYPE_CHECKING:
@@ -160,6 +160,9 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
 def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Give what is in the way in a namespace, with the namespace."""
     concerned = {family.top.namespace for family in families}
+    for namespace in sorted(concerned):
+        if wrong := mistake_of(state.namespaces.get(namespace, {}).get(names.MODE_LABEL, "")):
+            yield namespace, make_finding("D214", f"Namespace {namespace}", wrong)
     for one in gathered.of("ResourceQuota"):
         name = identity_of(one)
         keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from analysis.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of, text
+from analysis.configuration import in_mode
+from analysis.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of
 from analysis.survey.families import Family, families, has_ended
 from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
 from analysis.survey.gates import GateNeeds
@@ -20,7 +21,8 @@ from webhook import names
 from webhook.admission import asks_in_unknown_kind
 from webhook.dialects import Outcome
 from webhook.mixed_fleet import NodesOfName, group_nodes
-from webhook.translate import decides_outcome, pods_in
+from webhook.state import Mode, mode_in
+from webhook.translate import decides_outcome, outcome_of, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why keys are not simply translated, and how many workloads it concerns: what a person has to decide."""
+    """One reason why keys are not simply translated in mode `enforce`, and how many workloads it concerns: what a person has to decide."""
 
     outcome: Outcome
     key: str
@@ -50,7 +52,8 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str
     kind: str
     name: str
-    outcome: Outcome
+    outcome: Outcome | None  # none with claims of its own alone
+    would: Outcome | None  # in mode `enforce`, where that is another one
     dialects: tuple[str, ...]
     keys: tuple[Key, ...]
     # The pods that live, those of them that have a node, and those of them that run on claims already.
@@ -85,7 +88,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def outcomes(self) -> Counter[Outcome]:
         """How many workloads have which outcome."""
-        return Counter(one.outcome for one in self.workloads)
+        return Counter(one.outcome for one in self.workloads if one.outcome is not None)
 
 
 class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,9 +110,12 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
 
-def overview(gathered: Gathered, configuration: Configuration, features: Features, scope: SurveyScope) -> Overview:
-    """Look at everything that was read."""
+def overview(
+    gathered: Gathered, configuration: Configuration, features: Features, scope: SurveyScope, mode: str | None = None
+) -> Overview:
+    """Look at everything that was read; `mode` is that of `--mode`."""
     state, odd = state_of(gathered, configuration, features)
+    state = in_mode(state, mode)
     stock = state.stock
     move_judge = MoveJudge(state)
     needs = GateNeeds(gathered, features, stock)
@@ -137,8 +143,7 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
     is_installed = any(
         identity_of(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration")
     )
-    labels = {identity_of(one).name: inside(one, "metadata", "labels") for one in gathered.of("Namespace")}
-    namespaces = sorted({one.namespace for one in workloads} - {CLUSTER})
+    modes = {name: mode_in(state, name) for name in sorted({one.namespace for one in workloads} - {CLUSTER})}
     stays = {key.key for one in workloads for key in one.keys if _stays(key)}
     known = state.fleet.installed.network.pools
     pools = [pool for name, pool in known.items() if name in stays]
@@ -161,22 +166,20 @@ def overview(gathered: Gathered, configuration: Configuration, features: Feature
         sides=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
         network=pool_tables(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
-        modes={
-            name: text(labels.get(name, {}).get(names.MODE_LABEL)) or configuration.file.mode
-            for name in namespaces
-            if is_installed or names.MODE_LABEL in labels.get(name, {})
-        },
+        modes={name: of_name.value for name, of_name in modes.items() if is_installed or of_name is not Mode.ENFORCE},
         unread=(*gathered.unread, *odd),
     )
 
 
 def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Asking:
     top = family.top
+    outcome, would = outcome_of(judged.keys), outcome_of(key.enforced() for key in judged.keys)
     return Asking(
         namespace=top.namespace,
         kind=top.kind,
         name=top.name,
-        outcome=judged.outcome,
+        outcome=outcome,
+        would=would if would is not outcome else None,
         dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
         keys=judged.keys,
         pods=len(family.pods),
@@ -188,24 +191,16 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
     )
 
 
+_OF_REASON = ("outcome", "key", "detail", "remedy", "code", "stays", "until")
+
+
 def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
     """Put equal reasons together; the reason of the gravest outcome and of most pods comes first."""
     counts: Counter[MoveReason] = Counter()
     pods: Counter[MoveReason] = Counter()
     for one in workloads:
-        for reason in {
-            MoveReason(
-                outcome=key.outcome,
-                key=key.key,
-                detail=key.detail,
-                remedy=key.remedy,
-                code=key.code,
-                stays=key.stays,
-                until=key.until,
-            )
-            for key in one.keys
-            if needs_decision(key)
-        }:
+        deciding = [key.enforced() for key in one.keys if needs_decision(key)]
+        for reason in {MoveReason(**{name: getattr(key, name) for name in _OF_REASON}) for key in deciding}:
             counts[reason] += 1
             pods[reason] += one.pods
     found = [replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
@@ -224,7 +219,8 @@ def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
 
 
 def needs_decision(key: Key) -> bool:
-    """Say whether a person has to read why a key is not simply translated, or served."""
+    """Say whether a person has to read why a key is not simply translated in mode `enforce`, or served."""
+    key = key.enforced()
     if key.would:  # the reason is with the key for which the object is refused
         return False
     if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):
@@ -233,4 +229,4 @@ def needs_decision(key: Key) -> bool:
 
 
 def _stays(key: Key) -> bool:
-    return decides_outcome(key) and stays_for_good(key)
+    return decides_outcome(key.enforced()) and stays_for_good(key)

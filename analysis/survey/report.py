@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.survey.screen import SIDE_TEXTS, network_tables, totals, why
+from analysis.survey.screen import OWN_CLAIMS, SIDE_TEXTS, network_tables, totals, why
 from dra.texts import count_of, list_first
 from rendering import formats
 from rendering.report import Marked, Report, Rows, Screen, Why, striped
@@ -42,12 +42,14 @@ def report(overview: Overview) -> Report:
         for key in one.keys:
             amount = f" = {key.amount}" if key.amount else ""
             requests[f"{key.key}{amount}{f': {reason}' if (reason := why(key)) else ''}"] = None
-        workloads.append((one.namespace, (one.kind, one.name), Marked(one.outcome), one.pods, tuple(requests)))
+        would = f"would be {one.would} in mode enforce" if one.would else ""
+        outcome = Marked(one.outcome or OWN_CLAIMS)
+        workloads.append((one.namespace, (one.kind, one.name), outcome, one.pods, (would, *requests)))
     used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
     parts = (
         f"{server}{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them.",
         "" if overview.workloads else "No workload requests a device.",
-        striped({outcome.value: number for outcome, number, _ in counted}) if counted else "",
+        striped({outcome: number for outcome, number, _ in counted}) if counted else "",
         Rows(("Workloads", "Outcome", ""), outcomes),
         Rows(("Workloads", "Pods", "Outcome", "Key", "Why, and what to do"), reasons, "To decide"),
         *(Screen(lines, title) for title, lines in network_tables(overview.network)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.survey.overview import needs_decision
 from analysis.survey.screen import why
-from dra.finding import Finding, Place
+from dra.finding import Finding, Place, Severity
 from dra.texts import joined
 from rendering import formats
 from rendering.report import Rows
@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from analysis.survey.overview import Overview
     from analysis.survey.verdicts import Key
 
-_OF_WORKLOAD = ("namespace", "kind", "name", "outcome", "pods", "running", "moved", "file", "line")
-_OF_KEY = ("container", "dialect", "key", "amount", "outcome", "code", "detail", "stays", "until", "remedy")
+_OF_WORKLOAD = ("namespace", "kind", "name", "outcome", "would", "pods", "running", "moved", "file", "line")
+_DECIDED = ("outcome", "would", "mode", "code", "detail", "stays", "until", "remedy")
+_OF_KEY = ("container", "dialect", "key", "amount", *_DECIDED)
 
 
 def table(overview: Overview) -> Rows:
     """Make a row for each key, for a spreadsheet."""
     rows: list[list[str | int]] = []
     for workload in overview.workloads:
-        mine: list[str | int] = [getattr(workload, name) for name in _OF_WORKLOAD]
+        mine: list[str | int] = ["" if (value := getattr(workload, name)) is None else value for name in _OF_WORKLOAD]
         rows += ([*mine, *(getattr(key, name, "") for name in _OF_KEY)] for key in workload.keys or (None,))
-    return Rows([*_OF_WORKLOAD, *("keyOutcome" if name == "outcome" else name for name in _OF_KEY)], rows)
+    return Rows(
+        [*_OF_WORKLOAD, *(f"key{name.capitalize()}" if name in _OF_WORKLOAD else name for name in _OF_KEY)], rows
+    )
 
 
 # The code of an outcome, for keys whose decision has none. It says how bad the outcome is.
@@ -43,6 +46,7 @@ def code_of(key: Key) -> str:
     """Return the code of the finding about a key; "" if it is simply translated or served."""
     if not needs_decision(key):
         return ""
+    key = key.enforced()
     if key.code or key.outcome is Outcome.APPROXIMATED:
         return key.code or formats.APPROXIMATED
     if key.until:
@@ -62,9 +66,12 @@ def findings(overview: Overview) -> list[formats.ObjectFindings]:
             if not code:
                 continue
             where = f"container {key.container}: " if key.container else ""
+            severity = formats.KNOWN[code].severity
+            if key.would and severity is Severity.ERROR:  # the mode admits the pod
+                severity = Severity.WARNING
             finding = Finding(
                 code=code,
-                severity=formats.KNOWN[code].severity,
+                severity=severity,
                 object=name,
                 path="",
                 message=where + joined(key.key, why(key)),

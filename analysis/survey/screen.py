@@ -6,24 +6,26 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from analysis.survey.overview import MoveReason
 from dra.texts import count_of, joined, list_first
 from rendering import formats
 from rendering.terminal import coloured, columns_of, fit, printable
 from webhook.dialects import Outcome
-from webhook.state import mistake_of
 from webhook.translate import decides_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from analysis.survey.overview import Asking, MoveReason, Overview
+    from analysis.survey.overview import Asking, Overview
     from analysis.survey.pools import PoolTables
     from analysis.survey.verdicts import Key
 
 _NAMED: Final = 5  # nodes that are named, of those in one place
 _SHOWN: Final = 25  # workloads of a namespace that are listed one by one
 _WIDTH: Final = max(map(len, Outcome))
+OWN_CLAIMS: Final = "own claims"  # in place of an outcome
 _COLOURS: Final = {
+    OWN_CLAIMS: "green",
     Outcome.TRANSLATED: "green",
     Outcome.APPROXIMATED: "yellow",
     Outcome.SERVED: "green",
@@ -33,6 +35,7 @@ _COLOURS: Final = {
     Outcome.REFUSED: "red",
 }
 OUTCOME_TEXTS: Final = {
+    OWN_CLAIMS: "have no keys, but claims of their own",
     Outcome.TRANSLATED: "claims replace all their keys",
     Outcome.APPROXIMATED: "claims replace all their keys, and differ in something",
     Outcome.SERVED: "need no change: a DeviceClass serves their keys",
@@ -68,8 +71,7 @@ def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool)
     for namespace, group in groupby(overview.workloads, key=lambda one: one.namespace):
         yield ""
         mode = overview.modes.get(namespace, "")
-        note = ", which is not a valid mode: treated as warn" if mistake_of(mode) else ""
-        in_mode = f"  (mode {printable(mode)}{note})" if mode else ""
+        in_mode = f"  (mode {mode})" if mode else ""
         yield f"{paint(printable(namespace), 'bold')}{in_mode}"
         yield from _table(list(group), columns, colour=colour, wide=wide)
     if overview.reasons:
@@ -111,16 +113,18 @@ def screen(overview: Overview, *, columns: int | None, wide: bool, colour: bool)
 def why(decision: Key | MoveReason) -> str:
     """Say why a key is not simply translated, and until when it is left."""
     stays = f"the object keeps it, and its pods get claims at the webhook: {decision.stays}" if decision.stays else ""
-    return "; ".join(filter(None, (stays, decision.detail, f"until {decision.until}" if decision.until else "")))
+    detail = decision.detail if isinstance(decision, MoveReason) else decision.reason
+    return "; ".join(filter(None, (stays, detail, f"until {decision.until}" if decision.until else "")))
 
 
-def totals(overview: Overview) -> Iterator[tuple[Outcome, int, str]]:
+def totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
     """Count the workloads of each outcome, with its meaning; those that run on claims already, keep their keys in the object, or are left for a time."""
-    for outcome in Outcome:
-        workloads = [one for one in overview.workloads if one.outcome is outcome]
+    for outcome in OUTCOME_TEXTS:
+        workloads = [one for one in overview.workloads if (one.outcome or OWN_CLAIMS) == outcome]
         if not workloads:
             continue
         pods, moved = sum(one.pods for one in workloads), sum(one.moved for one in workloads)
+        enforced = Counter(one.would for one in workloads if one.would)
         stays = sum(any(key.stays for key in one.keys) for one in workloads)
         until = sum(any(key.until for key in one.keys) for one in workloads)
         notes = [
@@ -128,6 +132,7 @@ def totals(overview: Overview) -> Iterator[tuple[Outcome, int, str]]:
             f"{moved:,} on claims already" if moved else "",
             f"{stays:,} by the webhook alone" if stays else "",
             f"{until:,} until the cluster is ready" if until else "",
+            *[f"{number:,} would be {would} in mode enforce" for would, number in enforced.items()],
         ]
         yield outcome, len(workloads), f"{OUTCOME_TEXTS[outcome]} ({', '.join(filter(None, notes))})"
 
@@ -169,12 +174,13 @@ def _table(workloads: Sequence[Asking], columns: int | None, *, colour: bool, wi
                 amounts.append(key.amount)
             listed.add(container_key)
         key_texts = [f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key]
-        keys = printable(", ".join(key_texts))
-        outcome = one.outcome.ljust(_WIDTH)
+        would = f"would be {one.would}: " if one.would else ""
+        keys = would + printable(", ".join(key_texts))
+        outcome = (one.outcome or OWN_CLAIMS).ljust(_WIDTH)
         middle = f"{fit(name, longest)} {f'{one.running}/{one.pods}'.rjust(7)}"
         if columns:
             keys = fit(keys, max(columns - columns_of(f"  {outcome} {middle}  "), 10))
-        painted = coloured(outcome, _COLOURS[one.outcome]) if colour else outcome
+        painted = coloured(outcome, _COLOURS[outcome.rstrip()]) if colour else outcome
         yield f"  {painted} {middle}  {keys}".rstrip()
         if not wide:
             continue

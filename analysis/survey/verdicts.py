@@ -1,7 +1,8 @@
 """What becomes of a workload, and why: the decisions of the webhook, and what has to change before a key that is left can be translated. Pure.
 
-The webhook decides on the cluster as it is. Where a key is left, it decides once more on the cluster as it would be when the drivers are
-installed, the device plugins gone and the feature gates on; only `until` and the remedy come from that.
+The webhook decides in the mode that is in force, on the cluster as it is. Where a key is left, it decides once more in mode `enforce`, on
+the cluster as it would be when the drivers are installed, the device plugins gone and the feature gates on; only `until`, the remedy,
+the classes and the gates come from that.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from analysis.check import why_stranded
 from analysis.loading import Object, inside, text
@@ -23,17 +24,18 @@ from dra.validation import gates
 from webhook import names
 from webhook.admission import STRANDED, decide_object, find_unrequested_access
 from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Outcome, Position, Role, Served, assumed
-from webhook.state import Mode, State, with_mode
-from webhook.translate import Decision, outcome_of, pods_in, view_pod
+from webhook.state import Mode, State, with_mode, workload
+from webhook.translate import Decision, pods_in, view_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from webhook.state import PodOwner
     from webhook.translate import Verdict
 
 _MOST_SHAPES = 32  # of one workload whose owner could not be read
 _OF_CLAIMS = (CLAIMS.gate, ALTERNATIVES.gate, SHARES.gate, server.EXTENDED)
-# The metadata that an object is judged by.
+# The metadata that an object is judged by, and with a canary the name of its controller.
 _TELLING = ("namespace", "labels", "annotations")
 # Members of a spec that are written after a pod is made.
 _WRITTEN_LATER = ("nodeName", "ephemeralContainers")
@@ -47,9 +49,8 @@ class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a workload; `classes` are the DeviceClasses that its claims would name."""
+    """What becomes of the keys of a workload: none has claims of its own alone. `classes` are the DeviceClasses that its claims would name."""
 
-    outcome: Outcome
     keys: tuple[Key, ...]
     classes: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
@@ -64,13 +65,12 @@ class MoveJudge:
     """Judges workloads on one cluster, as it is and as it would be with all drivers installed."""
 
     def __init__(self, state: State) -> None:
-        # `observe` and `warn` are steps on the way to `enforce`; a namespace with `off` wants to stay.
-        self.now = with_mode(state, Mode.ENFORCE, but=frozenset((Mode.OFF,)))
-        # Give the same cluster with all drivers installed, their classes there, and no device plugin any more.
-        fleet = self.now.fleet
+        self._now = state
+        # Give the same cluster in mode `enforce`, with all drivers installed, their classes there, and no device plugin any more.
+        fleet = state.fleet
         classes: dict[str, Served] = dict(fleet.classes)
-        for target in self.now.configuration.targets.values():
-            declared = self.now.configuration.file.classes.get(target.name, "")
+        for target in state.configuration.targets.values():
+            declared = state.configuration.file.classes.get(target.name, "")
             served = fleet.find(target, declared)
             if served is None or not served.devices:
                 added = assumed(target, Served(name=served.name if served else declared))
@@ -80,12 +80,12 @@ class MoveJudge:
             key: nodes for key, nodes in fleet.shared.items() if 2 * len(nodes) > len(fleet.handed_out.get(key, ()))
         }
         ready = replace(fleet, known=True, handed_out={}, handed_out_anywhere={}, shared=most, classes=classes)
-        self.later = replace(self.now, fleet=ready, stock=None, prospects=None)
+        self._later = replace(with_mode(state, Mode.ENFORCE), fleet=ready, stock=None, prospects=None)
         # The same with the gates on that decide whether a claim can be made; None if they are.
         features = state.features
         off = {gate: True for gate in _OF_CLAIMS if not features.on(gate)}
         on = replace(features, gates={**features.gates, **off})
-        self.switched_on = replace(self.later, features=on) if off else None
+        self._switched_on = replace(self._later, features=on) if off else None
         self._judged: dict[bytes, JudgedWorkload] = {}
 
     def judge(self, family: Family) -> JudgedWorkload | None:
@@ -94,26 +94,12 @@ class MoveJudge:
         shapes: dict[bytes, Object] = {}
         for number, shape in enumerate(family.shapes):
             if is_pod(shape):
-                # Take off what a scheduler wrote when it placed the pod, its node first of all.
-                # Without a phase its author wrote the node, and none is chosen.
-                placed = bool(inside(shape, "status").get("phase"))
-                spec = {
-                    name: value
-                    for name, value in inside(shape, "spec").items()
-                    if name not in _WRITTEN_LATER or (name == "nodeName" and not placed)
-                }
-                metadata = dict(inside(shape, "metadata"))
-                rows = self.now.configuration.rows[Position.ANNOTATION]
-                metadata["annotations"] = {
-                    name: value
-                    for name, value in inside(metadata, "annotations").items()
-                    if all(known.row.role is not Role.PLACED for known in rows.get(name, ()))
-                }
-                pod = {**shape, "spec": spec, "metadata": metadata}
+                pod = self._as_created(shape)
                 spec = inside(pod, "spec")
                 asks = [(one.get("name"), one.get("resources")) for _, one in _containers(pod)]
                 where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
-                shapes.setdefault(msgspec.json.encode((asks, where)), pod)
+                owner = self._owner(inside(pod, "metadata"))
+                shapes.setdefault(msgspec.json.encode((asks, where, owner)), pod)
             else:
                 shapes[b"%d" % number] = shape
             if len(shapes) == _MOST_SHAPES:
@@ -122,7 +108,28 @@ class MoveJudge:
         if not any(one.keys for one in judged):
             pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
             return judged[0] if any(map(_has_claims, pods)) else None
-        return judged[0] if len(judged) == 1 else _merge(judged)
+        return JudgedWorkload(
+            keys=tuple(dict.fromkeys(key for one in judged for key in one.keys)),
+            classes=frozenset().union(*[one.classes for one in judged]),
+            warnings=tuple(dict.fromkeys(text for one in judged for text in one.warnings)),
+            gates=frozenset().union(*[one.gates for one in judged]),
+        )
+
+    def _as_created(self, pod: Object) -> Object:
+        """Take off what a scheduler wrote when it placed the pod. Without a phase the pod's author wrote the node."""
+        written: tuple[str, ...] = ("ephemeralContainers",)
+        metadata = inside(pod, "metadata")
+        if inside(pod, "status").get("phase"):
+            written = _WRITTEN_LATER
+            rows = self._now.configuration.rows[Position.ANNOTATION]
+            annotations = {
+                name: value
+                for name, value in inside(metadata, "annotations").items()
+                if all(known.row.role is not Role.PLACED for known in rows.get(name, ()))
+            }
+            metadata = {**metadata, "annotations": annotations}
+        spec = {name: value for name, value in inside(pod, "spec").items() if name not in written}
+        return {**pod, "spec": spec, "metadata": metadata}
 
     def _shape(self, shape: Object) -> JudgedWorkload:
         """Judge one shape; another of the same namespace that differs in its name alone is not judged again."""
@@ -130,18 +137,18 @@ class MoveJudge:
         judged_by.pop("status", None)
         metadata = mapping(shape.get("metadata"))
         if metadata.get("uid"):  # a server has checked its name
-            judged_by["metadata"] = [metadata.get(name) for name in _TELLING]
+            judged_by["metadata"] = [*[metadata.get(name) for name in _TELLING], self._owner(metadata)]
         sign = blake2b(msgspec.json.encode(judged_by), digest_size=16).digest()
         found = self._judged.get(sign)
         if found is not None:
             return found
-        done = later = decide_object(shape, self.now, about_devices=True)
-        if done.refusals or any(one.outcome is Outcome.LEFT for one in done.decisions):
-            later = decide_object(shape, self.later, about_devices=True)
+        done = later = decide_object(shape, self._now, about_devices=True)
+        if done.refusals or any(one.outcome is Outcome.LEFT and one.mode != Mode.OFF for one in done.decisions):
+            later = decide_object(shape, self._later, about_devices=True)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
-        if self.switched_on is not None and any(stays_for_good(one) for one in later.decisions):
-            claimed = decide_object(shape, self.switched_on, about_devices=True)
+        if self._switched_on is not None and any(stays_for_good(one) for one in later.decisions):
+            claimed = decide_object(shape, self._switched_on, about_devices=True)
         needed = {server.EXTENDED for one in claimed.decisions if one.outcome is Outcome.SERVED}
         classes: set[str] = set()
         for spec in claimed.templates.values():
@@ -155,13 +162,16 @@ class MoveJudge:
         details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
         found = self._judged[sign] = JudgedWorkload(
-            outcome=outcome_of(keys) or Outcome.TRANSLATED,  # without keys it asks for no device, or is on claims
             keys=keys,
             classes=frozenset(classes),
-            warnings=tuple(dict.fromkeys(warnings)) if keys else (),
+            warnings=tuple(dict.fromkeys(warnings)),
             gates=frozenset(needed),
         )
         return found
+
+    def _owner(self, metadata: Object) -> PodOwner | None:
+        """Return by what a canary chooses a workload; None if all are chosen."""
+        return workload("", metadata) if self._now.configuration.file.canary < 100 else None
 
     def _keys(self, shape: Object, done: Verdict, prepared: _Prepared) -> Iterator[Key]:
         """Give the decisions about a shape as they are, with `until`; none if it asks for no device."""
@@ -171,72 +181,52 @@ class MoveJudge:
             for resource, amount in _requests(container).items():
                 amounts[name, resource] = amount
                 amounts.setdefault(("", resource), amount)
-            variable, value = find_unrequested_access(container, spec, self.now)
+            variable, value = find_unrequested_access(container, spec, self._now)
             if variable:
                 amounts[name, variable] = value
-        asks = any(
-            one.dialect or one.outcome is not Outcome.LEFT or (one.container, one.key) in amounts
+        asks = (
+            one.dialect or one.would or one.outcome is not Outcome.LEFT or (one.container, one.key) in amounts
             for one in done.decisions
         )
-        if not asks:
+        if not any(asks):
             # Words outside of pod templates, and all of them where there is no template or one speaks.
             pods = pods_in(shape)
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
-            every = not pods or any(view_pod(pod, self.now.configuration).asks_for_devices for pod in pods)
+            every = not pods or any(view_pod(pod, self._now.configuration).asks_for_devices for pod in pods)
             if not any(
                 one.code in ("", STRANDED) and (every or one.container not in containers) for one in done.decisions
             ):
                 return
         for one in done.decisions:
             until, remedy = self._until(one, prepared)
-            fields = msgspec.structs.asdict(one) | {
-                "object": "",
-                "amount": amounts.get((one.container, one.key), ""),
-                "until": until,
-                "remedy": remedy,
-            }
-            yield Key(**fields)
+            amount = amounts.get((one.container, one.key), "")
+            yield Key(**asdict(one) | {"object": "", "amount": amount, "until": until, "remedy": remedy})
 
     def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
         """Say what has to change before a key that is left can be translated, or one that is served gets its devices; and the remedy."""
-        until, remedy = "", decision.remedy
-        if decision.outcome is Outcome.SERVED:
-            stranding = why_stranded(decision.key, self.now)
-            return (stranding.until, stranding.remedy) if stranding else (until, remedy)
-        if decision.outcome is not Outcome.LEFT or decision.would:
-            return until, remedy
+        remedy, fleet = decision.remedy, self._now.fleet
+        if decision.outcome is Outcome.SERVED and (stranding := why_stranded(decision.key, self._now)):
+            return stranding.until, stranding.remedy
+        if decision.outcome is not Outcome.LEFT or decision.would or decision.mode:
+            return "", remedy
         word = decision.container, decision.key
         later = prepared.later.get(word, decision)
         with_gates = prepared.with_gates.get(word, later)
         if later.outcome in REPLACED:
             absent = sorted(
-                name
-                for name in prepared.classes
-                if name not in self.now.fleet.classes or not self.now.fleet.classes[name].devices
+                name for name in prepared.classes if name not in fleet.classes or not fleet.classes[name].devices
             )
             changes = [f"DeviceClass {list_first(absent, 3)} has devices"] if absent else []
-            if decision.key in self.now.fleet.handed_out_anywhere:
+            if decision.key in fleet.handed_out_anywhere:
                 changes.append(f"no device plugin has {decision.key}")
             return " and ".join(changes) or "its driver is installed", remedy
         if later.outcome is Outcome.LEFT and with_gates.outcome in (*REPLACED, Outcome.SERVED):
-            features = self.now.features
+            features = self._now.features
             off = [gate for gate in _OF_CLAIMS if gate in prepared.needed and not features.on(gate)]
             return gates_on(off), remedy or "; ".join([remedy_of(gate, features) for gate in off])
         if later.outcome is Outcome.LEFT and not (decision.code or remedy or later.detail in decision.detail):
             remedy = f"with its driver installed and without its device plugin it is left, too: {later.detail}"
-        return until, remedy
-
-
-def _merge(judged: list[JudgedWorkload]) -> JudgedWorkload:
-    """Merge what becomes of the shapes of one workload."""
-    keys = tuple(dict.fromkeys(key for one in judged for key in one.keys))
-    return JudgedWorkload(
-        outcome=outcome_of(keys) or Outcome.TRANSLATED,
-        keys=keys,
-        classes=frozenset().union(*[one.classes for one in judged]),
-        warnings=tuple(dict.fromkeys(text for one in judged for text in one.warnings)),
-        gates=frozenset().union(*[one.gates for one in judged]),
-    )
+        return "", remedy
 
 
 class _Prepared(NamedTuple):
@@ -253,7 +243,8 @@ def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
 
 
 def stays_for_good(decision: Decision) -> bool:
-    """Say whether a key stays with its device plugin, whatever changes on the cluster."""
+    """Say whether a key stays with its device plugin in mode `enforce`, whatever changes on the cluster."""
+    decision = decision.enforced()
     if decision.outcome is Outcome.LEFT:
         return not decision.until
     return decision.outcome in (Outcome.UNKNOWN, Outcome.REFUSED)

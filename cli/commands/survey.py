@@ -40,6 +40,7 @@ EMPTY: dict[str, object] = {
     "-l", "--selector", metavar="LABELS", default="", help="Only workloads with these labels, or whose pods have them."
 )
 @inputs.config()
+@inputs.mode_option()
 @inputs.server()
 @inputs.option(
     "--probe",
@@ -60,6 +61,7 @@ def command(
     namespace: str,
     selector: str,
     config: str,
+    mode: str | None,
     kubernetes: str,
     feature_gates: str,
     probe: bool,
@@ -109,9 +111,9 @@ def command(
             )
     else:
         gathered, features, in_force = read_cluster(kubeconfig, context, given, namespace=namespace, probe=probe)
-    in_force.report()
+    in_force.report(mode)
     with inputs.without_collection():
-        result = overview(gathered, in_force.configuration, features, scope)
+        result = overview(gathered, in_force.configuration, features, scope, mode)
     import msgspec
 
     from analysis.survey import findings, report, screen, table
@@ -124,7 +126,7 @@ def command(
             output,
             lambda: report(result),
             lambda: {
-                "configuration": in_force.described(),
+                "configuration": in_force.described(mode),
                 "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},
                 **msgspec.to_builtins(result),
                 "passedBy": [one._asdict() for one in skipped],

@@ -63,7 +63,7 @@ SCENES = {
     "label warn": ([namespace("warn")], "warn", ""),
     "label off": ([namespace("off")], "off", ""),
     "label enforce": ([namespace("enforce")], "enforce", ""),
-    "unknown label": ([namespace("Off")], "observe", ""),
+    "unknown label": ([namespace("Off")], "warn", ""),
     "empty label": ([namespace("")], "enforce", ""),
     "file observe": ([namespace(), configuration("observe")], "observe", "observe"),
     "file warn": ([namespace(), configuration("warn")], "warn", "warn"),
@@ -117,7 +117,7 @@ def test_every_command_uses_one_configuration(scene):
     assert mode_of_translate(answers["translate"]) is acts
     refused = [one for one in answers["check"]["findings"] if one["object"] == "Pod/m/q" and one["code"][0] == "R"]
     assert any(one["severity"] == "error" for one in refused) is (mode == "enforce")
-    assert answers["survey"]["modes"].get("m", mode) in (mode, "Off")
+    assert answers["survey"]["modes"].get("m", "enforce") == mode
     placed = {one["pod"]: one for one in answers["simulate"]["pods"]}
     assert ("share-" in str(placed["m/p"]["node"])) is acts
     decisions = answers["explain"]["pod"]["gate"]["decisions"]

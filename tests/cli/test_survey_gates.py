@@ -217,13 +217,13 @@ def test_a_workload_with_claims_of_its_own_waits_for_their_gates(name):
     ((found, keys),) = outcomes(SERVERS[off[0]], *objects).items()
     assert found == ("own", "left")
     assert keys == [("resourceClaims", "left", f"feature gate {gate} is on", remedy_of(gate, SERVERS[off[0]]))]
-    assert outcomes(Features.of(gates.EVERYTHING), *objects) == {("own", "translated"): []}
+    assert outcomes(Features.of(gates.EVERYTHING), *objects) == {("own", None): []}
 
 
 @pytest.mark.parametrize("name", ["taints", "partitions", "binding conditions", "CPUs of the node"])
 def test_a_gate_of_slices_alone_keeps_no_claim_from_its_devices(name):
     _, off, objects = NEEDS[name]
-    assert outcomes(SERVERS[off[0]], *objects) == {("own", "translated"): []}
+    assert outcomes(SERVERS[off[0]], *objects) == {("own", None): []}
 
 
 def test_a_name_of_a_class_waits_for_its_gate():

@@ -13,7 +13,7 @@ from webhook.state.gpu_operator import GpuOperator
 from webhook.state.installed import IN_CONFIG_MAPS, Installed, installed
 from webhook.state.installed import NONE as NOTHING_INSTALLED
 from webhook.state.inventory import Inventory
-from webhook.state.mode import Mode, doubts, mistake_of, mode_of, why_not, with_mode
+from webhook.state.mode import Mode, doubts, mistake_of, mode_in, mode_of, why_not, with_mode
 from webhook.state.network_pools import NetworkPool
 from webhook.state.node_templates import prospects
 from webhook.state.outline import outline
@@ -66,6 +66,7 @@ __all__ = [
     "doubts",
     "installed",
     "mistake_of",
+    "mode_in",
     "mode_of",
     "outline",
     "prospects",

@@ -34,16 +34,20 @@ _MODES: dict[str, Mode] = {mode.value: mode for mode in Mode}
 
 def mode_of(state: State, workload: PodOwner) -> Mode:
     """Find the mode for a workload."""
-    file = state.configuration.file
-    labels = state.namespaces.get(workload.namespace)
-    label = labels.get(MODE_LABEL, "") if labels else ""
-    mode = _MODES.get(label) or _MODES[file.mode]
-    if mode is not Mode.ENFORCE:
-        return mode
-    is_invalid = label and label not in _MODES
-    if is_invalid or workload.namespace in state.unsure or (file.canary < 100 and not workload.within(file.canary)):
+    mode = mode_in(state, workload.namespace)
+    canary = state.configuration.file.canary
+    if mode is Mode.ENFORCE and canary < 100 and not workload.within(canary):
         return Mode.WARN
     return mode
+
+
+def mode_in(state: State, namespace: str) -> Mode:
+    """Find the mode for the workloads of a namespace that the canary covers."""
+    labels = state.namespaces.get(namespace)
+    label = labels.get(MODE_LABEL, "") if labels else ""
+    mode = _MODES.get(label) or _MODES[state.configuration.file.mode]
+    is_invalid = label and label not in _MODES
+    return Mode.WARN if mode is Mode.ENFORCE and (is_invalid or namespace in state.unsure) else mode
 
 
 def doubts(state: State, namespace: str) -> tuple[str, ...]:
@@ -65,12 +69,9 @@ def why_not(state: State, namespace: str) -> str:
     return "" if Mode(mode) is Mode.ENFORCE else f"the configuration says mode: {mode}"
 
 
-def with_mode(state: State, mode: Mode, *, but: frozenset[Mode] = frozenset()) -> State:
-    """The same state with one mode for all namespaces, except those whose label is one of `but`."""
-    namespaces = {}
-    for name, labels in state.namespaces.items():
-        keeps = labels.get(MODE_LABEL, "") in but
-        namespaces[name] = labels if keeps else {**labels, MODE_LABEL: mode}
+def with_mode(state: State, mode: Mode) -> State:
+    """The same state with one mode for all namespaces."""
+    namespaces = {name: {**labels, MODE_LABEL: mode} for name, labels in state.namespaces.items()}
     file = msgspec.structs.replace(state.configuration.file, mode=mode.value, canary=100)
     return msgspec.structs.replace(state, configuration=Configuration(file), namespaces=namespaces)
 

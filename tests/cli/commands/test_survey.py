@@ -22,7 +22,9 @@ from rendering.terminal import columns_of, fit, printable
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
+from tests.webhook.pods import EXAMPLES, configured
 from webhook.dialects import Outcome
+from webhook.names import MODE_LABEL
 from webhook.state import Configuration, Features, outline
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
@@ -575,6 +577,126 @@ def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
     assert look(plain).workloads == ()
     [found] = look(plain, given).workloads
     assert [(one.key, one.outcome.value) for one in found.keys] == [("nvidia.com/gpu", "left")]
+
+
+FITS, LARGE = container(nvidia_gpu=1, nvidia_gpumem=3000), container(nvidia_gpu=1, nvidia_gpumem=900_000)
+
+
+def in_mode(mode, *objects):
+    """The objects, in a namespace with this label."""
+    return [
+        *objects,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {MODE_LABEL: mode}}},
+    ]
+
+
+def on_a_fleet(*containers):
+    """One Deployment for each container, and the nodes of the examples."""
+    made = [maker("Deployment", f"d{number}", one) for number, one in enumerate(containers)]
+    return [*made, *[document.object for document in manifests.read([str(EXAMPLES / "fleet")])]]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_a_mode_that_only_looks_leaves_a_workload_and_says_what_would_become_of_it(mode, tmp_path):
+    objects = on_a_fleet(FITS, LARGE)
+    enforced, held = look(*objects), look(*in_mode(mode, *objects))
+    assert [one.outcome for one in enforced.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
+    assert [(one.outcome, one.would) for one in held.workloads] == [
+        (Outcome.LEFT, Outcome.APPROXIMATED),
+        (Outcome.LEFT, Outcome.REFUSED),
+    ]
+    assert {(key.outcome, bool(key.would)) for one in held.workloads for key in one.keys} == {(Outcome.LEFT, True)}
+    for one, other in zip(held.workloads, enforced.workloads, strict=True):
+        assert {key.key for key in one.keys} == {key.key for key in other.keys}
+        assert {key.detail for key in one.keys if key.would == "refused"} == {
+            key.detail for key in other.keys if key.outcome == "refused"
+        }
+    # What has to be decided, what is in the way and what comes free are of the move.
+    assert (held.reasons, held.obstacles, held.plugins) == (enforced.reasons, enforced.obstacles, enforced.plugins)
+    assert held.modes == {"a": mode}
+    lines = list(screen(held, columns=None, wide=True, colour=False))
+    assert f"a  (mode {mode})" in lines
+    assert any("would be approximated: nvidia.com/gpu=1, nvidia.com/gpumem=3000" in line for line in lines)
+    assert any(f"main: nvidia.com/gpumem  {mode}: would be translated: 3000 MiB" in line for line in lines)
+    [total] = [line for line in lines if "keep their keys" in line]
+    assert total.endswith("(0 pods, 1 would be approximated in mode enforce, 1 would be refused in mode enforce)")
+    told = {(one.code, one.severity) for of in findings(held) for one in of.findings}
+    assert told == {("M001", Severity.WARNING), ("R020", Severity.WARNING)}
+    file = manifest(tmp_path / "all.json", *in_mode(mode, *objects))
+    assert run("survey", "-f", file).exit_code == 0
+    assert run("survey", "-f", file, "--mode", "enforce").exit_code == 1
+    row = next(csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout)))
+    told = [row[name] for name in ("outcome", "would", "keyOutcome", "keyWould", "mode")]
+    assert told == ["left", "approximated", "left", "translated", mode]
+
+
+def test_a_claim_of_a_pods_own_that_is_refused_or_would_be_is_a_key_of_it():
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 20}}]}}
+    template = of_devices("ResourceClaimTemplate", "t", spec=spec)
+    template["metadata"]["namespace"] = "a"
+    own = pod("own", {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}, phase="")
+    own["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    objects = (own, template, *on_a_fleet())
+    [enforced], [held] = look(*objects).workloads, look(*in_mode("observe", *objects)).workloads
+    assert (enforced.outcome, held.outcome, held.would) == (Outcome.REFUSED, Outcome.LEFT, Outcome.REFUSED)
+    assert [(key.code, key.outcome.value) for key in enforced.keys] == [(key.code, key.would) for key in held.keys]
+
+
+def test_off_decides_nothing_more():
+    seen = look(*in_mode("off", *on_a_fleet(FITS)))
+    [one] = seen.workloads
+    assert (one.outcome, one.would) == (Outcome.LEFT, None)
+    assert {(key.mode, key.detail, key.until) for key in one.keys} == {
+        ("off", f"its namespace a has the label {MODE_LABEL}=off", "")
+    }
+    assert "S003" not in {one.code for one in seen.obstacles}
+    seen = look(*on_a_fleet(FITS), configuration=configured(mode="off"))
+    assert {key.detail for one in seen.workloads for key in one.keys} == {"the configuration says mode: off"}
+
+
+def test_a_mode_holds_back_only_what_would_move():
+    """A key that waits for its driver does so in every mode."""
+    waiting = look(*deployment(), node("n0", nvidia_gpu=10))
+    held = look(*in_mode("observe", *deployment(), node("n0", nvidia_gpu=10)))
+    assert held.workloads[0].keys == waiting.workloads[0].keys
+    assert held.workloads[0].would is None
+
+
+def test_an_invalid_mode_label_is_an_obstacle_and_counts_as_warn():
+    seen = look(*in_mode("Enforce", *deployment()))
+    assert seen.modes == {"a": "warn"}
+    [found] = [one for one in seen.obstacles if one.code == "D214"]
+    assert (found.object, found.remedy) == ("Namespace a", formats.KNOWN["D214"].remedy)
+    assert "drawbridge.dev/mode='Enforce' is not a valid mode" in found.message
+
+
+def test_the_canary_chooses_workloads_by_their_names():
+    """Pods of a server that are equal but for their controllers are not judged as one."""
+    pods = [
+        pod(f"p{number}", HAMI, node="n", uid=f"u{number}", owner=made_by("ReplicaSet", f"r{number}"))
+        for number in range(20)
+    ]
+    seen = look(*pods, configuration=configured(canary=50))
+    assert {(one.outcome, one.would) for one in seen.workloads} == {
+        (Outcome.TRANSLATED, None),
+        (Outcome.LEFT, Outcome.TRANSLATED),
+    }
+
+
+def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
+    own = unfit("own", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
+    seen = look(own)
+    [one] = seen.workloads
+    assert (one.outcome, one.would, one.keys) == (None, None, ())
+    lines = list(screen(seen, columns=None, wide=False, colour=False))
+    assert "       1 own claims   have no keys, but claims of their own (0 pods)" in lines
+    assert "  own claims   Deployment/own     0/0" in lines
+    file = manifest(tmp_path / "own.json", own)
+    _, answer = run_json("survey", "-f", file, "--fail-on", "approximated")
+    assert (answer["outcomes"], answer["workloads"][0]["outcome"]) == ({}, None)
+    assert "own claims" in run("survey", "-f", file, "-o", "html").stdout
+    [row] = csv.DictReader(io.StringIO(run("survey", "-f", file, "-o", "csv").stdout))
+    assert row["outcome"] == ""
 
 
 def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used():
