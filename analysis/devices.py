@@ -7,13 +7,14 @@ and pointer.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.reading import refuse
+from analysis.reading import problems, refuse
 from cluster import resources
+from cluster.manifests import ManifestError
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -34,9 +35,10 @@ from dra.wire import WireError, convert
 from rendering.output import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from cluster.manifests import Document
+    from cluster.manifests import Document, InputProblem
+    from dra.raw import Object
     from dra.server import Server
 
 T = TypeVar("T")
@@ -55,19 +57,83 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
         resources.DEVICE_TAINT_RULES,
         resources.DEVICE_COMPATIBILITIES,
         resources.DEVICE_QUOTAS,
+        resources.NAMESPACES,
+        resources.RESOURCE_QUOTAS,
+        resources.LIMIT_RANGES,
     )
 }
 
 
-@dataclass(frozen=True)
-class TypedObjects:
-    """Typed objects in input order. Of two with the same name the later one counts, as with `kubectl apply`."""
+class UnreadableObject(NamedTuple):
+    """An object that is not what its kind requires, by its number in the input, and why."""
 
-    objects: list[Any] = field(default_factory=list)
+    number: int
+    error: WireError
+
+
+class TypedObjects:
+    """Typed objects by type and namespace/name. Of two with the same name the later one counts, as with `kubectl apply`."""
+
+    def __init__(self, objects: Iterable[Any] = ()) -> None:
+        self._by_type: dict[type[Any], dict[str, Any]] = {}
+        self.unreadable: list[UnreadableObject] = []
+        self.defined_twice: list[str] = []
+        for obj in objects:
+            self._add(obj)
+
+    @classmethod
+    def read(cls, objects: Iterable[Object], *, pods: bool = True) -> TypedObjects:
+        """Read the objects of known kinds, with or without pods.
+
+        A ComputeDomain stands for the template that is made of it, unless that is among the objects. Objects that have only a
+        generateName are counted, where an API server appends random letters.
+        """
+        read = cls()
+        generated = GeneratedNames()
+        expected: list[ResourceClaimTemplate] = []
+        for number, obj in enumerate(map(generated.name, objects)):
+            if is_pod(obj) and not pods:
+                continue
+            try:
+                typed = read_object(obj)
+            except WireError as error:
+                read.unreadable.append(UnreadableObject(number, error))
+                continue
+            if typed is not None:
+                read._add(typed)
+            elif template := channel_template(obj):
+                expected.append(template)
+        templates = read.by_key(ResourceClaimTemplate)
+        for template in expected:
+            if template.metadata.key not in templates:
+                read._add(template)
+        return read
+
+    def _add(self, obj: Any) -> None:
+        of_type = self._by_type.setdefault(type(obj), {})
+        key: str = obj.metadata.key
+        if not obj.metadata.name:
+            key = f"{key}{len(of_type)}"
+        elif key in of_type:
+            self.defined_twice.append(f"{obj.kind} {obj.metadata.name}")
+        of_type[key] = obj
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(objects.values() for objects in self._by_type.values())
+
+    def by_key(self, type_: type[T]) -> dict[str, T]:
+        """Return the objects of one type by namespace/name; in `default` those without a namespace."""
+        return self._by_type.get(type_, {})
 
     def of(self, type_: type[T]) -> list[T]:
-        """Return the objects of one kind."""
-        return [obj for obj in self.objects if isinstance(obj, type_)]
+        """Return the objects of one type in input order."""
+        return list(self.by_key(type_).values())
+
+    def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> TypedObjects:
+        """Return these objects with others of some types, by namespace/name."""
+        changed = TypedObjects()
+        changed._by_type = self._by_type | objects
+        return changed
 
     def stock(self, server: Server = EVERYTHING) -> Stock:
         """Build the stock, as a server of this version reads it; devices of allocated claims are in use."""
@@ -77,7 +143,7 @@ class TypedObjects:
             nodes=self.of(Node),
             rules=self.of(DeviceTaintRule),
             compatibilities=self.of(DeviceCompatibility),
-            claims=[claim for claim in self.of(ResourceClaim) if claim.status.allocation is not None],
+            claims=map(identified, self.of(ResourceClaim)),
             server=server,
         )
 
@@ -86,38 +152,25 @@ class TypedObjects:
         return [claim for claim in self.of(ResourceClaim) if claim.status.allocation is None]
 
 
-def read_objects(documents: Iterable[Document]) -> TypedObjects:
-    """Read documents as typed objects; raise a ManifestError for all that cannot be read.
+def read_objects(documents: Sequence[Document]) -> TypedObjects:
+    """Read documents as typed objects; raise a ManifestError for all that cannot be read."""
+    read = TypedObjects.read(document.object for document in documents)
+    if read.unreadable:
+        raise ManifestError(problems_of_unreadable(documents, read.unreadable))
+    if read.defined_twice:
+        twice = list(dict.fromkeys(read.defined_twice))
+        warn(f"defined more than once, the last definition counts: {list_first(twice, NAMED)}")
+    return read
 
-    A ComputeDomain stands for the template that it makes, unless that is among the documents.
-    """
-    by_identity: dict[object, Any] = {}
-    made: list[ResourceClaimTemplate] = []
-    twice: dict[str, None] = {}
+
+def problems_of_unreadable(documents: Sequence[Document], unreadable: Iterable[UnreadableObject]) -> list[InputProblem]:
+    """Describe the objects that cannot be read; `documents` are what was read."""
     wrong: list[tuple[Document, str, str]] = []
-    for document in documents:
-        try:
-            obj = read_object(document.object)
-        except WireError as error:
-            version, kind = _version_and_kind(document.object)
-            wrong.append((document, versions.written_pointer(error.pointer, version, kind), error.message))
-            continue
-        if obj is None:
-            if template := channel_template(document.object):
-                made.append(template)
-            continue
-        kind = obj.kind
-        meta = obj.metadata
-        identity = (type(obj), meta.namespace or "default", meta.name) if meta.name else object()
-        if identity in by_identity:
-            twice[f"{kind} {meta.name}"] = None
-        by_identity[identity] = obj
-    for template in made:
-        by_identity.setdefault((ResourceClaimTemplate, template.metadata.namespace, template.metadata.name), template)
-    refuse(wrong)
-    if twice:
-        warn(f"defined more than once, the last definition counts: {list_first(list(twice), NAMED)}")
-    return TypedObjects(list(by_identity.values()))
+    for number, error in unreadable:
+        document = documents[number]
+        pointer = versions.written_pointer(error.pointer, *_version_and_kind(document.object))
+        wrong.append((document, pointer, error.message))
+    return problems(wrong)
 
 
 def read_object(obj: dict[str, Any]) -> Any | None:
@@ -131,6 +184,11 @@ def read_object(obj: dict[str, Any]) -> Any | None:
     if isinstance(read, ResourceClaim):
         return defaults.claim(read)
     return defaults.template(read) if isinstance(read, ResourceClaimTemplate) else read
+
+
+def is_pod(obj: Object) -> bool:
+    """Return whether an object is a pod."""
+    return obj.get("kind") == "Pod" and "/" not in str(obj.get("apiVersion"))
 
 
 def identified(claim: ResourceClaim) -> ResourceClaim:

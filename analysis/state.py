@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace as replace_fields
-
-from dra.raw import inside
 from dra.texts import count_of
 from rendering.output import complain, quiet, warn
 
@@ -18,78 +15,27 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, Features, State
     from webhook.translate import Decision
 
-# Kinds from which the webhook learns the devices.
-_OF_DEVICES = frozenset(("DeviceClass", "DeviceCompatibility", "DeviceTaintRule", "Node", "ResourceSlice"))
-_OF_FLEET = _OF_DEVICES | {"ComputeDomain", "ResourceClaim", "ResourceClaimTemplate"}
+# Kinds that the webhook judges, so that the decision about an object says what is wrong with it.
+_JUDGED = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate"))
 
 
-def state_of(
-    documents: Sequence[Document],
-    around: Sequence[Document],
-    configuration: Configuration,
-    features: Features | None = None,
+def state_of_files(
+    documents: Sequence[Document], around: Sequence[Document], configuration: Configuration, features: Features
 ) -> State:
-    """Make the state that the webhook would have if these documents were applied; `around` is the inventory."""
-    from allocator.pods import total
-    from analysis.devices import read_kind, read_objects
-    from cluster.manifests import ManifestError, unfold
-    from cluster.objects import LimitRange
-    from dra.objects import Pod
-    from dra.wire import WireError, convert
-    from webhook.state import IN_CONFIG_MAPS, Inventory, State, container_defaults, custom_kinds, installed
-    from webhook.translate import group_kind, namespace_of
+    """Make the state that the webhook would have if these documents were applied; `around` is the inventory.
 
-    namespaces: dict[str, dict[str, str]] = {}
-    quotas: dict[str, frozenset[str]] = {}
-    limit_ranges: dict[str, frozenset[str]] = {}
-    ranges: dict[str, list[LimitRange]] = {}
-    pods: list[Pod] = []
-    context = not_replaced(around, documents)
-    every = (*context, *documents)
-    of_fleet = [one for one in context if str(one.object.get("kind")) in _OF_FLEET]
-    for document in documents:
-        # The API server would refuse an invalid object, so it does not count.
-        if str(document.object.get("kind")) in _OF_FLEET:
-            try:
-                read_objects([document])
-            except ManifestError:
-                continue
-            of_fleet.append(document)
-    for document in every:
-        obj: dict[str, Any] = document.object
-        namespace = namespace_of(obj)
-        match obj.get("kind"):
-            case "Namespace" if group_kind(obj) == ("", "Namespace"):
-                labels = inside(obj, "metadata", "labels")
-                texts = {key: value for key, value in labels.items() if isinstance(value, str)}
-                namespaces[str(inside(obj, "metadata").get("name"))] = texts
-            case "ResourceQuota":
-                hard = inside(obj, "spec", "hard")
-                quotas[namespace] = quotas.get(namespace, frozenset()).union(hard)
-            case "LimitRange":
-                [limits] = read_kind([document], LimitRange)
-                ranges.setdefault(namespace, []).append(limits)
-                limit_ranges[namespace] = limit_ranges.get(namespace, frozenset()) | limits.keys
-            case "Pod" if configuration.file.mixed:
-                try:
-                    pods.append(convert(obj, Pod))
-                except WireError:
-                    continue  # reported when it is translated
-    state = State(
-        configuration=configuration,
-        fleet=Inventory(assumes=True, installed=installed(unfold(one.object, IN_CONFIG_MAPS) for one in every)),
-        namespaces=namespaces,
-        quotas=quotas,
-        limit_ranges=limit_ranges,
-        container_defaults={name: container_defaults(some) for name, some in ranges.items()},
-        custom_kinds=custom_kinds(one.object for one in every),
-        # The requests of pods on nodes; unknown (None) if no pod in the files has a node.
-        uses=total(pods) or None if configuration.file.mixed else None,
-    )
-    if features is not None:
-        state = replace_fields(state, features=features)
-    of_devices = around or any(str(document.object.get("kind")) in _OF_DEVICES for document in documents)
-    return with_fleet(state, of_fleet) if of_devices else state
+    Objects that cannot be read are reported.
+    """
+    from analysis.devices import problems_of_unreadable
+    from analysis.loading import Gathered, state_of
+    from rendering.answers import report_unread
+
+    every = [*not_replaced(around, documents), *documents]
+    gathered = Gathered(objects=tuple(document.object for document in every))
+    state, unreadable = state_of(gathered, configuration, features)
+    silent = [one for one in unreadable if every[one.number].object.get("kind") not in _JUDGED]
+    report_unread(problems_of_unreadable(every, silent))
+    return state
 
 
 def print_assumed(assumed: Iterable[str]) -> None:
@@ -168,33 +114,3 @@ def not_replaced(known: Sequence[Document], documents: Sequence[Document]) -> li
 
     replaced = {name(document.object) for document in documents}
     return [document for document in known if name(document.object) not in replaced]
-
-
-def with_fleet(state: State, documents: Sequence[Document]) -> State:
-    """Add the fleet. Claims are only checked against nodes if the input has classes, slices and nodes."""
-    from analysis.devices import read_objects
-    from dra.objects import DeviceClass, Node, ResourceClaimTemplate, ResourceSlice
-    from webhook.state import Inventory, prospects
-
-    given = read_objects(documents)
-    classes = given.of(DeviceClass)
-    slices = given.of(ResourceSlice)
-    nodes = given.of(Node)
-    file = state.configuration.file
-    fleet = Inventory.of(classes, slices, nodes, evidence=file.evidence, installed=state.fleet.installed)
-    if not (slices or nodes):
-        fleet = fleet.of_classes_alone()
-    templates = {}
-    for template in given.of(ResourceClaimTemplate):
-        place = template.metadata.namespace or "default", template.metadata.name
-        templates[place] = template.spec.spec
-    shown = replace_fields(state, fleet=fleet, templates=templates)
-    if not (classes and slices and nodes):
-        return shown
-    waiting = [
-        replace_fields(one, metadata=replace_fields(one.metadata, namespace=one.metadata.namespace or "default"))
-        for one in given.open_claims()
-    ]
-    stock = given.stock(state.features.server).with_all(waiting)
-    possible = prospects(file.node_templates, stock)
-    return replace_fields(shown, stock=stock, prospects=possible)

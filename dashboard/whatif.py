@@ -16,6 +16,7 @@ import msgspec
 from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, simulate
 from analysis.arrivals import arrivals, brings_pods
+from analysis.devices import TypedObjects
 from analysis.loading import state_of
 from analysis.outlook import beside, claim_allocator, with_reasons
 from analysis.quota import foretell_in
@@ -24,8 +25,7 @@ from cluster import manifests
 from cluster.manifests import ManifestError
 from dashboard.tenants import OTHERS
 from dashboard.waiting import waits_for_node
-from dra.objects import ResourceClaim, ResourceClaimTemplate, defaults
-from dra.wire import WireError, convert
+from dra.objects import ResourceClaim, ResourceClaimTemplate
 from rendering.exits import Broken
 
 if TYPE_CHECKING:
@@ -171,27 +171,20 @@ def _arrived(
 ) -> tuple[Snapshot, list[PodOutcome], State]:
     """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
     scene = view.scene
-    gathered = msgspec.structs.replace(
-        scene.gathered, objects=(*scene.gathered.objects, *(one.object for one in others))
-    )
-    state, _ = state_of(gathered, view.configuration, scene.features)
+    pasted = TypedObjects.read(one.object for one in others)
+    if pasted.unreadable:
+        raise Unanswerable(str(pasted.unreadable[0].error))
+    objects = (*scene.gathered.objects, *(one.object for one in others))
+    typed = TypedObjects((*scene.every, *pasted))
+    gathered = msgspec.structs.replace(scene.gathered, objects=objects)
+    state, _ = state_of(gathered, view.configuration, scene.features, typed)
     arrived = arrivals((one.object for one in coming), state)
     if len(arrived.pods) > MOST_PODS:
         raise Unanswerable(
             f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
         )
     refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in arrived.refused.items()]
-    claims: list[ResourceClaim] = []
-    templates: list[ResourceClaimTemplate] = []
-    try:
-        for obj in (one.object for one in others):
-            match obj.get("kind"):
-                case "ResourceClaim":
-                    claims.append(defaults.claim(convert(obj, ResourceClaim)))
-                case "ResourceClaimTemplate":
-                    templates.append(defaults.template(convert(obj, ResourceClaimTemplate)))
-    except WireError as error:
-        raise Unanswerable(str(error)) from None
+    claims, templates = pasted.of(ResourceClaim), pasted.of(ResourceClaimTemplate)
     return beside(scene, arrived, claims=claims, templates=templates), refused, state
 
 

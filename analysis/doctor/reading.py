@@ -255,10 +255,8 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
     documents = read(files)
     warn_of_ignored(documents, also=_ALSO)
     in_force = configuration_in_force(given, documents, judged=True)
-    objects: list[Any] = [
-        identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents).objects
-    ]
-    for kind in (Lease, Event, ResourceQuota, LimitRange):
+    objects: list[Any] = [identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents)]
+    for kind in (Lease, Event):
         objects += read_kind(documents, kind)
     # A dump was made when one of the leases of Kubernetes' own was renewed, as those of nodes are every ten seconds.
     others = [one for one in objects if isinstance(one, Lease) and one.metadata.name not in LEASES]

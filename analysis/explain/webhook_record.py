@@ -36,8 +36,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     recorded = names.ORIGINAL in annotations
     if not recorded and raw is None:
         return WebhookStory()
-    uses = scene.used if configuration.file.mixed and scene.knows_pods else None
-    state = replace(scene.state(configuration), uses=uses)
+    state = scene.state(configuration)
     if not recorded:
         done = decide_object(raw or {}, state)
         return WebhookStory(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)

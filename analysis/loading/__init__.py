@@ -11,6 +11,7 @@ from analysis.loading.objects import (
     identity_of,
     owner_of,
     serves_node,
+    unread_of,
 )
 from analysis.loading.portion import Portion
 from analysis.loading.scene import (
@@ -70,5 +71,6 @@ __all__ = [
     "serves_node",
     "state_of",
     "text",
+    "unread_of",
     "visit",
 ]

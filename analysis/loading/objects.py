@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from cluster.resources import Resource
+    from dra.wire import WireError
 
 CLUSTER = ""  # the namespace of an object that has none
 _NATIVE = "kubernetes.io"
@@ -87,10 +88,13 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def knows_pods(self) -> bool:
-        """Whether all pods were read; for files, whether at least one has a node."""
-        if self.narrow or any(one.kind == "pods" for one in self.unread):
-            return False
-        return self.server is not None or any(inside(pod, "spec").get("nodeName") for pod in self.of("Pod"))
+        """Whether pods were read in all namespaces."""
+        return not (self.narrow or any(one.kind == "pods" for one in self.unread))
+
+    @property
+    def is_dump(self) -> bool:
+        """Whether a server stored some of the objects: then a kind that is missing may have been left out."""
+        return any(inside(one, "metadata").get("uid") for one in self.objects)
 
     @property
     def installed(self) -> tuple[Object, ...]:
@@ -108,6 +112,12 @@ def identity_of(obj: Object) -> ObjectIdentity:
     name = text(metadata.get("name")) or f"{text(metadata.get('generateName'))}*"
     namespace = text(metadata.get("namespace")) or "default"
     return ObjectIdentity(group_of(obj.get("apiVersion")), text(obj.get("kind")), namespace, name)
+
+
+def unread_of(obj: Object, error: WireError) -> Unread:
+    """Say that an object cannot be read, and why."""
+    name = identity_of(obj)
+    return Unread(f"{name.kind} {name.namespace}/{name.name}", str(error))
 
 
 def owner_of(obj: Object) -> ObjectIdentity | None:

@@ -19,16 +19,15 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, configuration_in_force, features_of, server_named
-from analysis.devices import GeneratedNames, identified, read_object
-from analysis.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, without_bookkeeping
+from analysis.devices import GeneratedNames, TypedObjects, is_pod
+from analysis.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, unread_of, without_bookkeeping
 from analysis.loading.visit import Visit, configuration_of_cluster, look_around
 from analysis.manifest_files import read_manifests, warn_of_skipped
 from cluster import resources
-from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate, channel_template
+from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
 from dra.server import known_gates
 from dra.stock import Stock
-from dra.wire import WireError
 from rendering.output import progress
 from webhook import names
 from webhook.state import Configuration, Features, KubernetesSettings
@@ -75,6 +74,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pods: dict[str, Pod]
     templates: dict[str, ResourceClaimTemplate]
     quotas: tuple[DeviceQuota, ...]
+    others: TypedObjects
     gathered: Gathered
     features: Features
     # Raw pods: of files all, of a cluster those that the command asks about.
@@ -108,6 +108,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def find_pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod, if it was read."""
         return self.pods.get(f"{namespace}/{name}")
+
+    @property
+    def every(self) -> TypedObjects:
+        """All objects that were read."""
+        return self.others.with_types({Pod: self.pods, ResourceClaimTemplate: self.templates})
 
     @cached_property
     def living(self) -> set[str]:
@@ -160,7 +165,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for known, state in self._states:
             if known is configuration:
                 return state
-        state, _ = state_of(self.gathered, configuration, self.features)
+        state, _ = state_of(self.gathered, configuration, self.features, self.every)
         self._states.append((configuration, state))
         return state
 
@@ -274,49 +279,27 @@ def scene_of(
     in_force: ConfigurationInForce = NO_CONFIGURATION,
 ) -> Scene:
     """Make a scene of objects; of two with the same kind and name the later one counts. `raw` selects the raw pods to keep (None: all)."""
-    objects_of: dict[str, dict[str, Any]] = {}
-    gathered_objects: list[Object] = []
-    raw_pods: dict[str, Object] = {}
+    named = list(map(GeneratedNames().name, objects))
+    typed = TypedObjects.read(named)
     missed = list(unread)
-    made: list[ResourceClaimTemplate] = []
-    generated = GeneratedNames()
-    for obj in map(generated.name, objects):
-        try:
-            read = read_object(obj)
-        except WireError as error:
-            name = identity_of(obj)
-            missed.append(Unread(f"{name.kind} {name.namespace}/{name.name}", str(error)))
-            continue
-        if read is None:
-            gathered_objects.append(obj)
-            if template := channel_template(obj):
-                made.append(template)
-            continue
-        key = read.metadata.key
-        objects_of.setdefault(read.kind, {})[key] = read
-        if not isinstance(read, Pod):
-            gathered_objects.append(obj)
-        elif raw is None or raw(read):
+    bad: set[int] = set()
+    for number, error in typed.unreadable:
+        missed.append(unread_of(named[number], error))
+        bad.add(number)
+    pods = typed.by_key(Pod)
+    readable = [obj for number, obj in enumerate(named) if number not in bad]
+    raw_pods: dict[str, Object] = {}
+    for obj in filter(is_pod, readable):
+        key = "/".join(identity_of(obj)[2:])
+        if raw is None or (key in pods and raw(pods[key])):
             raw_pods[key] = obj
-
-    def all_of(kind: str) -> list[Any]:
-        return list(objects_of.get(kind, {}).values())
-
-    stock = Stock.of(
-        slices=all_of("ResourceSlice"),
-        classes=all_of("DeviceClass"),
-        nodes=all_of("Node"),
-        rules=all_of("DeviceTaintRule"),
-        compatibilities=all_of("DeviceCompatibility"),
-        claims=map(identified, all_of("ResourceClaim")),
-        server=features.server,
-    )
     return Scene(
-        stock=stock,
-        pods=objects_of.get("Pod", {}),
-        templates={one.metadata.key: one for one in made} | objects_of.get("ResourceClaimTemplate", {}),
-        quotas=tuple(all_of("DeviceQuota")),
-        gathered=Gathered(objects=tuple(gathered_objects), server=server),
+        stock=typed.stock(features.server),
+        pods=pods,
+        templates=typed.by_key(ResourceClaimTemplate),
+        quotas=tuple(typed.of(DeviceQuota)),
+        others=typed,
+        gathered=Gathered(objects=tuple(obj for obj in readable if not is_pod(obj)), server=server),
         features=features,
         said_by=MeantBy.UNDECLARED if server is None else MeantBy.CLUSTER,
         raw=raw_pods,

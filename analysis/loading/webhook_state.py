@@ -6,57 +6,57 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from analysis.loading.objects import KINDS, Gathered, Unread, group_of, identity_of
-from cluster import resources
+from analysis.devices import TypedObjects
 from cluster.manifests import unfold
 from cluster.objects import LimitRange
-from dra.objects import Pod, channel_template, versions
-from dra.raw import text
-from dra.wire import WireError, convert
-from webhook.state import IN_CONFIG_MAPS, Features, State, StateBuilder, container_defaults, custom_kinds, installed
+from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from webhook.state import (
+    IN_CONFIG_MAPS,
+    Features,
+    Seen,
+    State,
+    StateBuilder,
+    container_defaults,
+    custom_kinds,
+    installed,
+)
 
 if TYPE_CHECKING:
+    from analysis.devices import UnreadableObject
+    from analysis.loading.objects import Gathered
     from webhook.state import Configuration
 
-_TYPES: dict[tuple[str, str], type[Any]] = {
-    (one.group, one.kind): one.type for one in KINDS if one is not resources.DEVICE_QUOTAS
-}
 # Kinds that pods refer to by name; a dump may lack them.
-_REFERRED = ("ResourceClaim", "ResourceClaimTemplate")
+_REFERRED: tuple[type[Any], ...] = (ResourceClaim, ResourceClaimTemplate)
 
 
-def state_of(gathered: Gathered, configuration: Configuration, features: Features) -> tuple[State, list[Unread]]:
-    """Make the state, and list unreadable objects. In files without nodes and slices the fleet is unknown."""
+def state_of(
+    gathered: Gathered, configuration: Configuration, features: Features, typed: TypedObjects | None = None
+) -> tuple[State, list[UnreadableObject]]:
+    """Make the state, and list the objects that cannot be read. In files without nodes and slices the fleet is unknown.
+
+    `typed` are the objects, if they have been read already.
+    """
     builder = StateBuilder(configuration)
-    unread: list[Unread] = []
-    ranges: dict[str, list[LimitRange]] = {}
-    # A template that was read replaces the one that is expected of its ComputeDomain.
-    for template in filter(None, map(channel_template, gathered.objects)):
-        builder.put(template)
-    for one in gathered.objects:
-        type_ = _TYPES.get((group_of(one.get("apiVersion")), text(one.get("kind"))))
-        if type_ is None or (type_ is Pod and not configuration.file.mixed):
-            continue
-        try:
-            read = convert(versions.upgrade(one).value, type_)
-        except WireError as error:
-            name = identity_of(one)
-            unread.append(Unread(f"{name.kind} {name.name}", str(error)))
-            continue
-        builder.put(read)
-        if isinstance(read, LimitRange):
-            ranges.setdefault(read.metadata.namespace or "default", []).append(read)
-    builder.follow_pods(followed=gathered.knows_pods)
-    missing = [kind for kind in _REFERRED if not gathered.of(kind)]
-    unsure = gathered.server is None or gathered.unread
+    if typed is None:
+        typed = TypedObjects.read(gathered.objects, pods=builder.asks_for_pods)
+    builder.take_in([one for one in typed if isinstance(one, Seen)])
+    if builder.asks_for_pods:
+        placed = any(pod.spec.node_name for pod in typed.of(Pod))
+        builder.follow_pods(followed=gathered.knows_pods and (gathered.server is not None or placed))
+    unsure = gathered.unread if gathered.server is not None else gathered.is_dump
+    missing = [type_.__name__ for type_ in _REFERRED if not typed.by_key(type_)] if unsure else ()
     around = installed(unfold(one, IN_CONFIG_MAPS) for one in gathered.installed)
-    builder.learn(features=features, installed=around, incomplete=frozenset(missing if unsure else ()))
+    builder.learn(features=features, installed=around, incomplete=frozenset(missing))
     builder.settle()
+    ranges: dict[str, list[LimitRange]] = {}
+    for one in typed.of(LimitRange):
+        ranges.setdefault(one.metadata.namespace or "default", []).append(one)
     state = replace(
         builder.state(fresh=True),
         custom_kinds=custom_kinds(gathered.objects),
         container_defaults={name: container_defaults(some) for name, some in ranges.items()},
     )
-    if gathered.server is None and not gathered.of("Node", "ResourceSlice"):
+    if gathered.server is None and not typed.of(Node) and not typed.of(ResourceSlice):
         state = replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
-    return state, unread
+    return state, typed.unreadable

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analysis.configuration import in_mode
-from analysis.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of
+from analysis.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of, unread_of
 from analysis.survey.families import Family, families, has_ended
 from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
 from analysis.survey.gates import GateNeeds
@@ -114,7 +114,7 @@ def overview(
     gathered: Gathered, configuration: Configuration, features: Features, scope: SurveyScope, mode: str | None = None
 ) -> Overview:
     """Look at everything that was read; `mode` is that of `--mode`."""
-    state, odd = state_of(gathered, configuration, features)
+    state, unreadable = state_of(gathered, configuration, features)
     state = in_mode(state, mode)
     stock = state.stock
     move_judge = MoveJudge(state)
@@ -167,7 +167,7 @@ def overview(
         network=pool_tables(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={name: of_name.value for name, of_name in modes.items() if is_installed or of_name is not Mode.ENFORCE},
-        unread=(*gathered.unread, *odd),
+        unread=(*gathered.unread, *(unread_of(gathered.objects[number], error) for number, error in unreadable)),
     )
 
 

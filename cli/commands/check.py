@@ -16,7 +16,7 @@ from analysis.configuration import (
     read_config_map,
     server_named,
 )
-from analysis.state import find_controlled, in_namespace, not_replaced, print_assumed, print_inventory, state_of
+from analysis.state import find_controlled, in_namespace, not_replaced, print_assumed, print_inventory
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 
@@ -74,9 +74,10 @@ def command(
         prospective_nodes,
         with_taint_finding,
     )
+    from analysis.devices import problems_of_unreadable
+    from analysis.loading import Gathered, state_of
     from analysis.manifest_files import read_manifests, warn_of_skipped
-    from dra.pointer import text_at
-    from dra.validation import TYPES, findings, is_ours, name, read_object, review
+    from dra.validation import findings, name, review
     from node import inventory as machines
     from rendering import formats
     from webhook.admission import decide_object, out_of_bounds
@@ -91,12 +92,6 @@ def command(
     documents = [one for number, one in enumerate(within) if number not in elsewhere]
     inventoried += [within[number] for number in sorted(elsewhere)]
     known = not_replaced(inventoried, documents)
-    # The inventory is not judged: an object in it that cannot be read gets a warning, not a finding.
-    for document in known:
-        value = document.object
-        if is_ours(value) and text_at(value, "/kind") in TYPES and read_object(value) is None:
-            where = f"{document.file}:{document.line}"
-            inputs.warn(f"{where}: not a valid {value['kind']}, so it is left out of the inventory; check it with -f")
     in_force = configuration_in_force(given, documents, known, judged=True)
     in_force.report(mode)
     configuration = in_force.configuration
@@ -118,7 +113,14 @@ def command(
         if (obj.get("apiVersion"), obj.get("kind")) == (machines.VERSION, machines.KIND):
             _, problems = machines.read(obj)
             of_object.extend(findings(problems, name(obj)))
-    state = in_mode(state_of([*known, *documents], (), configuration, features), mode)
+    gathered = Gathered(objects=tuple(one.object for one in (*known, *documents)))
+    state, unreadable = state_of(gathered, configuration, features)
+    state = in_mode(state, mode)
+    # The inventory is not judged: an object in it that cannot be read gets a warning, not a finding.
+    for document in (known[one.number] for one in unreadable if one.number < len(known)):
+        where = f"{document.file}:{document.line}"
+        kind = document.object["kind"]
+        inputs.warn(f"{where}: not a valid {kind}, so it is left out of the inventory; check it with -f")
     # Without a fleet in the input, nothing is refused because a device is missing.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
@@ -135,6 +137,9 @@ def command(
 
         for foretold in foretell(objects, [one.object for one in inventoried], state):
             found[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
+
+    unjudged = [one for one in unreadable if one.number >= len(known) and not found[one.number - len(known)]]
+    inputs.report_unread(problems_of_unreadable((*known, *documents), unjudged))
 
     checked: list[formats.ObjectFindings] = []
     for document, of_object in zip(documents, found, strict=True):

@@ -37,13 +37,7 @@ if TYPE_CHECKING:
     _Input = tuple[Workload | None, Snapshot | None, dict[str, str], ConfigurationInForce]
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
-# Kinds that the webhook reads, besides pods.
-_ALSO = (
-    ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration"),
-    ("v1", "Namespace"),
-    ("v1", "ResourceQuota"),
-    ("v1", "LimitRange"),
-)
+_CONFIGURATION = ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration")
 EMPTY: dict[str, Any] = {
     "configuration": {"source": "", "mode": ""},
     "strategy": "",
@@ -170,8 +164,8 @@ def _read(files: Sequence[str], given: ConfigurationInForce | None, mode: str | 
     from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
     from analysis.arrivals import arrivals, brings_pods
     from analysis.devices import read_objects, warn_of_ignored
+    from analysis.loading import Gathered, state_of
     from analysis.manifest_files import read_manifests, warn_of_skipped
-    from analysis.state import state_of
     from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 
     documents, skipped = read_manifests(files, given=given)
@@ -183,7 +177,7 @@ def _read(files: Sequence[str], given: ConfigurationInForce | None, mode: str | 
     others: list[Document] = []
     for one in documents:
         (pods if brings_pods(one.object) else others).append(one)
-    warn_of_ignored(others, also=(KIND, *_ALSO))
+    warn_of_ignored(others, also=(KIND, _CONFIGURATION))
     read = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:
@@ -194,7 +188,9 @@ def _read(files: Sequence[str], given: ConfigurationInForce | None, mode: str | 
         stock = read.stock(features.server)
         return Workload(name_of(objects), stock, tuple(found)), None, {}, in_force
     in_force.report(mode)
-    state = in_mode(state_of(pods, others, configuration, features), mode)
+    gathered = Gathered(objects=tuple(one.object for one in documents))
+    state, _ = state_of(gathered, configuration, features)
+    state = in_mode(state, mode)
     arrived = arrivals((one.object for one in pods), state)
     snapshot = Snapshot(
         read.stock(features.server),

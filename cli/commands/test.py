@@ -82,7 +82,7 @@ def _run(file: Path) -> Iterator[CaseResult]:
     from analysis.cases import CaseResult, Cases, Expected, problems_of
     from analysis.configuration import configuration_in_force, features_of, given_configuration
     from analysis.devices import read_each
-    from analysis.state import state_of
+    from analysis.state import state_of_files
     from cluster import manifests
     from dra.wire import convert
 
@@ -114,7 +114,7 @@ def _run(file: Path) -> Iterator[CaseResult]:
             in_force.report()
             reported.add(in_force.source)
         configuration = in_force.configuration
-        state = state_of(pods, around, configuration, features_of(None, configuration))
+        state = state_of_files(pods, around, configuration, features_of(None, configuration))
         problems = tuple(problems_of(case.expect, pods, around, state))
         yield CaseResult(
             file=str(file), line=document.line_of(pointer), name=case.name, passed=not problems, problems=problems

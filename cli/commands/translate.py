@@ -22,7 +22,7 @@ from analysis.configuration import (
     server_named,
 )
 from analysis.edited import Result
-from analysis.state import find_controlled, in_namespace, print_assumed, print_inventory, state_of
+from analysis.state import find_controlled, in_namespace, print_assumed, print_inventory, state_of_files
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from webhook.names import PREFIX
@@ -145,7 +145,7 @@ def command(
     placed, elsewhere = in_namespace(documents, namespace)
     none_of_its_own = find_controlled(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
     elsewhere |= none_of_its_own
-    state = state_of(placed, around, configuration, features_of(server, configuration))
+    state = state_of_files(placed, around, configuration, features_of(server, configuration))
     state = in_mode(state, mode)
     foretold: list[Foretold] = []
     if any(one.object.get("kind") == "DeviceQuota" for one in (*documents, *around)):

@@ -7,7 +7,7 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 from dra import names
 from dra.codes import CODES, FindingCode
 from dra.validation.fields import gates, shape
-from dra.validation.objects.judge import TYPES, errors, findings, is_ours, problems, read_object
+from dra.validation.objects.judge import errors, findings, problems, read_object
 from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems, read_members
 from dra.validation.parameters.reach import asks_for_channels, claim_settings
@@ -16,14 +16,12 @@ from dra.validation.review import misnamed_kind, name, review
 __all__ = [
     "CODES",
     "MAX_BYTES",
-    "TYPES",
     "FindingCode",
     "asks_for_channels",
     "claim_settings",
     "errors",
     "findings",
     "gates",
-    "is_ours",
     "misnamed_kind",
     "name",
     "names",

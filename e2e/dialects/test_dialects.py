@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 import msgspec
 import pytest
 
-from analysis.state import state_of
 from cli.playground import pods_of
 from cluster import manifests
 from cluster.patch import apply_json_patch
@@ -20,7 +19,7 @@ from e2e.actors.webhook import claims_of, results_of
 from e2e.ground.images import BUSYBOX
 from tests.cli.dialect_examples import CONFIGURATION, DRIVERS, FILES, OPTIONAL, OPTIONAL_FILES, example, inventory
 from tests.webhook.dialects.test_vocabularies import CASES
-from tests.webhook.pods import configured
+from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.refusals import INVALID
@@ -234,7 +233,7 @@ def refusal(cluster, value):
 def world():
     """The inventory of all drivers. Whether a node could serve it is another question, so it is not asked here."""
     configuration = configured(approximations="allow", meanings=WHOLE, nvidia={"consumableShares": True})
-    known = state_of([], manifests.read([DRIVERS]), configuration)
+    known = state_of_files(manifests.read([DRIVERS]), configuration)
     return msgspec.structs.replace(known, stock=None)
 
 

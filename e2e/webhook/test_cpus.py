@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from analysis.configuration import configuration_in_force, given_configuration
-from analysis.state import state_of
 from cluster import manifests
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import CONFIGURATION, claims_of, results_of
 from e2e.actors.workloads import container, pod
+from tests.webhook.pods import state_of_files
 from webhook.admission import decide_object
 from webhook.state import Features
 
@@ -128,7 +128,7 @@ def test_the_class_that_the_server_gives_a_pod_is_the_one_that_decides_and_files
         found += [kind | one for one in listed["items"]]
     around = manifests.parse(manifests.dump(found))
     configuration = configuration_in_force(given_configuration(str(wanted))).configuration
-    state = state_of((), around, configuration, Features(minor=37))
+    state = state_of_files(around, configuration, Features(minor=37))
     met = Counter()
     rng = random.Random("classes of pods")
     for _ in range(DRAWN):

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from analysis.configuration import configuration_in_force, given_configuration
-from analysis.state import state_of
 from cluster import manifests
 from cluster.patch import apply_json_patch
 from e2e.actors.client import ApiError
@@ -14,6 +13,7 @@ from e2e.actors.webhook import CONFIGURATION, MODE, Webhook
 from e2e.ground.controlplane import ControlPlane
 from tests.cli.test_files_and_webhook import fleet_of, limits_of, pod_of, ranges_of
 from tests.limit_ranger import admitted, with_requests
+from tests.webhook.pods import state_of_files
 from webhook.admission import decide_object, out_of_bounds
 from webhook.names import WAY_OUT
 from webhook.state import Features
@@ -142,7 +142,7 @@ def agreed(cluster, pod, configuration, seed):
 
     def agree():
         dump = dump_of(cluster)
-        state = state_of((), dump, configuration, Features(minor=37))
+        state = state_of_files(dump, configuration, Features(minor=37))
         done = decide_object(pod, state)
         said, became = at_the_server(cluster, pod)
         beyond = out_of_bounds(pod, state)

@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from analysis.state import state_of
 from cluster import manifests
 from cluster.objects import LimitRange, Namespace, ResourceQuota
 from cluster.patch import apply_json_patch
@@ -21,7 +20,7 @@ from dra.objects import (
 from dra.objects.extended_resources import IMPLICIT
 from tests.limit_ranger import admitted, with_requests
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
-from tests.webhook.pods import configured, refused_by_server
+from tests.webhook.pods import configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 from webhook.names import EXTENDED_RESOURCES, MODE_LABEL, WAY_OUT
@@ -194,7 +193,7 @@ def compare(seed):
         node["metadata"].setdefault("labels", {})["cloud.google.com/gke-nodepool"] = "a"
     ranges = [one for one in known if one["kind"] == "LimitRange"]
     text = manifests.dump(known)
-    files = state_of((), manifests.parse(text), configuration, FEATURES)
+    files = state_of_files(manifests.parse(text), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
     builder.take_in([wire.convert(one, KINDS[one["kind"]]) for one in known])
@@ -274,7 +273,7 @@ def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_
     for name, amount in (("moved", 0), ("less", 2), ("more", 4)):
         known.append(an("Node", name, {}, "v1") | {"status": {"allocatable": {GPU: str(amount)} if amount else {}}})
     configuration = configured(mode="enforce", mixed={GPU: {"prefer": prefer}})
-    files = state_of((), manifests.parse(manifests.dump(known)), configuration, FEATURES)
+    files = state_of_files(manifests.parse(manifests.dump(known)), configuration, FEATURES)
     builder = StateBuilder(configuration, keys=(KEY,))
     builder.learn(features=FEATURES)
     builder.take_in([wire.convert(one, KINDS[one["kind"]]) for one in known])

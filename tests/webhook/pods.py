@@ -6,12 +6,14 @@ from pathlib import Path
 import jsonpatch
 
 from analysis.devices import read_objects
+from analysis.loading import Gathered, state_of
 from cluster import manifests
 from dra import cel, wire
 from dra.objects.claim import DeviceClass
 from dra.objects.device import Device, ResourceSlice
 from dra.objects.node import Node
 from webhook.state.configuration import Configuration, read
+from webhook.state.features import Features
 from webhook.state.inventory import Inventory
 from webhook.state.state import State
 from webhook.translate.translate import replay, translate
@@ -21,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "manifests" / "examples"
 KEY = b"a key of this test"
 UNKNOWN = Inventory()
+FEATURES = Features(minor=37)
 
 HAMI = "hami-core-gpu.project-hami.io"
 KOORD = "koordinator.sh/"
@@ -127,6 +130,14 @@ def refused(done: Verdict) -> bool:
 
 def untouched(done: Verdict) -> bool:
     return not done.refusals and not done.operations and not done.templates
+
+
+def state_of_files(documents, configuration: Configuration, features: Features = FEATURES) -> State:
+    """The state of a webhook in a cluster with these documents, all of which can be read."""
+    gathered = Gathered(objects=tuple(document.object for document in documents))
+    state, unreadable = state_of(gathered, configuration, features)
+    assert not unreadable
+    return state
 
 
 @cache

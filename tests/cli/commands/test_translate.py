@@ -10,19 +10,18 @@ import jsonpatch
 import pytest
 from click.testing import CliRunner
 
-from analysis.state import state_of
 from cli.main import main
 from cluster import manifests
 from dra.objects import ResourceClaimTemplate
 from dra.wire import convert
 from tests.cli.running import run as drawbridge
-from tests.webhook.pods import EXAMPLES, became, configured, pod
+from tests.webhook.pods import EXAMPLES, became, configured, pod, state_of_files
 from webhook.admission import decide_object
 from webhook.admission.template_lifecycle import is_ours
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet")]
 CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]
-STATE = state_of([], manifests.read([EXAMPLES / "fleet"]), configured())
+STATE = state_of_files(manifests.read([EXAMPLES / "fleet"]), configured())
 
 
 def run(*args: str, stdin: str | None = None):

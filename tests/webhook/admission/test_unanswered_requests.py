@@ -52,9 +52,8 @@ def test_a_container_that_misspells_a_key_stays_as_it_is():
 
 
 def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
-    from analysis.state import state_of
     from cluster import manifests
-    from tests.webhook.pods import CLAIMED, configured
+    from tests.webhook.pods import CLAIMED, configured, state_of_files
 
     node = {
         "apiVersion": "v1",
@@ -62,7 +61,7 @@ def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
         "metadata": {"name": "old"},
         "status": {"allocatable": {"nvidia.com/gpumemory": "9"}},
     }
-    state = state_of(manifests.parse(manifests.dump([node])), FLEET, configured(**CLAIMED))
+    state = state_of_files([*FLEET, *manifests.parse(manifests.dump([node]))], configured(**CLAIMED))
     asked = pod({GPU: 1, "nvidia.com/gpumemory": 4000})
     assert decide_object(asked, state).operations
     assert told(asked, state)["nvidia.com/gpumemory"][1].startswith(
@@ -135,9 +134,8 @@ BY_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}
     ],
 )
 def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, keys):
-    from analysis.state import state_of
     from cluster import manifests
-    from tests.webhook.pods import configured
+    from tests.webhook.pods import configured, state_of_files
 
     labels = {"n1": {"zone": "a"}, "n2": {"zone": "b", "disk": "ssd"}}
     nodes = [
@@ -154,7 +152,7 @@ def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, keys)
         "spec": spec_of_slice,
     }
     class_ = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}}
-    state = state_of(manifests.parse(manifests.dump([*nodes, slice_, class_]), "fleet"), (), configuration)
+    state = state_of_files(manifests.parse(manifests.dump([*nodes, slice_, class_]), "fleet"), configuration)
     asked = pod(limits)
     asked["spec"] |= spec
     waits = {name: detail for name, (_, detail) in told(asked, state).items() if "waits until one does" in detail}

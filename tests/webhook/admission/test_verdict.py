@@ -5,12 +5,11 @@ import random
 
 import pytest
 
-from analysis.state import state_of
 from cluster import manifests
 from dra import wire
 from tests.draws import draws
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
-from tests.webhook.pods import CLAIMED, EXAMPLES, configured, refused_by_server
+from tests.webhook.pods import CLAIMED, EXAMPLES, configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 from webhook.names import WAY_OUT
@@ -21,7 +20,7 @@ FLEET = manifests.read([EXAMPLES / "fleet"])
 
 def state(*objects, **fields) -> State:
     documents = manifests.parse(manifests.dump(list(objects))) if objects else []
-    known = state_of(documents, FLEET, configured(**(CLAIMED | fields)))
+    known = state_of_files([*FLEET, *documents], configured(**(CLAIMED | fields)))
     return State(**{name: getattr(known, name) for name in State.__struct_fields__} | {"keys": (KEY,)})
 
 

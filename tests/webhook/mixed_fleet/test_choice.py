@@ -5,11 +5,10 @@ import json
 import msgspec
 import pytest
 
-from analysis.state import state_of
 from cluster import manifests
 from dra.budget import Budget
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
-from tests.webhook.pods import configured
+from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 from webhook.mixed_fleet import place_of, read_preference
@@ -96,7 +95,7 @@ def fleet(*objects, policy=None, counted=True, **fields):
         flat += one if isinstance(one, list) else [one]
     if policy is not None:
         fields["mixed"] = {GPU: policy}
-    state = state_of([], manifests.parse(manifests.dump(flat)), configured(mode="enforce", **fields))
+    state = state_of_files(manifests.parse(manifests.dump(flat)), configured(mode="enforce", **fields))
     return msgspec.structs.replace(state, keys=(KEY,))
 
 

@@ -6,10 +6,9 @@ from copy import deepcopy
 
 import pytest
 
-from analysis.state import state_of
 from cluster import manifests
 from tests.webhook.mixed_fleet.test_choice import CLASS, DRIVER, GPU, published
-from tests.webhook.pods import configured
+from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object
 
 pytestmark = pytest.mark.oracle
@@ -133,7 +132,7 @@ def test_no_translated_pod_waits_where_its_original_would_have_run(declared, fil
         rng = random.Random(f"pins {seed}")
         objects, pod = drawn_fleet(rng), drawn_pod(rng)
         nodes = [one for one in objects if one["kind"] == "Node"]
-        state = state_of([], manifests.parse(manifests.dump(objects)), configured(mode="enforce", **declared))
+        state = state_of_files(manifests.parse(manifests.dump(objects)), configured(mode="enforce", **declared))
         done = decide_object(pod, state)
         before, after = filter_oracle.ask_all([{"pod": one, "nodes": nodes} for one in (pod, without_key(pod))])
         reached = [node for node in nodes if node["metadata"]["name"] in after["nodes"]]

@@ -1,0 +1,47 @@
+"""Every command reads the same objects in the same way, and names what it cannot read."""
+
+import pytest
+
+from tests.cli.running import manifest, run
+from tests.webhook.pods import EXAMPLES
+
+FLEET = EXAMPLES / "fleet"
+GPU = "nvidia.com/gpu"
+
+
+def pod(name="p", **fields):
+    containers = [{"name": "c", "image": "i", "resources": {"limits": {GPU: "1"}}}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **fields}}
+
+
+BAD_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
+# A command, and the objects that it reads beside a pod: as input or as inventory.
+READING = {
+    "translate": ("translate", "-f", "POD", "--inventory", "OTHERS"),
+    "translate of all": ("translate", "-f", "POD", "-f", "OTHERS"),
+    "check": ("check", "-f", "POD", "--inventory", "OTHERS"),
+    "check of all": ("check", "-f", "POD", "-f", "OTHERS"),
+    "survey": ("survey", "-f", "POD", "-f", "OTHERS"),
+    "simulate": ("simulate", "-f", "POD", "-f", "OTHERS"),
+    "explain": ("explain", "pod/p", "-f", "POD", "-f", "OTHERS"),
+    "nodes": ("nodes", "-f", "POD", "-f", "OTHERS"),
+    "doctor": ("doctor", "-f", "POD", "-f", "OTHERS"),
+}
+
+
+@pytest.mark.parametrize("arguments", READING.values(), ids=READING)
+def test_an_object_that_is_not_what_its_kind_says_is_named(arguments, tmp_path):
+    files = {
+        "POD": manifest(tmp_path / "pod.json", pod()),
+        "OTHERS": manifest(tmp_path / "others.json", BAD_NODE),
+    }
+    result = run(*(files.get(one, one) for one in arguments))
+    assert "bad" in result.output or "others.json:1" in result.output, result.output
+
+
+@pytest.mark.parametrize("arguments", [("translate",), ("check",), ("survey", "-o", "wide"), ("explain", "pod/p")])
+def test_a_template_that_no_file_has_does_not_exist(arguments, tmp_path):
+    named = pod(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "absent"}])
+    file = manifest(tmp_path / "pod.json", named)
+    output = run(*arguments, "-f", file, "-f", FLEET).output
+    assert "could not be read" not in output
