@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     keys: Mapping[Key, str] | None = None
     refused: bool | None = None
     codes: frozenset[str] = frozenset()
+    withheld: frozenset[str] = frozenset()  # codes of what the mode holds back
     fits: bool | None = None
     mode: str | None = None
     said: str = ""
@@ -94,9 +95,9 @@ OUTCOME = ("outcome",)  # the field of a key or a workload
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # What `explain` says of a pod that a node has room for, and of one that none has.
 ROOM = re.compile(
-    r"devices for it are free(, and| on \d+ nodes)|device plugins have room|devices do not keep it|places it where"
+    r"devices for it are free(, and| on \d+ nodes)|device plugins have room|devices do not keep it|has room for it, and"
 )
-NO_ROOM = re.compile(r"no node could serve|^no node has|but not where it may run")
+NO_ROOM = re.compile(r"no node could serve|no node has|but not where it may run")
 SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused")
 
 
@@ -117,6 +118,7 @@ def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = ()
         keys=keys,
         refused=bool(refusals),
         codes=frozenset({one["code"] for one in decisions if one.get("code")}.union(*map(CODE.findall, refusals))),
+        withheld=frozenset(one["code"] for one in decisions if one.get("would") and one.get("code")),
         mode=next((one["mode"] for one in decisions if one.get("mode")), "enforce"),
         said=" ".join((*refusals, *said, *(one.get("detail") or "" for one in decisions))),
     )
@@ -153,7 +155,10 @@ def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
     for one in mine:
         if "refused by the webhook" in one["summary"]:
             return Answer(refused=True, codes=frozenset(CODE.findall(one["summary"])), said=one["summary"])
-    return Answer(refused=False, fits=mine[0]["node"] is not None, said=mine[0]["summary"]) if mine else Answer()
+    if not mine:
+        return Answer()
+    said = " ".join(one["summary"] for one in mine)
+    return Answer(refused=False, fits=all(one["node"] is not None for one in mine), said=said)
 
 
 def simulate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -166,15 +171,23 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     pods = [document["pod"]] if "pod" in document else []
     pods += [one["first"] for one in document.get("workload", {}).get("pods") or ()]
     gates = [document["workload"]["gate"]] if "workload" in document else [pod["gate"] for pod in pods]
+    gates = [gate for gate in gates if gate["foretold"]]  # others are records of what became of the pod
     refusals = [text for gate in gates for text in gate["refusals"]]
     answer = decided([one for gate in gates for one in gate["decisions"]], refusals)
     if not pods or refusals:
         return answer
-    message, prospect = pods[0]["standing"]["message"], pods[0].get("prospect")
-    fits = {"fits": True, "full": False, "never": False}.get(prospect["outlook"]) if prospect else None
-    return answer._replace(
-        fits=True if ROOM.search(message) else False if NO_ROOM.search(message) else fits, said=message
-    )
+    fits = [fits_by(pod["standing"]["message"], pod.get("prospect")) for pod in pods]
+    said = " ".join(pod["standing"]["message"] for pod in pods)
+    return answer._replace(fits=False if False in fits else None if None in fits else True, said=said)
+
+
+def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
+    """Read whether a pod fits from what `explain` says of it."""
+    if ROOM.search(message):
+        return True
+    if NO_ROOM.search(message):
+        return False
+    return {"fits": True, "full": False, "never": False}.get(prospect["outlook"]) if prospect else None
 
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -251,20 +264,24 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
     if answer.refused is None:
         return
     if answer.refused is not right.refused:
-        yield f"refused: {name} {answer.refused}, translate {right.refused}"
+        # translate is asked about devices only: of an object that requests none it names no fault.
+        if right.outcome != SILENT or any(code[0] == "R" for code in answer.codes):
+            yield f"refused: {name} {answer.refused}, translate {right.refused}"
         return  # the rest follows from this
     moves = name == "demo" and right.outcome in ("approximated", "partly")  # demo prints the claims only
     if answer.outcome not in (None, "translated" if moves else right.outcome):
         yield f"outcome: {name} {answer.outcome}, translate {right.outcome}"
     if answer.keys and right.mode not in ("enforce", answer.mode):
         yield f"mode: {name} {answer.mode}, translate {right.mode}"
-    # check has the codes of mistakes without a key, too; simulate has the codes of refusals only.
+    # check has the codes of mistakes without a key, and of every fault of a refused object; simulate has the codes of refusals only.
     added, lost = answer.codes - right.codes, right.codes - answer.codes
     if name == "simulate":
-        lost = {code for code in lost if code[0] == "R" and right.refused}
+        lost = {code for code in lost - right.withheld if code[0] == "R" and right.refused}
     if answer.keys is not None or name in ("check", "simulate"):
         yield from (f"codes: {name} without {code}" for code in lost)
-        yield from (f"codes: {name} adds {code}" for code in added if name != "check" or code[0] == "R")
+        if name == "check":
+            added = {code for code in added if code[0] == "R" and not right.refused}
+        yield from (f"codes: {name} adds {code}" for code in added)
 
 
 def _keys(name: str, answer: Answer, right: Answer) -> Iterator[Contradiction]:

@@ -10,7 +10,7 @@ from allocator.decisions import Outlook, devices_ready
 from analysis.explain.claims import FALSE, claim_story, condition_text
 from analysis.explain.prospects import prospect_of, quota_of, scheduler_message, unchecked_conditions
 from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, Prospect, WebhookStory
-from analysis.explain.webhook_record import webhook_story
+from analysis.explain.webhook_record import foretell, webhook_story
 from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import place_now
 from dra.objects import Pod, claim_keys, claim_name
@@ -37,6 +37,8 @@ _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PR
 
 def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     """Return the story of one pod, by namespace/name."""
+    if key not in scene.pods:
+        return _undecoded_story(key, scene, configuration)
     pod = scene.pods[key]
     webhook = webhook_story(pod, scene, configuration)
     claims = list(_claims_of(pod, scene))
@@ -76,6 +78,30 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         prospect=prospect,
         room_on=place.node or "" if place is not None else "",
         quota=quota_of(pod, prospect, scene),
+    )
+
+
+def _undecoded_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+    """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: what the webhook decides."""
+    raw = scene.raw[key]
+    webhook = foretell(raw, scene, configuration)
+    reason = next((one.reason for one in scene.unread if one.kind == f"Pod {key}"), "")
+    next_step = NextStep(keeper=Keeper.USER, message=f"it cannot be read: {reason}")
+    if webhook.refusals:
+        next_step = NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
+    scheduler = text(inside(raw, "spec").get("schedulerName")) or _STOCK
+    return PodStory(
+        name=key,
+        next_step=next_step,
+        phase="",
+        node="",
+        scheduler=scheduler,
+        owners=scene.owners(raw),
+        webhook=webhook,
+        claims=(),
+        conditions=(),
+        prospect=None,
+        quota=(),
     )
 
 
@@ -294,6 +320,8 @@ def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, scene: 
         return f"devices for it are free, and {scheduler} has not placed it yet"
     if left:
         return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
+    if place.node is not None:  # where a device plugin has all that it requests
+        return _room_text(place, scheduler, scene)
     most = next(one for one in prospect.barriers if not set(fitting).isdisjoint(one.nodes))
     reached = len(set(fitting).intersection(most.nodes))
     return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"

@@ -61,7 +61,7 @@ def story_of(subject: Subject, namespace: str, scene: Scene) -> Story:
     """Explain an object. Raises NotThere."""
     match subject.kind:
         case "pod":
-            return pod_story(find("pod", subject.name, namespace, scene.pods), scene, scene.configuration)
+            return pod_story(find("pod", subject.name, namespace, scene.raw | scene.pods), scene, scene.configuration)
         case "claim":
             claim = find("claim", subject.name, namespace, scene.stock.claims)
             return lone_claim_story(claim, scene, scene.configuration)

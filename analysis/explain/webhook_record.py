@@ -21,7 +21,7 @@ from webhook.translate import Decision, is_genuine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from analysis.loading import Scene
+    from analysis.loading import Object, Scene
     from dra.objects import Pod
     from webhook.state import Configuration
 
@@ -36,10 +36,8 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     recorded = names.ORIGINAL in annotations
     if not recorded and raw is None:
         return WebhookStory()
-    state = scene.state(configuration)
     if not recorded:
-        done = decide_object(raw or {}, state)
-        return WebhookStory(decisions=done.decisions, refusals=tuple(map(str, done.refusals)), foretold=True)
+        return foretell(raw or {}, scene, configuration)
 
     removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
@@ -62,7 +60,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     if raw is not None and trust is not Trust.FORGED:
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
-        for one in decide_object(_restored(raw, removed, scheduler), state).decisions:
+        for one in foretell(_restored(raw, removed, scheduler), scene, configuration).decisions:
             again = f"created again it would be left: {one.reason}" if one.outcome is Outcome.LEFT else one.basis
             bases.setdefault((one.container, one.key), again)
         decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
@@ -72,6 +70,12 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
         scheduler_name=_text(scheduler or ""),
         decisions=tuple(decisions),
     )
+
+
+def foretell(obj: Object, scene: Scene, configuration: Configuration) -> WebhookStory:
+    """Decide what the webhook would make of an object now."""
+    verdict = decide_object(obj, scene.state(configuration))
+    return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)
 
 
 def as_written(raw: dict[str, Any]) -> dict[str, Any]:

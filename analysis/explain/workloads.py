@@ -17,13 +17,13 @@ from analysis.devices import read_object
 from analysis.explain.claims import FALSE
 from analysis.explain.pods import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
+from analysis.explain.webhook_record import foretell
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, text
 from analysis.naming import NotThere, find
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
 from dra.wire import WireError
-from webhook.admission import decide_object
 
 if TYPE_CHECKING:
     from analysis.loading import Object, Scene
@@ -96,8 +96,7 @@ def workload_story(
     if obj is not None:
         made = list(created_pods(obj))
         wanted = sum(one.replicas for one in made) if made else None
-        verdict = decide_object(obj, scene.state(configuration))
-        own = WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)
+        own = foretell(obj, scene, configuration)
         if not pods:  # told of those that are in no cluster yet
             coming: dict[str, Pod] = {}
             raw: dict[str, Object] = {}

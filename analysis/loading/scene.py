@@ -77,7 +77,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     others: TypedObjects
     gathered: Gathered
     features: Features
-    # Raw pods: of files all, of a cluster those that the command asks about.
+    # Raw pods: of files all, also those that cannot be decoded; of a cluster those that the command asks about.
     raw: dict[str, Object]
     unread: tuple[Unread, ...] = ()
     seals: tuple[bytes, ...] = ()
@@ -283,12 +283,14 @@ def scene_of(
     typed = TypedObjects.read(named)
     missed = list(unread)
     bad: set[int] = set()
+    raw_pods: dict[str, Object] = {}
     for number, error in typed.unreadable:
         missed.append(unread_of(named[number], error))
         bad.add(number)
+        if is_pod(named[number]):
+            raw_pods["/".join(identity_of(named[number])[2:])] = named[number]
     pods = typed.by_key(Pod)
     readable = [obj for number, obj in enumerate(named) if number not in bad]
-    raw_pods: dict[str, Object] = {}
     for obj in filter(is_pod, readable):
         key = "/".join(identity_of(obj)[2:])
         if raw is None or (key in pods and raw(pods[key])):

@@ -19,18 +19,9 @@ from webhook.state import Configuration
 # Known contradictions, by kind, each with its smallest example. After a fix a test fails until its line is removed.
 KNOWN: dict[str, str] = {
     "codes: explain adds D212": "draw 34",
-    "codes: explain without D011": "a placeholder",
     "codes: survey adds D212": "draw 34",
     "key: explain left, translate not named": "draw 233",
-    "key: explain not named, translate translated": "null",
-    "key: explain not named, translate unknown": "a placeholder",
-    "key: explain translated, translate not named": "why/dump.yaml 3",
     "key: survey left, translate not named": "draw 233",
-    "outcome: explain silent, translate translated": "null",
-    "outcome: explain silent, translate unknown": "a placeholder",
-    "outcome: explain translated, translate silent": "why/dump.yaml 3",
-    "refused: check True, translate False": "visible: variables that are no list",
-    "refused: simulate True, translate False": "visible: variables that are no list",
 }
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
@@ -199,8 +190,20 @@ NAMED = {
     "a part of the keys": (Scene(of_kind(*POD, BOTH), (), MOVED, WHOLE), "partly", "D211", False),
     "served by name": (Scene(of_kind(*POD, ONE), (), SERVED), "served", "", True),
     "a key beside a served one": (Scene(of_kind(*POD, BOTH), (), [*SERVED, node("b", **{FPGA: 1})]), "left", "", False),
+    "keys that one node has, by plugins": (
+        Scene(of_kind(*POD, BOTH), (), [*SERVED, node("b", gpu=1, **{FPGA: 1})]),
+        "left",
+        "",
+        True,
+    ),
     "an unknown kind": (Scene(of_kind(*TRAINING, ONE), (), MOVED, WHOLE), "translated", "", True),
     "keys that Kueue counts": (Scene(of_kind(*JOB, ONE, labels=QUEUED), (), MOVED, WHOLE), "translated", "", True),
+    "half a device in an unknown kind": (
+        Scene(of_kind(*TRAINING, template(limits(gpu="500m"))), [namespace("observe")]),
+        "refused",
+        "R001",
+        None,
+    ),
     "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "R001", None),
     "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "unknown", "D011", False),
     "a node that is named": (
@@ -209,7 +212,8 @@ NAMED = {
         "",
         None,
     ),
-    "null": (Scene(of_kind(*POD, template(limits(gpu=None)))), "translated", "", False),
+    "null": (Scene(of_kind(*POD, template(limits(gpu=None))), (), EMPTY), "silent", "", True),
+    "an amount of 0": (Scene(of_kind(*POD, template(limits(gpu="0"))), (), EMPTY), "silent", "", True),
 }
 
 
