@@ -142,13 +142,13 @@ class MoveJudge:
         found = self._judged.get(sign)
         if found is not None:
             return found
-        done = later = decide_object(shape, self._now, about_devices=True)
+        done = later = decide_object(shape, self._now)
         if done.refusals or any(one.outcome is Outcome.LEFT and one.mode != Mode.OFF for one in done.decisions):
-            later = decide_object(shape, self._later, about_devices=True)
+            later = decide_object(shape, self._later)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
         if self._switched_on is not None and any(stays_for_good(one) for one in later.decisions):
-            claimed = decide_object(shape, self._switched_on, about_devices=True)
+            claimed = decide_object(shape, self._switched_on)
         needed = {server.EXTENDED for one in claimed.decisions if one.outcome is Outcome.SERVED}
         classes: set[str] = set()
         for spec in claimed.templates.values():

@@ -77,14 +77,13 @@ def decide_object(
     state: State,
     *,
     rewrite_unknown: bool = False,
-    about_devices: bool = False,
     stored: bool = False,
     budget: Budget | None = None,
 ) -> Verdict:
     """Decide about a pod, the pods of a workload, or a claim; templates of unknown kinds are rewritten only if `rewrite_unknown`.
 
-    A refused object has no operations: its fields stay as they are. With `about_devices` nothing is told of what the API server refuses
-    of an object that asks for no device. The API server has accepted an object that is `stored`.
+    A refused object has no operations: its fields stay as they are. Nothing is told of what the API server refuses of an object that
+    asks for no device. The API server has accepted an object that is `stored`.
     """
     budget = budget or Budget(STEPS)
     if group_kind(obj) in _CLAIMS:
@@ -96,9 +95,8 @@ def decide_object(
     verdict = _decide_pods(filled.object, state, _mode_of(obj, state), budget, rewrite_unknown=rewrite_unknown)
     if verdict.refusals and all(one.remedy == PLACEHOLDER for one in verdict.refusals):
         verdict = _leave_unfilled(verdict)
-    # A template of an unknown kind may be a part of a pod, such as the pattern of a policy.
-    if not verdict.refusals and not stored and (rewrite_unknown or not is_unknown_kind(obj)):
-        verdict = _judge_by_api_server(verdict, filled, about_devices=about_devices)
+    if not verdict.refusals and not stored:
+        verdict = _judge_by_api_server(verdict, filled, rewrite_unknown=rewrite_unknown)
     if verdict.refusals:
         # All keys of a refused object stay.
         stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be")
@@ -236,15 +234,20 @@ def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[D
 # What the API server refuses, and what is not filled in
 
 
-def _judge_by_api_server(verdict: Verdict, filled: Filled, *, about_devices: bool) -> Verdict:
-    """Refuse an object that the API server refuses once it is translated; with `about_devices`, only for what is about devices."""
+def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: bool) -> Verdict:
+    """Refuse an object that the API server refuses once it is translated.
+
+    Only its requests for devices are judged of an object that asks for none, and of a template of an unknown kind: that may be a part
+    of a pod, such as the pattern of a policy.
+    """
     obj = filled.written
     patched = apply_json_patch(filled.object, verdict.operations)
     if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
         patched = apply_json_patch(obj, filled.undo(verdict.operations))
     places = paths(obj)
     asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
-    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=about_devices and not asks)
+    alone = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
+    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=alone)
     if unfilled is not None and not faults and all(one.code != unfilled.code for one in verdict.decisions):
         return _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
     return verdict.refuse(faults)
