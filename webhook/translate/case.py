@@ -271,7 +271,7 @@ def _answer(
     if refusals:
         return replace(case, refusals=tuple(refusals))
     if not any(one.value or one.row.role is not Role.COUNT for each in containers for one in each.amounts):
-        return replace(case, notes=tuple([Note(key, Outcome.TRANSLATED, "requests nothing") for key in keys]))
+        return replace(case, keys=())  # amounts of 0 stay, and are not told
     request = _make_request(case, containers, owners, configuration, fleet)
     answer = configuration.vocabularies[dialect.name].read(request)
     if not isinstance(answer, DialectAnswer):
