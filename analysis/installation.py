@@ -337,8 +337,9 @@ def make_chart(folder: Path, text: str, configuration: Configuration) -> None:
 
 def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dict[str, Any]]]:
     """Render the objects by the names of the files that the templates read."""
-    from webhook.admission import Registration, configurations, registration
+    from webhook import registration
     from webhook.claims import taint_rule
+    from webhook.registration import Registration, configurations
 
     rights = evidence(PLACE, ("__WHERE__",))
     objects = {

@@ -122,7 +122,7 @@ def separate_manifests(
 
 def _asking(one: SkippedFile, text: str, begin: int, known: Configuration) -> SkippedFile:
     """Add the first key by which a text asks for devices, and its line."""
-    from webhook.admission import amounts_in
+    from webhook.translate import amounts_in
 
     for key, start in amounts_in(text):
         if known.resource(key):

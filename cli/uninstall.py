@@ -17,7 +17,7 @@ from dra.texts import list_first
 from dra.wire import WireError, convert
 from node.audit import MARKED_ON, condition_on
 from webhook import names
-from webhook.admission import template_lifecycle
+from webhook.claims import template_lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -53,7 +53,8 @@ TYPED = (
 def generated() -> Mapping[str, Callable[[], str]]:
     """List the files by their paths, each with what makes its text."""
     from cluster import manifests
-    from webhook.admission import Registration, configurations, registration
+    from webhook import registration
+    from webhook.registration import Registration, configurations
     from webhook.state import Configuration
 
     options = Registration()

@@ -20,8 +20,8 @@ from cluster.manifests import ManifestError, parse
 from dra.finding import Finding, make_finding
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
-from webhook import names
-from webhook.admission import Registration, configurations, registration
+from webhook import names, registration
+from webhook.registration import Registration, configurations
 from webhook.state import Configuration
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from dra.stock import Stock
 from dra.texts import count_of, list_first
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
 from webhook import names
-from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
+from webhook.claims import template_lifecycle
 from webhook.dialects import TARGETS, Served
 from webhook.mixed_fleet import NodesOfName
 from webhook.state import (
@@ -55,6 +55,7 @@ from webhook.state import (
     with_mode,
     workload,
 )
+from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -34,8 +34,7 @@ from dra.wire import WireError, convert, without_nulls
 from node.audit import COMPONENT
 from rendering.exits import CommandFailed
 from rendering.output import warn
-from webhook import names
-from webhook.admission import registration
+from webhook import names, registration
 from webhook.mixed_fleet import group_nodes
 from webhook.state import Configuration, Inventory, Mode
 

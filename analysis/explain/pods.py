@@ -16,9 +16,10 @@ from analysis.outlook import place_now
 from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
-from webhook.admission import find_missed, find_unknown, find_unserved, template_lifecycle, why_unknown
+from webhook.claims import template_lifecycle
 from webhook.dialects import Outcome
 from webhook.names import NAME, PREFIX
+from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

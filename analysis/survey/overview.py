@@ -18,11 +18,11 @@ from analysis.survey.pools import PoolTables, pool_tables
 from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, is_on_claims, stays_for_good
 from dra.finding import Finding
 from webhook import names
-from webhook.admission import asks_in_unknown_kind
 from webhook.dialects import Outcome
 from webhook.mixed_fleet import NodesOfName, group_nodes
 from webhook.state import Mode, mode_in
 from webhook.translate import decides_outcome, outcome_of, pods_in
+from webhook.translate import asks_in_unknown_kind, decides_outcome, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from analysis.loop import run
-from webhook.admission import Registration, configurations
+from webhook.registration import Registration, configurations
 from webhook.state import Configuration
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from cluster import manifests
 from e2e.actors.workloads import container, pod
 from e2e.ground.controlplane import ControlPlane
 from tests.oracles import Oracle
-from webhook.admission import Registration, configurations
+from webhook.registration import Registration, configurations
 from webhook.state import Configuration
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """`drawbridge manifests`: the objects of an installation for `kubectl apply`, or a Helm chart of them.
 
 The objects come from the folder `manifests/` (`analysis.installation`), except for the webhook configurations, whose rules follow
-from the configured dialects (`webhook.admission.registration`).
+from the configured dialects (`webhook.registration`).
 """
 
 from __future__ import annotations
@@ -190,8 +190,9 @@ def command(
     """
     from analysis.configuration import source_of
     from cluster import manifests
-    from webhook.admission import Registration, configurations, registration
+    from webhook import registration
     from webhook.claims import taint_rule
+    from webhook.registration import Registration, configurations
 
     source = source_of(config).current
     text = installation.configuration_text(config) if config else ""

@@ -18,7 +18,7 @@ from e2e.actors.page import ROOT, follow
 from e2e.actors.webhook import SYSTEM
 from e2e.actors.workloads import claim, container, limits, pod, request, template, using_template
 from e2e.ground.controlplane import free_port
-from webhook.admission.registration import Registration, at_quotas
+from webhook.registration import Registration, at_quotas
 
 pytestmark = pytest.mark.real
 CLASS = "quota-gpu"

@@ -15,7 +15,7 @@ from cluster.kubernetes import Kubernetes
 from e2e.actors.client import ApiError
 from e2e.actors.workloads import container, limits, pod
 from e2e.ground.controlplane import free_port
-from webhook.admission import Registration, configurations
+from webhook.registration import Registration, configurations
 from webhook.state import Configuration
 
 pytestmark = pytest.mark.real

@@ -12,7 +12,7 @@ import pytest
 from certs import authority
 from e2e.actors.client import ApiError
 from e2e.ground.controlplane import free_port
-from webhook.admission.registration import Registration, configurations, validating
+from webhook.registration import Registration, configurations, validating
 from webhook.state.configuration import Configuration
 
 pytestmark = pytest.mark.real

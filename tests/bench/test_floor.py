@@ -8,7 +8,7 @@ import jsonpatch
 import pytest
 
 from bench.webhook import floor, throughput
-from webhook.admission import Registration, configurations
+from webhook.registration import Registration, configurations
 from webhook.state import Configuration
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"

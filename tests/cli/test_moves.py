@@ -14,10 +14,10 @@ from rendering.terminal import escaped, printable
 from tests.corpus import move
 from tests.webhook.pods import pod
 from webhook.admission import decide_object
-from webhook.admission.unanswered_requests import NO_NODE
 from webhook.dialects import REPLACED, Outcome, Position
 from webhook.state import Configuration
 from webhook.translate import outcome_of
+from webhook.translate.unanswered_requests import NO_NODE
 
 CASES = [pytest.param(case, id=f"{kind}: {case.name}") for kind, cases in move.tables().items() for case in cases]
 

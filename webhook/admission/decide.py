@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from cluster.patch import apply_json_patch
 from dra.errors import OutOfBudget
 from dra.raw import inside
-from webhook.admission import template_lifecycle
 from webhook.admission.behind_fence import add_stranded
 from webhook.admission.judge import (
     NOTHING_FOUND,
@@ -31,6 +30,7 @@ from webhook.admission.judge import (
 )
 from webhook.admission.plugin_requests import plugin_request
 from webhook.admission.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims
+from webhook.claims import template_lifecycle
 from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import read_preference
 from webhook.refusals import Code

@@ -30,12 +30,11 @@ from dra.wire import WireError
 from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, cpu_check, give_up, judge_pod, refused
 from webhook.admission.judge import inspect_claim
 from webhook.admission.limit_ranges import fill_in
-from webhook.admission.unanswered_requests import NO_NODE, unanswered_requests
-from webhook.admission.unknown_kinds import decide_unknown_kind
 from webhook.dialects import REPLACED, Outcome
 from webhook.refusals import Code, Denial
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
 from webhook.translate import (
+    NO_NODE,
     NOTHING,
     PLACEHOLDER,
     Decision,
@@ -43,6 +42,7 @@ from webhook.translate import (
     Verdict,
     at,
     controller_kind,
+    decide_unknown_kind,
     find_placeholder,
     group_kind,
     is_unknown_kind,
@@ -51,6 +51,7 @@ from webhook.translate import (
     namespace_of,
     paths,
     translate_each,
+    unanswered_requests,
 )
 
 if TYPE_CHECKING:

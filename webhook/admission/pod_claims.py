@@ -21,7 +21,7 @@ from dra.policy import tolerate_fence
 from dra.raw import inside, items
 from dra.wire import WireError
 from webhook import names
-from webhook.admission import template_lifecycle
+from webhook.claims import template_lifecycle
 from webhook.translate import PodClaim, find_names, is_passed_by
 
 if TYPE_CHECKING:

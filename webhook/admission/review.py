@@ -4,7 +4,7 @@
 
 An object that cannot be read is refused; an object of another kind is allowed unread; a review that exceeds its budget is allowed
 unchanged, with a warning. The mutating review judges all claims of a pod, which spares the API server a second call
-(`webhook.admission.registration`); the validating review of a pod sees only what another webhook changed after it.
+(`webhook.registration`); the validating review of a pod sees only what another webhook changed after it.
 """
 
 from __future__ import annotations

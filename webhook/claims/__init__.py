@@ -1,22 +1,27 @@
 """Turns demands into claims and templates, and decides which container uses which claim."""
 
-from webhook.claims import template
+from webhook.claims import template, template_lifecycle
 from webhook.claims.maker import ClaimMaker, ServedDemand, claim_maker, make_template
 from webhook.claims.sharing import ContainerDemand, Grant, SharedClaims, pass_fence, share, taint_rule
 from webhook.claims.spec import Impossible, count_devices
+from webhook.claims.template_lifecycle import Due, TemplateKey, known_at_admission
 
 __all__ = [
     "ClaimMaker",
     "ContainerDemand",
+    "Due",
     "Grant",
     "Impossible",
     "ServedDemand",
     "SharedClaims",
+    "TemplateKey",
     "claim_maker",
     "count_devices",
+    "known_at_admission",
     "make_template",
     "pass_fence",
     "share",
     "taint_rule",
     "template",
+    "template_lifecycle",
 ]

@@ -11,7 +11,7 @@ covers the specs and what identifies the pod and cannot change after admission: 
 
 It cannot cover the UID, which no pod has during admission, nor the owner, which adoption changes: pods of one controller
 can carry each other's seal, but they ask for the same. A seal proves what was allowed once, not what is allowed now;
-`webhook.admission.template_lifecycle` checks that again before it creates a template.
+`webhook.claims.template_lifecycle` checks that again before it creates a template.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster import manifests
-from webhook.admission import registration
+from webhook import registration
 from webhook.state import Configuration
 from webhook.state import configuration as config
 

@@ -20,9 +20,10 @@ from dra.footprint import footprint
 from dra.texts import list_first
 from runtime.informers import Allotment
 from webhook import names
-from webhook.admission import find_missed, find_unknown, find_unserved, known_at_admission, why_unknown
+from webhook.claims import known_at_admission
 from webhook.service.pod_survey import EVERYWHERE, PodSurvey
 from webhook.state import Mode, mode_of, workload
+from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
     from cluster.protocol import Cluster
     from dra.objects import Pod
     from runtime.controllers import Recorder
-    from webhook.admission import MissedPod, TemplateKey
+    from webhook.claims import TemplateKey
     from webhook.refusals import Denial
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
+    from webhook.translate import MissedPod
 
 logger = logging.getLogger("drawbridge.missed")
 REASON = "NotTranslated"

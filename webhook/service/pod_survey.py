@@ -15,14 +15,14 @@ from cluster.protocol import pages
 from dra.footprint import footprint
 from runtime.informers import Allotment
 from webhook import names
-from webhook.admission import template_lifecycle
+from webhook.claims import template_lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.protocol import Cluster
     from dra.objects import Pod
-    from webhook.admission import TemplateKey as Key
+    from webhook.claims import TemplateKey as Key
 
 # Pods that are over use nothing, and a cluster may keep thousands of them.
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"

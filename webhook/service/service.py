@@ -18,8 +18,7 @@ from runtime.authentication import Callers
 from runtime.controllers import Election, Recorder
 from runtime.informers import Quarantine
 from runtime.process import run_until
-from webhook import names
-from webhook.admission import registration
+from webhook import names, registration
 from webhook.service.app import App
 from webhook.service.certificate import Certificate, FileCertificate, SealKeys, SharedSecrets
 from webhook.service.deciding.decider import ReviewDecider

@@ -1,6 +1,6 @@
 """The templates controller: makes the ResourceClaimTemplates that admitted pods name, and sweeps those that no pod needs.
 
-An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.admission.template_lifecycle`
+An ordinary controller, never part of a review: it follows pods, workloads and templates, and does what `webhook.claims.template_lifecycle`
 says. Nothing is remembered between starts but the clock of the sweep, so a kill costs a grace period and nothing else.
 Of pods it follows those that the webhook has labelled because their template was not there. Others that wait are found by looking
 (`webhook.service.pod_survey`): where a template has gone, and once more when every webhook must have heard of it; everywhere now and then,
@@ -32,8 +32,8 @@ from dra.raw import mapping
 from runtime.controllers import WorkQueue
 from runtime.informers import Informer, Quarantine
 from webhook import names
-from webhook.admission import Candidate, Due, decide_pod, template_lifecycle
-from webhook.claims import template
+from webhook.admission import Candidate, decide_pod
+from webhook.claims import Due, template, template_lifecycle
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from runtime.controllers import Recorder
     from runtime.informers import Batch
-    from webhook.admission import TemplateKey as Key
+    from webhook.claims import TemplateKey as Key
     from webhook.refusals import Denial
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State

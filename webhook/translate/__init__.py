@@ -1,6 +1,7 @@
 """A pod and a state become a patch: whose keys these are, what they mean, what is written."""
 
 from webhook.translate.known_keys import keys_of, near_key, rows_at
+from webhook.translate.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown
 from webhook.translate.pod_template import (
     OWN_GROUP,
     at,
@@ -31,6 +32,8 @@ from webhook.translate.translate import (
     translate,
     translate_each,
 )
+from webhook.translate.unanswered_requests import NO_NODE, find_unrequested_access, unanswered_requests
+from webhook.translate.unknown_kinds import amounts_in, asks_in_unknown_kind, decide_unknown_kind
 from webhook.translate.verdict import NOTHING, Verdict, merge
 from webhook.translate.workload_kind import (
     RENDERED,
@@ -47,24 +50,33 @@ from webhook.translate.workload_kind import (
 __all__ = [
     "MIRROR",
     "NOTHING",
+    "NO_NODE",
     "OWN_GROUP",
     "PLACEHOLDER",
     "RENDERED",
     "STANDALONE",
     "Decision",
+    "MissedPod",
     "Operation",
     "PodClaim",
     "PodView",
     "Provenance",
     "Rewrite",
     "Verdict",
+    "amounts_in",
+    "asks_in_unknown_kind",
     "at",
     "bodies",
     "clean",
     "controller_kind",
+    "decide_unknown_kind",
     "decides_outcome",
+    "find_missed",
     "find_names",
     "find_placeholder",
+    "find_unknown",
+    "find_unrequested_access",
+    "find_unserved",
     "given_earlier",
     "group_kind",
     "is_genuine",
@@ -88,5 +100,7 @@ __all__ = [
     "served_by",
     "translate",
     "translate_each",
+    "unanswered_requests",
     "view_pod",
+    "why_unknown",
 ]

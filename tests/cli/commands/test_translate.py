@@ -17,7 +17,7 @@ from dra.wire import convert
 from tests.cli.running import run as drawbridge
 from tests.webhook.pods import EXAMPLES, became, configured, pod, state_of_files
 from webhook.admission import decide_object
-from webhook.admission.template_lifecycle import is_ours
+from webhook.claims.template_lifecycle import is_ours
 
 FLEET = ["--inventory", str(EXAMPLES / "fleet")]
 CONFIG = ["--config", str(EXAMPLES / "configuration.yaml")]

@@ -12,10 +12,10 @@ from tests.webhook.admission.test_decide import answer, mutated, pod, review
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
 from webhook.admission import review as admission
-from webhook.admission.unanswered_requests import unanswered_requests
 from webhook.claims import taint_rule
 from webhook.state import StateBuilder
 from webhook.state.features import Features
+from webhook.translate.unanswered_requests import unanswered_requests
 
 GPU = "nvidia.com/gpu"
 FENCED = {"schedulerName": "drawbridge", "drivers": ["gpu.nvidia.com"], "fence": True}

@@ -5,9 +5,8 @@ import copy
 import pytest
 
 from tests.webhook.admission.test_decide import ENFORCE, KEY, answer, mutated, pod, state, validated
-from webhook.admission import template_lifecycle
-from webhook.admission.registration import Registration, validating
-from webhook.claims import template
+from webhook.claims import template, template_lifecycle
+from webhook.registration import Registration, validating
 from webhook.state import Configuration
 
 LABEL = "drawbridge.dev/translated"

@@ -26,7 +26,8 @@ from tests.webhook.pods import (
     share,
     untouched,
 )
-from webhook.admission import decide_object, registration
+from webhook import registration
+from webhook.admission import decide_object
 from webhook.dialects.systems.kai import KAI
 from webhook.state.state import State
 

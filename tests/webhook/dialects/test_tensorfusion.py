@@ -21,7 +21,8 @@ from tests.webhook.pods import (
     share,
     untouched,
 )
-from webhook.admission import decide_object, registration
+from webhook import registration
+from webhook.admission import decide_object
 from webhook.dialects.systems.tensor_fusion import TENSOR_FUSION
 from webhook.state.configuration import read
 from webhook.state.state import State

@@ -14,7 +14,6 @@ from dra.objects import Node, Pod
 from runtime.controllers import Recorder
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, state
 from tests.webhook.pods import ROOT
-from webhook.admission import find_missed, find_unknown
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
 from webhook.refusals import Code, Denial
 from webhook.service import missed_pods
@@ -22,6 +21,7 @@ from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import EVENTS, OF_NAMESPACE, MissedPods
 from webhook.service.template_controller import FAILED
 from webhook.state.inventory import Inventory
+from webhook.translate import find_missed, find_unknown
 
 REFUSED = {
     "type": "PodScheduled",

@@ -343,7 +343,7 @@ def test_the_caches_are_found_and_all_of_them_are_cleared():
         "webhook.claims.maker.claim_maker",
         "webhook.claims.maker._NAMED",
         "webhook.claims.device_selectors._WRITTEN",
-        "webhook.admission.template_lifecycle._read",
+        "webhook.claims.template_lifecycle._read",
         "dra.cel.selector._COMPILED",
         "dra.quantity._cached_parse",
     }

@@ -6,10 +6,11 @@ import pytest
 
 from tests.growth import assert_linear
 from tests.webhook.admission.test_verdict import GPU, STATE, pod, state
-from webhook.admission import asks_in_unknown_kind, decide_object
-from webhook.admission.unanswered_requests import MOST
-from webhook.admission.unknown_kinds import VALUES
+from webhook.admission import decide_object
 from webhook.state.state import State
+from webhook.translate import asks_in_unknown_kind
+from webhook.translate.unanswered_requests import MOST
+from webhook.translate.unknown_kinds import VALUES
 from webhook.translate.workload_kind import KINDS
 
 ONE = {"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "4", GPU: 1}}

@@ -11,8 +11,8 @@ from tests.webhook.pods import untouched
 from tests.webhook.translate.test_cpus import became
 from webhook import names
 from webhook.admission import review as reviewing
-from webhook.admission.registration import Registration, on_mutate, on_validate, validating
 from webhook.dialects.table import Dialect, Outcome, Position, Row
+from webhook.registration import Registration, on_mutate, on_validate, validating
 from webhook.state import CPUClaims
 from webhook.state.configuration import Configuration
 from webhook.state.rules import MOST_ROWS

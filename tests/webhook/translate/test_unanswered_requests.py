@@ -4,9 +4,9 @@ import pytest
 
 from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod
 from webhook.admission import decide_object
-from webhook.admission.unanswered_requests import MOST
 from webhook.state.state import State
 from webhook.translate import translate
+from webhook.translate.unanswered_requests import MOST
 
 EMPTY = State()
 assert FLEET

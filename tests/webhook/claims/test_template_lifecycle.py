@@ -4,9 +4,8 @@ import pytest
 from dra import wire
 from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.pod import Pod
-from webhook.admission import template_lifecycle
-from webhook.admission.template_lifecycle import Due
-from webhook.claims import template
+from webhook.claims import template, template_lifecycle
+from webhook.claims.template_lifecycle import Due
 from webhook.dialects import Served
 from webhook.names import ORIGINAL as ORIGINAL_ANNOTATION
 from webhook.names import TEMPLATES

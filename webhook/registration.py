@@ -5,7 +5,7 @@ an outage of the webhook cannot touch it. Each is one *total* expression: an eva
 failurePolicy Fail, so every step is `.?` with `orValue`. It tests the domain of a resource name, which is cheap enough for
 800 containers under the API server's cost limit, and lets through a few names more than the dialects know; those cost a
 review and nothing else. The names come from the dialects' tables, the admin's own included. Every pod of a cluster pays for
-the expression: `tests/webhook/admission/test_conditions.py` holds its cost, and that it says what its plainest form says.
+the expression: `tests/webhook/test_conditions.py` holds its cost, and that it says what its plainest form says.
 
 Mirrors k8s.io/api/admissionregistration/v1 and apiserver/pkg/admission/plugin/webhook/matchconditions.
 """

@@ -13,11 +13,11 @@ import msgspec
 from dra.objects import OwnerReference, is_extended
 from dra.wire import builtins
 from webhook import names
-from webhook.admission.template_lifecycle import known_at_admission
-from webhook.admission.unanswered_requests import MOST, suggest_resource
+from webhook.claims.template_lifecycle import known_at_admission
 from webhook.dialects import Outcome
 from webhook.state import Mode, mode_of, workload
-from webhook.translate import translate
+from webhook.translate.translate import translate
+from webhook.translate.unanswered_requests import MOST, suggest_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.quantity import Quantity
     from webhook.state import State
-    from webhook.translate import Verdict
+    from webhook.translate.verdict import Verdict
 
 _TRANSLATED = (Outcome.TRANSLATED, Outcome.APPROXIMATED)
 _SHOWN = 3

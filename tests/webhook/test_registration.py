@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
-from webhook.admission.registration import (
+from webhook.dialects.table import Dialect, Position, Row
+from webhook.registration import (
     Registration,
     at_quotas,
     configurations,
@@ -14,7 +15,6 @@ from webhook.admission.registration import (
     on_mutate,
     validating,
 )
-from webhook.dialects.table import Dialect, Position, Row
 from webhook.state import CPUClaims
 from webhook.state.configuration import DEFAULT, Configuration
 

@@ -21,7 +21,9 @@ from dra.validation import shape
 from webhook.dialects import VOCABULARIES, Outcome, Position, Role, pattern
 from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints, reach_templates
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
-from webhook.translate import PLACEHOLDER, Decision, find_placeholder, near_key, rows_at, served_by, view_pod
+from webhook.translate.known_keys import near_key, rows_at
+from webhook.translate.pod_view import PLACEHOLDER, find_placeholder, view_pod
+from webhook.translate.report import Decision, served_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from dra.wire import Json
     from webhook.dialects import Row
     from webhook.state import Configuration, State
-    from webhook.translate import PodView
+    from webhook.translate.pod_view import PodView
 
 # Keys of one pod that are reported; a pod with more is not a real one.
 MOST = 64

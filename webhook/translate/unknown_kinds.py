@@ -20,24 +20,13 @@ from msgspec.structs import replace
 from dra.objects import template_site
 from dra.pointer import escape
 from dra.raw import Object, mapping, members, strings
-from webhook.admission.unanswered_requests import BEYOND, MOST, judge_resource
 from webhook.dialects import Outcome
 from webhook.refusals import Denial
-from webhook.translate import (
-    OWN_GROUP,
-    RENDERED,
-    Decision,
-    Verdict,
-    at,
-    bodies,
-    group_kind,
-    kind_of,
-    merge,
-    name_of,
-    namespace_of,
-    paths,
-    right_kind,
-)
+from webhook.translate.pod_template import OWN_GROUP, at, bodies, name_of, namespace_of, paths
+from webhook.translate.report import Decision
+from webhook.translate.unanswered_requests import BEYOND, MOST, judge_resource
+from webhook.translate.verdict import Verdict, merge
+from webhook.translate.workload_kind import RENDERED, group_kind, kind_of, right_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
