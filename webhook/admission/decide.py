@@ -34,6 +34,7 @@ from webhook.claims import template_lifecycle
 from webhook.dialects import REPLACED, Outcome
 from webhook.mixed_fleet import read_preference
 from webhook.refusals import Code
+from webhook.state import Mode
 from webhook.translate import STANDALONE, Decision, Operation, Provenance, Verdict, clean, is_passed_by, translate
 
 if TYPE_CHECKING:
@@ -89,6 +90,20 @@ def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
 def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> Verdict:
     """Allow an object that took too long, without annotations in the name of drawbridge that it did not write."""
     return Verdict(operations=cleaning, cleaning=cleaning, waits=(text,), is_undecided=True)
+
+
+def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
+    """Hold back what a mode does not do. Only `enforce` translates and refuses; `warn` also removes forged annotations and replays removals.
+
+    | decided | enforce | warn | observe, off |
+    |---|---|---|---|
+    | translated, refused | done | held back | held back |
+    | cleaned, replayed | done | done | held back |
+    """
+    if mode is Mode.ENFORCE:
+        return verdict
+    operations = verdict.cleaning if mode is Mode.WARN else ()
+    return replace(verdict, operations=operations, refusals=(), templates={}, given=())
 
 
 def cpu_check(candidate: Candidate, state: State, budget: Budget) -> CpuCheck:

@@ -2,12 +2,7 @@
 
     fill in what the API server fills in ▶ translate ▶ judge each pod (`webhook.admission.decide`) ▶ apply the mode ▶ the API server's rules
 
-| decided | enforce | warn | observe | off |
-|---|---|---|---|---|
-| translated, refused | done | left: `warn: would be …` | left: `observe: would be …` | left |
-| left, served, unknown | told | told | told | left |
-
-Only `enforce` changes or refuses an object; the API server refuses in every mode. A canary is chosen by the controller's name. Pods of a
+The mode holds back what `hold_back` says; the API server refuses in every mode. A canary is chosen by the controller's name. Pods of a
 CronJob, or of an unknown kind, get that name only when they are created, so the canary is taken to cover them.
 """
 
@@ -27,7 +22,17 @@ from dra.objects import is_extended, template_site, versions
 from dra.pointer import split
 from dra.raw import Object, inside, mapping
 from dra.wire import WireError
-from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, cpu_check, give_up, judge_pod, refused
+from webhook.admission.decide import (
+    STEPS,
+    TOO_LATE,
+    Candidate,
+    add_found,
+    cpu_check,
+    give_up,
+    hold_back,
+    judge_pod,
+    refused,
+)
 from webhook.admission.judge import inspect_claim
 from webhook.admission.limit_ranges import fill_in
 from webhook.dialects import REPLACED, Outcome
@@ -320,8 +325,9 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
 
 
 def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Verdict:
-    """Apply a mode to the verdict on an object in a file, by the table above."""
-    if mode is Mode.ENFORCE:
+    """Apply a mode to the verdict on an object in a file: keys that it holds back are left, with what they would be."""
+    held = hold_back(verdict, mode)
+    if held is verdict:
         return verdict
     reason = why_not(state, namespace) or "the canary does not cover it"
     left = f"left as it is: {reason}"
@@ -330,25 +336,17 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
             return NOTHING
         off = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
         return Verdict(decisions=tuple([replace(one, **off) for one in verdict.decisions]), notes=(left,))
-    operations = verdict.cleaning if mode is Mode.WARN else ()
     if not verdict.refusals and all(one.outcome in _STAYING for one in verdict.decisions):
-        return replace(verdict, operations=operations)
-    held_back = [str(one.prefixed(f"{mode}: would be refused: ")) for one in verdict.refusals]
+        return replace(verdict, operations=held.operations)
+    refusals = [str(one.prefixed(f"{mode}: would be refused: ")) for one in verdict.refusals]
     every = verdict.decisions
-    if held_back:
+    if refusals:
         every = _as_left(every, "the object would be refused; otherwise it would be")
     decisions = [
         one if one.outcome in _STAYING else replace(one, outcome=Outcome.LEFT, would=one.outcome.value, mode=mode.value)
         for one in every
     ]
-    return Verdict(
-        decisions=tuple(decisions),
-        operations=operations,
-        cleaning=verdict.cleaning,
-        waits=(left, *held_back, *verdict.waits),
-        notes=verdict.notes,
-        doubts=verdict.doubts,
-    )
+    return replace(held, decisions=tuple(decisions), waits=(left, *refusals, *verdict.waits))
 
 
 def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:

@@ -24,7 +24,7 @@ from dra.raw import inside, mapping
 from dra.wire import Json, Wire, WireError, builtins, convert
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, decide_pod, give_up
+from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, decide_pod, give_up, hold_back
 from webhook.admission.decide_object import decide_object
 from webhook.admission.judge import Requested, deny_or_warn, inspect_claim, judge_requests, place_in, text_of
 from webhook.admission.pod_claims import DEFAULT_SCHEDULER, own_claims
@@ -64,7 +64,7 @@ UNTOUCHED: Final = "untouched"
 OUT_OF_SCOPE: Final = "out of scope"
 OFF: Final = "off"
 _SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
-# Names of outcomes where the mode changes nothing.
+# Names of outcomes that a mode holds back.
 _WOULD = {
     REFUSED: "would refuse",
     "cleaned": "would clean",
@@ -323,48 +323,35 @@ def answer(
     is_late: bool = False,
     controller: str = "",
 ) -> Answer:
-    """Answer a review in a mode.
-
-    | decided | enforce | warn | observe | off |
-    |---|---|---|---|---|
-    | translated | done | told | recorded | not decided |
-    | refused | refused | told | recorded | not decided |
-    | replayed, cleaned | done | done | recorded | not decided |
-    | left, warned, undecided | told | told | recorded | not decided |
-    """
+    """Answer a review in a mode. Its author is told in `enforce` and `warn`, and in `warn` also what is held back."""
     request = question.request
+    held = hold_back(verdict, mode)
     warnings: tuple[Warned, ...] = ()
-    operations: tuple[dict[str, Json], ...] = ()
-    denials: tuple[Denial, ...] = ()
-    name: str = outcome
-    match mode:
-        case Mode.ENFORCE:
-            warnings, operations, denials = verdict.warnings, verdict.operations, verdict.refusals
-        case Mode.WARN:
-            would: list[Warned] = [
-                one.prefixed(f"drawbridge would refuse this {question.kind} ({mode}): ") for one in verdict.refusals
-            ]
-            if verdict.templates:
-                would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
-            warnings, operations = (*would, *verdict.warnings), verdict.cleaning
-            if verdict.refusals or verdict.changed:
-                name = _WOULD.get(outcome, outcome)
-        case _:
-            name = _WOULD.get(outcome, outcome)
+    if mode is Mode.ENFORCE:
+        warnings = verdict.warnings
+    elif mode is Mode.WARN:
+        would: list[Warned] = [
+            one.prefixed(f"drawbridge would refuse this {question.kind} ({mode}): ") for one in verdict.refusals
+        ]
+        if verdict.templates:
+            would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
+        warnings = (*would, *verdict.warnings)
+    is_held = (held.operations, held.refusals) != (verdict.operations, verdict.refusals)
+    name = _WOULD.get(outcome, outcome) if is_held else outcome
     audit: dict[str, str] = {}
     if outcome not in _SILENT:
         audit = {"outcome": name, "mode": str(mode)}
         if verdict.side:
             audit["side"] = verdict.side
-    if denials:
-        texts = [str(one) for one in denials]
+    if held.refusals:
+        texts = [str(one) for one in held.refusals]
         texts += [WAY_OUT] if question.kind == "Pod" else []
         status = reviews.DenialStatus(message="; ".join(texts))
         if verdict.is_invalid:  # as the API server would have refused it
             status = replace(status, code=422, reason="Invalid")
         response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
-        response = reviews.allow(request.uid, operations=operations, warnings=warnings, audit=audit)
+        response = reviews.allow(request.uid, operations=held.operations, warnings=warnings, audit=audit)
     return Answer(
         response=response,
         record=_record(question, verdict, name, mode),
