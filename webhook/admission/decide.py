@@ -8,11 +8,11 @@ template or of an object in a file, with the same steps. The decision is made as
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from cluster.patch import apply_json_patch
 from dra.errors import OutOfBudget
 from dra.raw import inside
 from webhook.admission.behind_fence import add_stranded
@@ -38,7 +38,7 @@ from webhook.state import Mode
 from webhook.translate import STANDALONE, Decision, Operation, Provenance, Verdict, clean, is_passed_by, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Container, Iterable
 
     from dra.budget import Budget
     from dra.wire import Json
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from webhook.admission.plugin_requests import PluginRequest
     from webhook.mixed_fleet import Choice, Preference
     from webhook.state import PodOwner, State
-    from webhook.translate import Rewrite
-
-    CpuCheck = Callable[[Rewrite], str]
 
 
 # About a second of work: for the keys of a pod, and for its claims. The deadline of the webhook is much shorter.
@@ -73,11 +70,11 @@ class Candidate(NamedTuple):
 def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
     """Decide about the pod of a review, as if its mode were `enforce`; the record on the pod is sealed."""
     pod, namespace = candidate.pod, candidate.namespace
-    check = cpu_check(candidate, state, budget) if state.configuration.claims_cpus else None
+    translated = partial(translate, pod, state, namespace=namespace, seal=True, budget=budget, origin=candidate.origin)
     try:
-        verdict = translate(
-            pod, state, namespace=namespace, seal=True, budget=budget, origin=candidate.origin, cpus_unserved=check
-        )
+        verdict = translated()
+        if reason := why_cpus_left(candidate, verdict, state, budget):
+            verdict = translated(cpus_left=reason)
         if not verdict.refusals:
             budget.confirm()
     except OutOfBudget:
@@ -106,16 +103,11 @@ def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
     return replace(verdict, operations=operations, refusals=(), templates={}, given=())
 
 
-def cpu_check(candidate: Candidate, state: State, budget: Budget) -> CpuCheck:
-    """Make the check whether a node can serve the claims of a pod together with those for its CPUs."""
-
-    def check(change: Rewrite) -> str:
-        after = apply_json_patch(candidate.pod, _on_pod(change.operations, candidate.path))
-        claims = (*all_claims(after, change.given), *extended_claims(after, state))
-        requested = Requested(claims, candidate.namespace, place_in(after))
-        return why_cpus_unserved(requested, state, budget)
-
-    return check
+def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> str:
+    """Say why no node can serve the claims of a pod together with those for its CPUs; "" if one can, or there are none."""
+    if not verdict.claims_cpus:
+        return ""
+    return why_cpus_unserved(_requested(candidate, verdict, state), state, budget)
 
 
 def _on_pod(operations: Iterable[Operation], path: str) -> tuple[Operation, ...]:

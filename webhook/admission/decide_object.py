@@ -9,6 +9,7 @@ CronJob, or of an unknown kind, get that name only when they are created, so the
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -27,11 +28,11 @@ from webhook.admission.decide import (
     TOO_LATE,
     Candidate,
     add_found,
-    cpu_check,
     give_up,
     hold_back,
     judge_pod,
     refused,
+    why_cpus_left,
 )
 from webhook.admission.judge import inspect_claim
 from webhook.admission.limit_ranges import fill_in
@@ -55,7 +56,7 @@ from webhook.translate import (
     name_of,
     namespace_of,
     paths,
-    translate_each,
+    translate_template,
     unanswered_requests,
 )
 
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.finding import Finding
-    from webhook.admission.decide import CpuCheck
     from webhook.admission.limit_ranges import Filled
     from webhook.state import State
 
@@ -179,13 +179,15 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     def candidate_at(path: str) -> Candidate:
         return Candidate(mapping(at(obj, path)), namespace, owner, name, path, waits=waits)
 
-    def check_at(path: str) -> CpuCheck:
-        return cpu_check(candidate_at(path), state, budget)
-
+    translate = partial(
+        translate_template, obj, state=state, rewrite_unknown=rewrite_unknown, budget=budget.separate(STEPS)
+    )
+    translated: dict[str, Verdict] = {}
     try:
-        translated = translate_each(
-            obj, state, rewrite_unknown=rewrite_unknown, budget=budget.separate(STEPS), cpus_unserved=check_at
-        )
+        for path in paths(obj):
+            translated[path] = translate(path)
+            if reason := why_cpus_left(candidate_at(path), translated[path], state, budget):
+                translated[path] = translate(path, cpus_left=reason)
     except OutOfBudget:
         return give_up(f"left as it is: {TOO_LATE}")
     decided: list[Verdict] = []

@@ -24,13 +24,13 @@ from webhook.translate.pod_view import (
 )
 from webhook.translate.record import is_genuine
 from webhook.translate.report import Decision, decides_outcome, outcome_of, served_by
-from webhook.translate.rewrite import Operation, PodClaim, Rewrite
+from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import (
     clean,
     given_earlier,
     replay,
     translate,
-    translate_each,
+    translate_template,
 )
 from webhook.translate.unanswered_requests import NO_NODE, find_unrequested_access, unanswered_requests
 from webhook.translate.unknown_kinds import amounts_in, asks_in_unknown_kind, decide_unknown_kind
@@ -61,7 +61,6 @@ __all__ = [
     "PodClaim",
     "PodView",
     "Provenance",
-    "Rewrite",
     "Verdict",
     "amounts_in",
     "asks_in_unknown_kind",
@@ -99,7 +98,7 @@ __all__ = [
     "scheduler_of",
     "served_by",
     "translate",
-    "translate_each",
+    "translate_template",
     "unanswered_requests",
     "view_pod",
     "why_unknown",

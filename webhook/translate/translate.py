@@ -26,7 +26,7 @@ from webhook.translate.checks import CheckedPod, judge, make_context
 from webhook.translate.cpus import leave_cpus, with_cpus
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
-from webhook.translate.pod_template import at, is_unknown_kind, lost_claims, name_of, namespace_of, paths
+from webhook.translate.pod_template import at, is_unknown_kind, lost_claims, name_of, namespace_of
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import (
     LARGEST,
@@ -50,7 +50,7 @@ from webhook.translate.verdict import NOTHING, Verdict
 from webhook.translate.workload_kind import STANDALONE, Provenance, group_kind, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from dra.budget import Budget
     from dra.wire import Json
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from webhook.translate.pod_view import LegacyKey, PodView, Slot
     from webhook.translate.record import Original, WrittenRecord
 
-    CpuCheck = Callable[[Rewrite], str]
     _LegacyKeys = tuple[LegacyKey, ...]
 
 # Steps of the budget for each container and each key.
@@ -77,12 +76,13 @@ def translate(
     seal: bool = False,
     budget: Budget | None = None,
     origin: Provenance = STANDALONE,
-    cpus_unserved: CpuCheck | None = None,
+    name: str = "",
+    cpus_left: str = "",
 ) -> Verdict:
     """Translate a pod, or the pod template at `path` of a workload.
 
     `seal` adds the annotation of sealed templates, with the state's first key; a file has none. `origin` is what a template gets from
-    its workload. `cpus_unserved` returns why no node can serve the pod's claims with those for CPUs; then CPUs stay with the kubelet.
+    its workload. Decisions are about the object of this `name`, or else about the pod. `cpus_left` is why CPUs stay with the kubelet.
     """
     configuration = state.configuration
     view = view_pod(pod, configuration)
@@ -92,7 +92,7 @@ def translate(
         return NOTHING
     if origin.scheduler:
         view = replace(view, scheduler=origin.scheduler)
-    report = PodReport(f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
+    report = PodReport(name or f"Pod/{namespace or 'default'}/{view.name}", configuration.file.approximations)
     written = NOTHING_WRITTEN
     cleaning: tuple[dict[str, Json], ...] = ()
     if view.marked:
@@ -102,7 +102,7 @@ def translate(
     if view.asks_for_devices and not view.bound:
         key = state.keys[0] if seal and state.keys else None
         current = Round(view, written, namespace, path, key)
-        change = _translate_keys(current, state, report, budget, origin=origin, cpus_unserved=cpus_unserved)
+        change = _translate_keys(current, state, report, budget, origin=origin, cpus_left=cpus_left)
     earlier = claims_on_pod(view, written) if written.templates else ()
     return Verdict(
         decisions=tuple(report.decisions),
@@ -110,6 +110,7 @@ def translate(
         cleaning=cleaning,
         templates=change.templates,
         given=(*earlier, *change.given),
+        claims_cpus=change.cpus,
         refusals=tuple(report.refusals),
         notes=tuple(report.warnings),
     )
@@ -131,7 +132,7 @@ def _translate_keys(
     budget: Budget | None,
     *,
     origin: Provenance,
-    cpus_unserved: CpuCheck | None,
+    cpus_left: str,
 ) -> Rewrite:
     """Translate a pod that has keys, and report what becomes of each; UNCHANGED if all stay or the pod is refused."""
     configuration = state.configuration
@@ -158,32 +159,22 @@ def _translate_keys(
     if owners.scheduled and owners.placing_systems:
         owners = _without_removed_group(owners, cases)
     if pod.cpus:
-        cases += make_cpu_cases(pod, state, cases, namespace=namespace, written=written)
+        of_cpus = make_cpu_cases(pod, state, cases, namespace=namespace, written=written)
+        cases += leave_cpus(of_cpus, cpus_left) if cpus_left else of_cpus
     context = make_context(pod, state, owners, written, origin=origin, namespace=namespace)
     current = current._replace(pod=pod, returned_keys=returned_keys, returned_annotations=returned_annotations)
-    reported = len(report.decisions), len(report.warnings)
-
-    def write(cases: Sequence[Case]) -> Rewrite:
-        """Report on the cases, and write the operations for those that pass; a second call replaces the first."""
-        del report.decisions[reported[0] :], report.warnings[reported[1] :]
-        checked = judge(cases, context)
-        if context.neglected and checked.translated:
-            report.warnings.append(context.neglected)
-        earlier_decisions = len(report.decisions)
-        report.add(checked, owners)
-        if report.refusals:
-            return UNCHANGED
-        existing_templates = state.templates if state.confirmed else ()
-        change = rewrite(current, checked, report.decisions, existing_templates)
-        if change.too_large:
-            del report.decisions[earlier_decisions:]
-            left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in checked.cases]
-            report.add(CheckedPod(cases=tuple(left)), owners)
-        return change
-
-    change = write(cases)
-    if change.cpus and cpus_unserved is not None and (reason := cpus_unserved(change)):
-        change = write(leave_cpus(cases, reason))
+    checked = judge(cases, context)
+    if context.neglected and checked.translated:
+        report.warnings.append(context.neglected)
+    reported = len(report.decisions)
+    report.add(checked, owners)
+    if report.refusals:
+        return UNCHANGED
+    change = rewrite(current, checked, report.decisions, state.templates if state.confirmed else ())
+    if change.too_large:
+        del report.decisions[reported:]
+        left = [case.leave(case.keys[0], TOO_LARGE) if case.open else case for case in checked.cases]
+        report.add(CheckedPod(cases=tuple(left)), owners)
     return change
 
 
@@ -280,58 +271,49 @@ _LOST = "keep the key: the webhook translates the pods; an administrator can ins
 # Whole objects are translated in files only. In a cluster the webhook translates pods: controllers of workloads would undo the rest.
 
 
-def translate_each(
+def translate_template(
     obj: dict[str, Json],
+    path: str,
     state: State,
     *,
     rewrite_unknown: bool = False,
     budget: Budget | None = None,
-    cpus_unserved: Callable[[str], CpuCheck] | None = None,
-) -> dict[str, Verdict]:
-    """Translate every pod template of an object, by the pointer to it; `cpus_unserved` makes the check for the template at a pointer.
+    cpus_left: str = "",
+) -> Verdict:
+    """Translate the pod template at `path` of an object, or a pod.
 
     The template of a kind that is not known stays, unless `rewrite_unknown`: its controller may read the keys.
     """
-    name = name_of(obj)
-    namespace = namespace_of(obj)
+    pod = at(obj, path)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
     defined = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
     definitions = [kind for kind in defined if version in kind.served]
     origin = origin_of(obj, state.configuration, is_defined=bool(definitions))
-    done: dict[str, Verdict] = {}
-    for path in paths(obj):
-        pod = at(obj, path)
-        translation = translate(
-            pod,
-            state,
-            namespace=namespace,
-            path=path,
-            budget=budget,
-            origin=origin,
-            cpus_unserved=cpus_unserved(path) if cpus_unserved is not None else None,
-        )
-        stays = origin.stays
-        if translation.changed and not stays and definitions:
-            stays = _dropped(apply_json_patch(obj, translation.operations), path, version, definitions)
-        if not stays and is_unknown_kind(obj) and not rewrite_unknown:
-            stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
-        if translation.changed and stays:
-            # The decisions stay: the webhook makes the same ones for its pods.
-            warning = f"the template stays: {stays}; its pods are translated at the webhook"
-            translation = replace(
-                translation, operations=(), templates={}, notes=(warning, *translation.notes), stays=stays
-            )
-        # Claims that the author wrote into the template.
-        spec = inside(pod, "spec")
-        if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
-            decision = Decision("", "", "", CLAIMS, Outcome.UNKNOWN, lost, code="D002", remedy=_LOST)
-            warning = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
-            translation = replace(
-                translation, decisions=(*translation.decisions, decision), notes=(*translation.notes, warning)
-            )
-        # Decisions name the object, not the template.
-        decisions = tuple([replace(decision, object=name) for decision in translation.decisions])
-        done[path] = replace(translation, decisions=decisions)
+    done = translate(
+        pod,
+        state,
+        namespace=namespace_of(obj),
+        path=path,
+        budget=budget,
+        origin=origin,
+        name=name_of(obj),
+        cpus_left=cpus_left,
+    )
+    stays = origin.stays
+    if done.changed and not stays and definitions:
+        stays = _dropped(apply_json_patch(obj, done.operations), path, version, definitions)
+    if not stays and is_unknown_kind(obj) and not rewrite_unknown:
+        stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
+    if done.changed and stays:
+        # The decisions stay: the webhook makes the same ones for its pods.
+        warning = f"the template stays: {stays}; its pods are translated at the webhook"
+        done = replace(done, operations=(), templates={}, notes=(warning, *done.notes), stays=stays)
+    # Claims that the author wrote into the template.
+    spec = inside(pod, "spec")
+    if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
+        decision = Decision(name_of(obj), "", "", CLAIMS, Outcome.UNKNOWN, lost, code="D002", remedy=_LOST)
+        warning = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
+        done = replace(done, decisions=(*done.decisions, decision), notes=(*done.notes, warning))
     return done
 
 

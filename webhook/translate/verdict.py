@@ -30,6 +30,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     templates: Mapping[str, Json] = {}
     # Claims that the webhook puts on the pod, now or in an earlier round.
     given: tuple[PodClaim, ...] = ()
+    # Whether some of these are for CPUs: they count only if a node can serve all of them.
+    claims_cpus: bool = False
     refusals: tuple[Denial, ...] = ()
     # Why the pod has to wait, or was not checked; the log records these as problems.
     waits: tuple[Warned, ...] = ()
