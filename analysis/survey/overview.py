@@ -21,8 +21,7 @@ from webhook import names
 from webhook.dialects import Outcome
 from webhook.mixed_fleet import NodesOfName, group_nodes
 from webhook.state import Mode, mode_in
-from webhook.translate import decides_outcome, outcome_of, pods_in
-from webhook.translate import asks_in_unknown_kind, decides_outcome, pods_in
+from webhook.translate import asks_in_unknown_kind, decides_outcome, outcome_of, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -25,9 +25,7 @@ from webhook import names
 from webhook.admission import STRANDED, decide_object
 from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Outcome, Position, Role, Served, assumed
 from webhook.state import Mode, State, with_mode, workload
-from webhook.translate import Decision, pods_in, view_pod
-from webhook.state import Mode, State, with_mode
-from webhook.translate import Decision, find_unrequested_access, outcome_of, pods_in, view_pod
+from webhook.translate import Decision, find_unrequested_access, pods_in, view_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

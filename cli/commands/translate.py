@@ -248,9 +248,7 @@ def _translate_all(
     for number, document in enumerate(documents):
         namespace = text(inside(document.object, "metadata").get("namespace"))
         done = (
-            Verdict()
-            if number in elsewhere
-            else decide_object(placed[number].object, state, rewrite_unknown=unknown)
+            Verdict() if number in elsewhere else decide_object(placed[number].object, state, rewrite_unknown=unknown)
         )
         # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
         # that equal requests share a template and a second run changes nothing.
