@@ -31,7 +31,7 @@ from webhook.dialects import TARGETS
 from webhook.refusals import Code, none_could
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
     from dra.objects import DeviceRequest, ResourceClaim
@@ -127,26 +127,9 @@ def judge(
     """
     names, budget = given or {}, budget or Budget()
     budget.charge(len(claims))
-    for claim in claims:
-        for request in claim.spec.devices.requests:
-            alternatives = request.alternatives.values()
-            classes = [one.device_class_name for one in alternatives]
-            if classes and not any(name in stock.classes for name in classes):  # no alternative is left
-                requester = _name_requester(claim.metadata.name, request.name, names)
-                existing = ", ".join(sorted(stock.classes)) or "none at all"
-                text = f"{requester}: there is no DeviceClass {' or '.join(classes)}; there is {existing}"
-                remedy = "name one that exists, or ask an administrator to install the driver that provides it"
-                never = _never(Code.NO_CLASS, text, remedy, claim.metadata.name)
-                return replace(never, may_serve=MayServe.PLUGIN)
-            # Compiled at the expense of this caller: others will find it compiled, and know no budget.
-            for one in alternatives:
-                for selector in one.selectors:
-                    if selector.cel:
-                        with suppress(SelectorError):
-                            cel.compile(selector.cel.expression, derived=False, budget=budget)
-                for derived in one.derived_attributes:
-                    with suppress(SelectorError):
-                        cel.compile(derived.expression, derived=True, budget=budget)
+    if missing := _find_missing_class(stock, claims, names):
+        return missing
+    _compile_selectors(claims, budget)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
     for claim in claims:
@@ -173,6 +156,38 @@ def judge(
         if judgement.verdict not in (Feasibility.FITS, Feasibility.BUSY):
             return judgement
     return judgement
+
+
+def _find_missing_class(
+    stock: Stock, claims: Iterable[ResourceClaim], given: Mapping[str, PodClaim]
+) -> Judgement | None:
+    """Find a request of which no alternative names a class that exists."""
+    for claim in claims:
+        for request in claim.spec.devices.requests:
+            classes = [one.device_class_name for one in request.alternatives.values()]
+            if not classes or any(name in stock.classes for name in classes):
+                continue
+            requester = _name_requester(claim.metadata.name, request.name, given)
+            existing = ", ".join(sorted(stock.classes)) or "none at all"
+            text = f"{requester}: there is no DeviceClass {' or '.join(classes)}; there is {existing}"
+            remedy = "name one that exists, or ask an administrator to install the driver that provides it"
+            return replace(_never(Code.NO_CLASS, text, remedy, claim.metadata.name), may_serve=MayServe.PLUGIN)
+    return None
+
+
+def _compile_selectors(claims: Iterable[ResourceClaim], budget: Budget) -> None:
+    """Compile the expressions of claims at the expense of this caller: others will find them compiled, and know no budget."""
+    bodies = [
+        body for claim in claims for request in claim.spec.devices.requests for body in request.alternatives.values()
+    ]
+    for body in bodies:
+        for selector in body.selectors:
+            if selector.cel:
+                with suppress(SelectorError):
+                    cel.compile(selector.cel.expression, derived=False, budget=budget)
+        for derived in body.derived_attributes:
+            with suppress(SelectorError):
+                cel.compile(derived.expression, derived=True, budget=budget)
 
 
 class _Diagnosis(NamedTuple):
