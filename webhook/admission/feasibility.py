@@ -266,8 +266,8 @@ class _Diagnosis(NamedTuple):
         """Say why no node that the pod can run on would do, and which other one would."""
         node = min(samples, key=lambda one: distance(samples[one]))
         absent = self.absent(kinds, node)
-        claim = self.claims[0].metadata.name if len(self.claims) == 1 else ""
-        judgement = absent or _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), claim)
+        text = f"{self.opening}; {_nearest(samples)}"
+        judgement = absent or _never(Code.NEVER, text, self.offer(node), self.only_claim)
         able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
         text = f"{judgement.text}; node {min(able)}, where the pod cannot run, could" if able else judgement.text
         may_serve = judgement.may_serve | MayServe.UNREACHED
@@ -278,42 +278,45 @@ class _Diagnosis(NamedTuple):
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
-        opening = self.opening
         node = min(samples, key=lambda one: distance(samples[one]))
         if absent := self.absent(kinds, node):
             return absent
-        selected = short = None
-        for reason in samples[node].reasons:
-            if reason.stage is Stage.SELECTOR and reason.lost == reason.of:
-                selected = selected or reason
-            if reason.stage is Stage.SEARCH:
-                short = short or reason
-        if selected is not None:
-            text = f"{opening}: no device matches what {self.requester(selected)} asks for"
-            published = self.published(selected)
-            claim = selected.claim.rpartition("/")[2]
-            if published and not self.budget.is_late:
-                known = "; ".join([listed(name, values) for name, values in published.items()])
-                meant = _nearest_word(self.expressions(selected), published)
-                remedy = f"did you mean {meant}?" if meant else "ask for one of these"
-                return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
-            cause, selector, _ = selected.text.partition(" (ResourceClaim/")
-            details = [cause[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
-            return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
-        exactly = None
-        if short is not None:
-            request = self.request(short)
-            exactly = request.exactly if request is not None else None
-        if short is not None and exactly is not None and _is_plain(self.claims):
-            largest, most = _largest(kinds)
-            if most < exactly.count:
-                devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
-                text = f"{opening}: {self.requester(short)} asks for {devices}, and the largest node has {most}"
-                never = _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
-                return replace(never, most=most)
-        claim = self.claims[0].metadata.name if len(self.claims) == 1 else ""
-        text = f"{opening}; {_nearest(samples)}"
-        return _never(Code.NEVER, text, self.offer(node), claim)
+        reasons = samples[node].reasons
+        for selected in reasons:
+            if selected.stage is Stage.SELECTOR and selected.lost == selected.of:
+                return self.mismatch(selected)
+        short = next((one for one in reasons if one.stage is Stage.SEARCH), None)
+        if short is not None and (too_many := self.too_many(short, kinds)):
+            return too_many
+        return _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), self.only_claim)
+
+    def mismatch(self, selected: Reason) -> Judgement:
+        """Say that no device matches the selectors of a request, and what devices publish of the attributes that these read."""
+        text = f"{self.opening}: no device matches what {self.requester(selected)} asks for"
+        published = self.published(selected)
+        claim = selected.claim.rpartition("/")[2]
+        if published and not self.budget.is_late:
+            known = "; ".join([listed(name, values) for name, values in published.items()])
+            meant = _nearest_word(self.expressions(selected), published)
+            remedy = f"did you mean {meant}?" if meant else "ask for one of these"
+            return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
+        cause, selector, _ = selected.text.partition(" (ResourceClaim/")
+        details = [cause[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
+        return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
+
+    def too_many(self, short: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:
+        """Say that the only request asks for more devices than any node has; None if that is not it."""
+        request = self.request(short)
+        exactly = request.exactly if request is not None else None
+        if exactly is None or not _is_plain(self.claims):
+            return None
+        largest, most = _largest(kinds)
+        if most >= exactly.count:
+            return None
+        devices = f"{exactly.count} devices of class {exactly.device_class_name} on one node"
+        text = f"{self.opening}: {self.requester(short)} asks for {devices}, and the largest node has {most}"
+        never = _never(Code.TOO_MANY, text, self.offer(largest), short.claim.rpartition("/")[2])
+        return replace(never, most=most)
 
     def absent(self, kinds: Mapping[str, Answer], node: str) -> Judgement | None:
         """Say that no node has a device of the class that a request names, and which devices there are; None if one has."""
@@ -456,6 +459,10 @@ class _Diagnosis(NamedTuple):
         return none_could(
             len(self.answers(idle=True)) if reached else len(self.stock.nodes), self.subject, reached=reached
         )
+
+    @property
+    def only_claim(self) -> str:
+        return self.claims[0].metadata.name if len(self.claims) == 1 else ""
 
     def values(self, domain: str, name: str) -> list[str]:
         """Gather the different values that the devices of a driver publish for an attribute."""
