@@ -1,8 +1,7 @@
 """Templates named by the hash of their content, and the seal on a pod that proves that the webhook asked for them.
 
 A template's name is `drawbridge-` and 32 hex digits of the SHA-256 of the canonical JSON of its spec. Equal requests
-therefore share one template, and a template whose content does not match its name is not ours. (Former versions wrote
-sixteen digits, which are still accepted.)
+therefore share one template, and a template whose content does not match its name is not ours.
 
 The pod carries the specs in `drawbridge.dev/templates`, sealed by an HMAC with a key that only drawbridge has. The seal
 covers the specs and what identifies the pod and cannot change after admission: its namespace, its name (or
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from dra.objects import Pod
     from dra.wire import Json
 
-_DIGITS, _FORMER_DIGITS = 32, 16
+DIGITS = 32
 _VERSION = "v2"
 # The Secret's key is never used directly: each purpose has its own key, derived by the purpose's name.
 _PURPOSE = f"{names.TEMPLATES}/{_VERSION}".encode()
@@ -86,13 +85,12 @@ def canonical(spec: Json) -> bytes:
 
 def name_of(spec: Json) -> str:
     """Name a template by its content."""
-    return names.PREFIX + _digest(spec)[:_DIGITS]
+    return names.PREFIX + hashlib.sha256(canonical(spec)).hexdigest()[:DIGITS]
 
 
 def name_matches(name: str, spec: Json) -> bool:
-    """Whether a name matches the content, in the current length or that of former versions."""
-    digest = _digest(spec)
-    return name in (names.PREFIX + digest[:_DIGITS], names.PREFIX + digest[:_FORMER_DIGITS])
+    """Whether a name matches the content."""
+    return name == name_of(spec)
 
 
 def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
@@ -160,10 +158,6 @@ def read_unproven(value: str) -> dict[str, Json]:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return {}
     return {name: spec for name, spec in templates.items() if name_matches(name, spec)}
-
-
-def _digest(spec: Json) -> str:
-    return hashlib.sha256(canonical(spec)).hexdigest()
 
 
 @lru_cache(maxsize=8)

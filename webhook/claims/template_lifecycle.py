@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 TemplateKey = tuple[str, str]  # namespace and name
 
-# Sixteen digits were written by former versions; their templates are kept, and swept, like ours.
-_NAME = re.compile(re.escape(names.PREFIX) + "(?:[0-9a-f]{16}){1,2}")
+_NAME = re.compile(f"{re.escape(names.PREFIX)}[0-9a-f]{{{template.DIGITS}}}")
 
 COPY = "is not created for a copy of a translated pod"
 

@@ -105,14 +105,6 @@ def test_an_unused_template_that_does_not_match_its_name_has_no_grace_period():
     assert template_lifecycle.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
 
 
-def test_a_template_of_a_former_version_is_swept_like_ours():
-    former = stored(WANTED, name=NAME[:-16])
-    assert template_lifecycle.sweep({}, [former], frozenset(), now=0.0, grace=60.0)[1] == []
-    assert template_lifecycle.sweep({("ns", NAME[:-16]): 0.0}, [former], frozenset(), now=60.0, grace=60.0)[1] == [
-        former
-    ]
-
-
 # A proof says what was allowed once; what is allowed now is asked again
 
 
