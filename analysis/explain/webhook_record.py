@@ -16,7 +16,7 @@ from webhook import names
 from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
-from webhook.translate import Decision, is_genuine
+from webhook.translate import Decision, unseal_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     trust = Trust.UNCHECKED
     if scene.seals:
         bearer = template.identify(pod, pod.metadata.namespace or "default")
-        trust = Trust.VERIFIED if is_genuine(annotations, bearer, scene.seals) else Trust.FORGED
+        trust = Trust.VERIFIED if unseal_record(annotations, bearer, scene.seals) else Trust.FORGED
     # Parts of a record that are not decisions are left out.
     entries = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
     decisions: list[Decision] = []

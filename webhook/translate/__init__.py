@@ -22,7 +22,7 @@ from webhook.translate.pod_view import (
     is_passed_by,
     view_pod,
 )
-from webhook.translate.record import is_genuine
+from webhook.translate.record import unseal_record
 from webhook.translate.report import Decision, decides_outcome, outcome_of, served_by
 from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import (
@@ -78,7 +78,6 @@ __all__ = [
     "find_unserved",
     "given_earlier",
     "group_kind",
-    "is_genuine",
     "is_passed_by",
     "is_unknown_kind",
     "keys_of",
@@ -100,6 +99,7 @@ __all__ = [
     "translate",
     "translate_template",
     "unanswered_requests",
+    "unseal_record",
     "view_pod",
     "why_unknown",
 ]

@@ -81,43 +81,37 @@ NOTHING_WRITTEN = WrittenRecord()
 
 
 def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> WrittenRecord:
-    """Read our annotations on a pod; NOTHING_WRITTEN if another writer wrote them."""
-    text = pod.annotations.get(names.ORIGINAL)
-    sealed = pod.annotations.get(names.TEMPLATES)
-    decision, devices = pod.annotations.get(names.DECISION), pod.annotations.get(names.DEVICES)
-    record = _original(text)
-    if record is None or not _has_claims_for(record, pod):
+    """Read our annotations on a pod; NOTHING_WRITTEN if another writer wrote them. In a file (`offline`) there may be no seal."""
+    if not keys and not offline:
         return NOTHING_WRITTEN
+    written = unseal_record(pod.annotations, template.identify_raw(pod.raw, namespace), keys)
+    if written is None or not _has_claims_for(written.record, pod):
+        return NOTHING_WRITTEN
+    return written
+
+
+def unseal_record(
+    annotations: Mapping[str, Json], pod: template.SealedPod, keys: Sequence[bytes]
+) -> WrittenRecord | None:
+    """Read our annotations for this pod; None if another writer wrote them. Without keys, no seal is asked for."""
+    record = _original(annotations.get(names.ORIGINAL))
+    if record is None:
+        return None
+    decision, devices = annotations.get(names.DECISION), annotations.get(names.DEVICES)
     templates: dict[str, Json] = {}
     if keys:
         try:
-            templates = template.unseal(str(sealed), template.identify_raw(pod.raw, namespace), *keys)
+            templates = template.unseal(str(annotations.get(names.TEMPLATES)), pod, *keys)
         except template.TemplatesError:
-            return NOTHING_WRITTEN
+            return None
         if record.digest != digest(decision, devices):
-            return NOTHING_WRITTEN
-    elif not offline:
-        return NOTHING_WRITTEN
+            return None
     return WrittenRecord(
         record=record,
         decisions=tuple(members(mapping(decoded(decision)).get("decisions"))),
         devices=mapping(decoded(devices)),
         templates=templates,
     )
-
-
-def is_genuine(annotations: Mapping[str, Json], pod: template.SealedPod, keys: Sequence[bytes]) -> bool:
-    """Say whether annotations were written by us for this pod. `read_record`, which has the whole pod, also requires a claim of ours."""
-    sealed = str(annotations.get(names.TEMPLATES))
-    text = annotations.get(names.ORIGINAL)
-    try:
-        template.unseal(sealed, pod, *keys)
-    except template.TemplatesError:
-        return False
-    record = _original(text)
-    decision = annotations.get(names.DECISION)
-    devices = annotations.get(names.DEVICES)
-    return record is not None and record.digest == digest(decision, devices)
 
 
 def annotate(
