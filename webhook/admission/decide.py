@@ -16,19 +16,17 @@ from msgspec.structs import replace
 from dra.errors import OutOfBudget
 from dra.raw import inside
 from webhook.admission.behind_fence import add_stranded
+from webhook.admission.found import NOTHING_FOUND, deny_or_warn
 from webhook.admission.judge import (
-    NOTHING_FOUND,
     Requested,
     choose_nodes,
-    deny_or_warn,
     find_plugin_instead,
-    judge_plugin_request,
     judge_requests,
     judge_unchanged,
     place_in,
     why_cpus_unserved,
 )
-from webhook.admission.plugin_requests import plugin_request
+from webhook.admission.plugin_requests import judge_plugin_request, plugin_request
 from webhook.admission.pod_claims import DEFAULT_SCHEDULER, all_claims, extended_claims
 from webhook.claims import template_lifecycle
 from webhook.dialects import REPLACED, Outcome
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
     from dra.budget import Budget
     from dra.wire import Json
-    from webhook.admission.judge import Found
+    from webhook.admission.found import Found
     from webhook.admission.plugin_requests import PluginRequest
     from webhook.mixed_fleet import Choice, Preference
     from webhook.state import PodOwner, State

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from enum import Enum, Flag, auto
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from allocator import FleetMemo, Options, Stage, allocate, best_verdict, fleet
-from allocator import Verdict as Found
+from allocator import Verdict as SearchVerdict
 from allocator.answer import MAX_RESULTS
 from allocator.reasons import Kind, NearestFit, asking, attribute_text, distance, listed, nearest, sentence, spots
 from dra import cel
@@ -27,6 +27,7 @@ from dra.errors import OutOfBudget, SelectorError
 from dra.objects import ExactDeviceRequest
 from dra.texts import count_of, list_first
 from dra.validation import shape
+from webhook.admission.found import MayServe
 from webhook.dialects import TARGETS
 from webhook.refusals import Code, none_could
 
@@ -76,15 +77,6 @@ class Feasibility(Enum):
     BUSY = "busy"
     FITS = "fits"
     UNKNOWN = "unknown"  # the budget ran out: nothing is promised either way
-
-
-class MayServe(Flag):
-    """What may serve all the same what is impossible now."""
-
-    PLUGIN = auto()  # a device plugin
-    NEW_NODE = auto()  # another node, if one is made
-    UNREACHED = auto()  # a node that the pod cannot run on
-    DRIVER = auto()  # a node that the pod can run on, whose driver may only be starting
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -141,9 +133,9 @@ def judge(
     # What no node could serve is said first; then the nodes that the pod can run on are judged alone, and a verdict on them counts.
     for nodes in (None,) if within is None else (None, within):
         now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
-        if now is Found.UNDECIDED:
+        if now is SearchVerdict.UNDECIDED:
             return UNKNOWN
-        if now is Found.FEASIBLE:
+        if now is SearchVerdict.FEASIBLE:
             judgement = FITS
             continue
         hint_budget = budget.separate(HINT_STEPS)
@@ -212,9 +204,9 @@ class _Diagnosis(NamedTuple):
         ever = best_verdict(
             self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within
         )
-        if ever is Found.UNDECIDED:
+        if ever is SearchVerdict.UNDECIDED:
             return UNKNOWN
-        if ever is Found.FEASIBLE:
+        if ever is SearchVerdict.FEASIBLE:
             return Judgement(Feasibility.BUSY, f"this {self.subject} waits until devices are free: {self.busy()}")
         too_many = self.too_many_together() if self.within is None else None
         if too_many is not None:
@@ -241,11 +233,11 @@ class _Diagnosis(NamedTuple):
             if self.within is not None and template not in self.within:
                 continue
             verdict = allocate(self.prospects, template, self.claims, options=self.options).verdict
-            if verdict is Found.FEASIBLE:
+            if verdict is SearchVerdict.FEASIBLE:
                 text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.subject} waits until such a node exists"
                 return Judgement(Feasibility.BUSY, text)
             # An error says that a scheduler would stop there, not that such a node could not serve.
-            undecided = undecided or verdict is not Found.INFEASIBLE
+            undecided = undecided or verdict is not SearchVerdict.INFEASIBLE
         return UNKNOWN if undecided else None
 
     def busy(self) -> str:
@@ -391,7 +383,7 @@ class _Diagnosis(NamedTuple):
     def most(self, count: int) -> tuple[str, int]:
         """Find the most devices that the first claim could have on a node, and where, if nowhere it could ever have so many."""
         idle = fleet(self.stock, self.first(count), options=self.options, idle=True, memo=self.memo)
-        if any(idle.verdict(node) is not Found.INFEASIBLE for node in idle):
+        if any(idle.verdict(node) is not SearchVerdict.INFEASIBLE for node in idle):
             return "", 0
         kinds = idle.samples()
         return ("", 0) if _may_be_cured(kinds) else _largest(kinds)

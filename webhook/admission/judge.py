@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from allocator.decisions import redact
@@ -19,14 +18,14 @@ from dra.errors import OutOfBudget
 from dra.finding import Severity
 from dra.objects import ResourceClaim, ResourceClaimTemplate
 from dra.raw import mapping
-from webhook.admission.feasibility import Feasibility, MayServe, judge
-from webhook.admission.plugin_requests import find_shortage
+from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.found import NOTHING_FOUND, Found, MayServe, denied, deny_or_warn
+from webhook.admission.plugin_requests import judge_plugin_request
 from webhook.admission.pod_claims import find_claim, make_claim
 from webhook.admission.risk import find_broken_rule
-from webhook.dialects import REPLACED, Outcome
+from webhook.dialects import REPLACED
 from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints
-from webhook.refusals import Code, Denial, Warned
-from webhook.translate import Decision
+from webhook.refusals import Denial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from webhook.admission.plugin_requests import PluginRequest
     from webhook.mixed_fleet import Choice, Preference
     from webhook.state import State
-    from webhook.translate import PodClaim
+    from webhook.translate import Decision, PodClaim
 
 NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
 _NOT_GIVEN: Mapping[str, PodClaim] = {}
@@ -61,27 +60,6 @@ class Requested(NamedTuple):
     scheduler: str = ""  # "" if it does not matter
     controller: str = ""  # the kind of the pod's controller
     by_plugin: PluginRequest | None = None
-
-
-class Found(msgspec.Struct, frozen=True):
-    """Why no node can serve a pod, as decisions that refuse it or only warn; and the warnings."""
-
-    decisions: tuple[Decision, ...] = ()
-    warnings: tuple[Warned, ...] = ()
-    # What may serve a refused pod all the same; and why it waits, whatever else is known.
-    may_serve: MayServe = MayServe(0)
-    waits: str = ""
-
-    @property
-    def denials(self) -> tuple[Denial, ...]:
-        """The refusals, as messages."""
-        if not self.decisions:
-            return ()
-        refused = [one for one in self.decisions if one.outcome is Outcome.REFUSED]
-        return tuple([Denial(one.code, one.detail, one.remedy) for one in refused])
-
-
-NOTHING_FOUND = Found()
 
 
 def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str:
@@ -144,17 +122,6 @@ def judge_unchanged(unchanged: PluginRequest | None, requested: Requested, state
         if not _judge_claims(anywhere, state, budget).denials:
             found = replace(found, waits=_NODES_OF_OTHERS)
     return deny_or_warn(found, state)
-
-
-def judge_plugin_request(request: PluginRequest | None, state: State, budget: Budget) -> Found:
-    """Judge what device plugins have to serve of a pod, if they have to serve anything."""
-    if request is None or not (shortage := find_shortage(request, state, budget)):
-        return NOTHING_FOUND
-    if isinstance(shortage, str):
-        return Found(warnings=(shortage,))
-    key, denial = shortage
-    may_serve = MayServe.NEW_NODE | MayServe.UNREACHED if denial.code == Code.NEVER else MayServe.NEW_NODE
-    return _denied(denial, request.users.get(key, ""), key, may_serve)
 
 
 def _judge_claims(requested: Requested, state: State, budget: Budget) -> Found:
@@ -294,11 +261,11 @@ def _find_problems(
                 return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
             one = given.get(answer.claim)
             if one is None:
-                return _denied(Denial(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
+                return denied(Denial(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
             remedy = (_plugin_offer(one, answer.most, state) if answer.most else "") or answer.remedy
             # The refusal is about the first key of the container whose claim is at fault.
             container, key = next(iter(one.users), ""), next(iter(one.words), "")
-            return _denied(Denial(answer.code, answer.text, remedy), container, key, answer.may_serve)
+            return denied(Denial(answer.code, answer.text, remedy), container, key, answer.may_serve)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
@@ -331,30 +298,3 @@ def place_in(pod: Json) -> Mapping[str, Any]:
     """Extract a pod's constraints on its node, but for taints."""
     spec = mapping(mapping(pod).get("spec"))
     return NOWHERE if _PLACING.isdisjoint(spec) else place_of(spec)
-
-
-def _denied(denial: Denial, container: str, key: str, may_serve: MayServe) -> Found:
-    decision = Decision("", container, "", key, Outcome.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
-    return Found((decision,), may_serve=may_serve)
-
-
-def deny_or_warn(found: Found, state: State) -> Found:
-    """Warn instead of refusing where not all is known, an autoscaler may make a node, or the configuration says so."""
-    if not found.denials:
-        return found
-    file = state.configuration.file
-    may_come = MayServe.NEW_NODE in found.may_serve and not file.node_templates
-    if state.unseen:
-        unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
-        opening = f"this may never work, but {unseen}: "
-    elif found.waits:
-        opening = f"{found.waits}: "
-    elif file.impossible == "warn":
-        opening = "this can never work: "
-    elif file.impossible == "auto" and state.fleet.grows and may_come:
-        opening = f"this may never work, but an autoscaler may make another node ({state.fleet.grows}): "
-    else:
-        return found
-    warnings = [one.prefixed(opening) for one in found.denials]
-    doubts = [replace(one, outcome=Outcome.LEFT, detail=opening + one.detail) for one in found.decisions]
-    return Found(tuple(doubts), (*warnings, *found.warnings))

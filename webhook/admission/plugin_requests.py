@@ -30,6 +30,7 @@ from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
 from dra.raw import mapping
 from dra.wire import WireError
+from webhook.admission.found import NOTHING_FOUND, Found, MayServe, denied
 from webhook.dialects import REPLACED
 from webhook.mixed_fleet import place_of, reach_ignoring_taints, reach_templates
 from webhook.refusals import Code, Denial, none_could
@@ -114,8 +115,10 @@ def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, s
     return tuple(stripped)
 
 
-def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str | tuple[str, Denial]:
-    """Say why no node serves a request now, or the key that none can ever serve and why; "" if one may."""
+def judge_plugin_request(request: PluginRequest | None, state: State, budget: Budget) -> Found:
+    """Judge what device plugins have to serve of a pod, if they have to serve anything."""
+    if request is None:
+        return NOTHING_FOUND
     fleet, uses = state.fleet, state.uses
     nodes = state.stock.nodes if state.stock is not None else fleet.nodes
     reached = reach_ignoring_taints(request.place, state, budget)
@@ -134,13 +137,13 @@ def find_shortage(request: PluginRequest, state: State, budget: Budget) -> str |
                 continue
             used = uses.get(name, {}) if uses is not None and name in givers else None
             if used is None or all(_left(node, key, used) >= amount for key, amount in request.amounts.items()):
-                return ""
+                return NOTHING_FOUND
             full.append(node)
     # A node that the inventory does not have yet may be larger than all that it has.
     if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
-        return ""
+        return NOTHING_FOUND
     if full:
-        return _busy(request, full, uses or {})
+        return Found(warnings=(_busy(request, full, uses or {}),))
     return _never(request, short, nodes)
 
 
@@ -174,7 +177,7 @@ def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[s
     return f"this pod waits until devices are free: {request.asks(key)}, and {where}"
 
 
-def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> tuple[str, Denial]:
+def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node]) -> Found:
     opening = none_could(len(nodes), "pod")
     for key, amount in request.amounts.items():
         largest, most = _largest(key, short)
@@ -184,16 +187,22 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         largest_anywhere, most_anywhere = _largest(key, nodes.values())
         if most_anywhere < amount:
             text = f"{opening}: {request.asks(key)}, and the largest node has {most_anywhere // NANO} (device plugin on {largest_anywhere})"
-            return key, Denial(Code.TOO_MANY, text, remedy)
+            return denied(Denial(Code.TOO_MANY, text, remedy), request.users.get(key, ""), key, MayServe.NEW_NODE)
         has = f"of the nodes that the pod can run on, {largest} has the most, {most // NANO} by its device plugin"
         other = f"node {largest_anywhere}, where the pod cannot run, has {most_anywhere // NANO}"
-        return key, Denial(Code.NEVER, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
+        return _beyond(request, key, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
     # Each name is enough somewhere, and never all of them.
     node = min(short, key=lambda one: one.metadata.name)
     requested = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
     text = f"{opening}: {requested}, and no node that the pod can run on has enough of each; {node.metadata.name} has {has}"
-    return next(iter(request.amounts)), Denial(Code.NEVER, text)
+    return _beyond(request, next(iter(request.amounts)), text)
+
+
+def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Found:
+    """Refuse a pod that could be served only by a node that it cannot run on."""
+    may_serve = MayServe.NEW_NODE | MayServe.UNREACHED
+    return denied(Denial(Code.NEVER, text, remedy), request.users.get(key, ""), key, may_serve)
 
 
 def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:

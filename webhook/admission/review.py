@@ -26,7 +26,8 @@ from webhook import names
 from webhook.admission import admission_review as reviews
 from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, decide_pod, give_up, hold_back
 from webhook.admission.decide_object import decide_object
-from webhook.admission.judge import Requested, deny_or_warn, inspect_claim, judge_requests, place_in, text_of
+from webhook.admission.found import deny_or_warn
+from webhook.admission.judge import Requested, inspect_claim, judge_requests, place_in, text_of
 from webhook.admission.pod_claims import DEFAULT_SCHEDULER, own_claims
 from webhook.claims import template
 from webhook.names import WAY_OUT

@@ -13,7 +13,8 @@ from tests.allocator.differ import stock_of
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.test_all_nodes import assembled
 from tests.draws import draws
-from webhook.admission.feasibility import Feasibility, MayServe, judge
+from webhook.admission.feasibility import Feasibility, judge
+from webhook.admission.found import MayServe
 
 CASES, RECORDED = 60, 20  # a family, in the default form: 840 in all
 LONG = int(os.environ.get("DRAWBRIDGE_CASES", "20000"))
