@@ -48,6 +48,14 @@ def source_of(path: str) -> Source:
     return Source(path)
 
 
+def watched_configuration(path: str, documents: Sequence[Document]) -> tuple[Source, ConfigurationInForce]:
+    """Return the configuration in force for what was read; if it is from the file at `path`, it is reread when the file changes."""
+    source = source_of(path)
+    in_force = configuration_in_force(ConfigurationInForce(source.current, path) if path else None, documents)
+    source.current = in_force.configuration
+    return source, in_force
+
+
 class ConfigurationSource(msgspec.Struct, frozen=True):
     """Where the configuration in force is from (`defaults`, a file, or a ConfigMap), and its mode, or that of `--mode`."""
 
@@ -61,6 +69,7 @@ class ConfigurationInForce(NamedTuple):
     configuration: Configuration
     source: str = _DEFAULTS
     problem: str = ""  # why the installed configuration is not known
+    mistakes: tuple[Finding, ...] = ()  # in the installed ConfigMap
 
     @property
     def is_default(self) -> bool:
@@ -77,8 +86,19 @@ class ConfigurationInForce(NamedTuple):
             warn(f"{self.problem}, so the default configuration applies")
         if (self.is_default and not mode) or quiet():
             return
+        complain(self.sentence(mode))
+
+    def sentence(self, mode: str | None = None) -> str:
+        """Name the source and the mode for people."""
         by_option = " (--mode)" if mode else ""
-        complain(f"configuration: {self.source}, mode {self.described(mode).mode}{by_option}")
+        return f"configuration: {self.source}, mode {self.described(mode).mode}{by_option}"
+
+
+def defaults() -> ConfigurationInForce:
+    """Return the configuration that applies where nothing configures drawbridge."""
+    from webhook.state import Configuration
+
+    return ConfigurationInForce(Configuration())
 
 
 def given_configuration(path: str | None, *others: Sequence[str]) -> ConfigurationInForce | None:
@@ -107,23 +127,23 @@ def configuration_in_force(
         return given
     from cluster.manifests import ManifestError
     from webhook.service import configuration_in
-    from webhook.state import Configuration, read
+    from webhook.state import read
 
-    in_force = defaults = ConfigurationInForce(Configuration())
+    in_force = default = defaults()
     every = [(document, False) for document in inventory] + [(document, judged) for document in documents]
     for document, lenient in every:
         if document.object.get("kind") != KIND:
             continue
-        configuration = read(document.object)[0] if lenient else configuration_in(document)
+        configuration = read(document.object)[0] if lenient else configuration_in(document)[0]
         if configuration is not None:
             file, line, _ = document.place_of("")
             in_force = ConfigurationInForce(configuration, f"{file}:{line}")
-    if in_force is not defaults:
+    if in_force is not default:
         return in_force
     installed = installed_config_maps(document.object for document, _ in every)
     if len(installed) > 1:
         listed = " and ".join(map(_name, installed))
-        return defaults._replace(problem=f"{listed} are both of an installation (name one with --config)")
+        return default._replace(problem=f"{listed} are both of an installation (name one with --config)")
     for document, lenient in every:
         if not any(document.object is one for one in installed):
             continue
@@ -132,7 +152,9 @@ def configuration_in_force(
             return ConfigurationInForce(configuration, _name(document.object))
         if not lenient:
             raise ManifestError([_problem(document, finding) for finding in findings])
-    return defaults
+        problem = f"{_name(document.object)} is not valid: {findings[0].message}"
+        return default._replace(problem=problem, mistakes=tuple(findings))
+    return default
 
 
 def _problem(document: Document, finding: Finding) -> InputProblem:
@@ -189,11 +211,10 @@ def is_config_map(obj: Object) -> bool:
 
 def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
     """Read the configuration in a ConfigMap; return it, or None, and a finding for each mistake, with the line in the text."""
-    from cluster.manifests import ManifestError, parse
+    from cluster.manifests import ManifestError
     from dra.finding import finding_at
     from dra.validation import findings, name
-    from webhook.service import load_configuration
-    from webhook.state import read
+    from webhook.service import configuration_in, only_document
 
     content = inside(obj, "data").get(CONFIG_KEY)
     pointer = f"/data/{CONFIG_KEY}"
@@ -202,7 +223,8 @@ def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
         remedy = "apply what `drawbridge manifests --config FILE` prints"
         return None, findings([finding_at("C001", "/data", problem, remedy)], name(obj))
     try:
-        configuration = load_configuration(CONFIG_KEY, content.encode())
+        document = only_document(CONFIG_KEY, content.encode())
+        configuration, doubts = configuration_in(document)
     except ManifestError as error:
         wrong = [
             finding_at(
@@ -211,8 +233,6 @@ def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
             for one in error.problems
         ]
         return None, findings(wrong, name(obj))
-    [document] = parse(content, CONFIG_KEY)
-    _, doubts = read(document.object)
     return configuration, [
         replace(
             one,

@@ -79,7 +79,10 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
         if unread:
             notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
         refreshed = " This page is kept up to date." if again else ""
-        source = f"Read {view.picture.read_at} from {view.picture.source}.{refreshed} Nothing is ever written."
+        configured = "" if view.scene.in_force.is_default else f" {view.scene.in_force.sentence()}."
+        source = (
+            f"Read {view.picture.read_at} from {view.picture.source}.{refreshed}{configured} Nothing is ever written."
+        )
         account = ""
         if view.viewer:
             account_text = (

@@ -67,7 +67,14 @@ def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
         is_shown = not object_ or key.partition("/")[0] in namespaces
         unread.append(known if is_shown else _UNREAD)
     objects = _objects(scene, namespaces, hidden)
-    visible = scene_of(objects, scene.features, unread=unread, server=scene.gathered.server, seals=scene.seals)
+    visible = scene_of(
+        objects,
+        scene.features,
+        unread=unread,
+        server=scene.gathered.server,
+        seals=scene.seals,
+        in_force=scene.in_force,
+    )
     raw = {key: one for key, one in scene.raw.items() if key in pods}
     return msgspec.structs.replace(visible, pods=pods, raw=raw, said_by=scene.said_by)
 

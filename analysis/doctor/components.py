@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from analysis.configuration import ConfigurationInForce
 from analysis.installation import LEASES
 from certs import authority
 from certs.annotations import BUNDLE_KEEPER, OTHER_KEEPERS, RULES
@@ -23,9 +24,13 @@ from dra.texts import list_first
 from webhook import names, registration
 from webhook.registration import Registration, configurations
 from webhook.state import Configuration
+from webhook import names
+from webhook.admission import Registration, configurations, registration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from webhook.state import Configuration
 
 
 WORKLOADS = ("Deployment", "DaemonSet")
@@ -79,14 +84,18 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     home: str
     homes: tuple[str, ...]  # namespaces with a webhook of ours
-    configuration: Configuration
-    problem: str = ""  # why the ConfigMap in place cannot be used
+    installed: ConfigurationInForce
     digest: str = ""  # of the ConfigMap's text
     objects: tuple[Object, ...] = ()
     expected: tuple[Object, ...] = ()
     unread: frozenset[str] = frozenset()  # kinds that could not be read
     answers: tuple[ReplicaAnswer, ...] = ()
     refusals: dict[str, str] = {}  # of workloads, what the last event says that no pod could be made of it
+
+    @property
+    def configuration(self) -> Configuration:
+        """The installed configuration."""
+        return self.installed.configuration
 
     def of(self, *kinds: str) -> list[Object]:
         """List the objects of some kinds."""
@@ -122,12 +131,8 @@ def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
 def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
     """The configuration in place, what replicas decide by, and what the bridge's scheduler reads."""
     about = f"ConfigMap/{parts.home}/{names.NAME}"
-    if parts.problem:
-        yield make_finding(
-            "O002",
-            about,
-            parts.problem,
-        )
+    for mistake in parts.installed.mistakes[:1]:
+        yield make_finding("O002", about, mistake.message)
         return
     # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
     found, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge

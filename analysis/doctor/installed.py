@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from analysis import installation
-from analysis.configuration import CONFIG_KEY, read_config_map
+from analysis.configuration import CONFIG_KEY, configuration_in_force, deciding_objects, defaults
 from analysis.doctor.components import SCHEDULER, WEBHOOKS, WORKLOADS, Parts, ReplicaAnswer, answer_of, name_of
+from analysis.loading import as_documents
 from cluster import resources
 from cluster.errors import ApiError, ClusterError, Forbidden, NotFound
 from dra.raw import inside, items
 from webhook import names
-from webhook.state import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from analysis.configuration import ConfigurationInForce
     from cluster.kubernetes import Kubernetes
     from cluster.protocol import Cluster
     from dra.raw import Object
@@ -59,7 +60,7 @@ async def read_parts(
         objects=(*(one for one in parts.objects if name_of(one) not in present), *more),
         unread=parts.unread | denied,
     )
-    parts = with_configuration(parts)
+    parts = with_configuration(parts, installed_configuration(parts))
     if server is not None:
         parts = replace(parts, answers=await _ask(server, parts.of("Pod")))
     return parts
@@ -87,23 +88,26 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
     return Parts(
         home=home,
         homes=tuple(homes),
-        configuration=Configuration(),
+        installed=defaults(),
         objects=tuple(objects),
         expected=() if elsewhere else _expected(objects, home),
         unread=unread,
     )
 
 
-def with_configuration(parts: Parts) -> Parts:
-    """Read the configuration in place."""
-    found = parts.find("ConfigMap", names.NAME, parts.home)
-    if found is None:
-        return parts
-    configuration, findings = read_config_map(found)
-    if configuration is None:
-        return replace(parts, problem=findings[0].message)
-    text = found["data"][CONFIG_KEY]
-    return replace(parts, configuration=configuration, digest=hashlib.sha256(text.encode()).hexdigest())
+def with_configuration(parts: Parts, installed: ConfigurationInForce) -> Parts:
+    """Add the installed configuration, and the digest of the ConfigMap by which replicas name it."""
+    found = parts.find("ConfigMap", names.NAME, parts.home) or {}
+    content = inside(found, "data").get(CONFIG_KEY)
+    digest = ""
+    if isinstance(content, str) and not installed.mistakes:
+        digest = hashlib.sha256(content.encode()).hexdigest()
+    return replace(parts, installed=installed, digest=digest)
+
+
+def installed_configuration(parts: Parts) -> ConfigurationInForce:
+    """Read the configuration in the ConfigMap of an installation."""
+    return configuration_in_force(None, as_documents(deciding_objects(parts.objects)), judged=True)
 
 
 def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.configuration import configuration_in_force, deciding_objects
+from analysis.configuration import configuration_in_force, defaults
 from analysis.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, examine
 from analysis.doctor.diagnosis import Seen
@@ -21,7 +21,7 @@ from analysis.doctor.installed import parts_of, read_parts, with_configuration
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
-from analysis.loading import Portion, as_documents
+from analysis.loading import Portion
 from analysis.reading import read
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
@@ -138,8 +138,7 @@ async def survey(
         warn(f"each {kind} of the installation may not be read")
         unread[kind] = "forbidden"
     owners = await _owners(cluster, failed)
-    deciding = deciding_objects(parts.objects) if parts is not None else []
-    in_force = configuration_in_force(given, as_documents(deciding), judged=True)
+    in_force = given or (parts.installed if parts is not None else defaults())
     observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
@@ -253,7 +252,7 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
     """Read a dump. One without any pod says nothing about which pods there are."""
     documents = read(files)
     warn_of_ignored(documents, also=_ALSO)
-    in_force = configuration_in_force(given, documents, judged=True)
+    installed = configuration_in_force(None, documents, judged=True)
     objects: list[Any] = [identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents)]
     for kind in (Lease, Event):
         objects += read_kind(documents, kind)
@@ -277,9 +276,11 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
         expected = tuple(
             one for one in parts.expected if one["kind"] in (*WORKLOADS, *WEBHOOKS) and one["kind"] in kinds
         )
-        parts = with_configuration(replace(parts, expected=expected))
+        parts = with_configuration(replace(parts, expected=expected), installed)
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    observed = replace(_seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts), dumped=True)
+    observed = replace(
+        _seen(TypedObjects(objects), nodes, now, given or installed, mine=mine, parts=parts), dumped=True
+    )
     owning = {one.kind for one in resources.WORKLOADS}
     owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
@@ -308,24 +309,15 @@ def _seen(
 ) -> Seen:
     """Put together what was read."""
     stock = given.stock()
-    configuration = None if in_force.is_default else in_force.configuration
-    # Domains of names that the configuration knows, and that the API server does not send to the webhook.
-    unsent: set[str] = set()
-    if configuration is not None:
-        for one in mine:
-            for hook in one.get("webhooks") or () if one["kind"] == "MutatingWebhookConfiguration" else ():
-                for match in hook.get("matchConditions") or ():
-                    unsent.update(registration.names_not_sent_by(match["expression"], configuration))
     inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
-    return Seen(
+    observed = Seen(
         stock=stock,
         now=now,
         claims=tuple(given.of(ResourceClaim)),
         pods=tuple(given.of(Pod)),
         templates=tuple(given.of(ResourceClaimTemplate)),
         leases=tuple(given.of(Lease)),
-        unsent=tuple(sorted(unsent)),
-        nodes_of_names=group_nodes(stock.nodes.values(), inventory, configuration or Configuration()),
+        nodes_of_names=group_nodes(stock.nodes.values(), inventory, in_force.configuration),
         events=tuple(given.of(Event)),
         nodes=tuple(nodes),
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
@@ -334,3 +326,12 @@ def _seen(
         in_force=in_force,
         unread=dict(unread),
     )
+    if observed.configuration is None:
+        return observed
+    # Domains of names that the configuration knows, and that the API server does not send to the webhook.
+    unsent: set[str] = set()
+    for one in mine:
+        for hook in one.get("webhooks") or () if one["kind"] == "MutatingWebhookConfiguration" else ():
+            for match in hook.get("matchConditions") or ():
+                unsent.update(registration.names_not_sent_by(match["expression"], observed.configuration))
+    return replace(observed, unsent=tuple(sorted(unsent)))

@@ -62,7 +62,7 @@ async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
 ) -> None:
     from analysis.arrivals import brings_pods
-    from analysis.configuration import KIND, ConfigurationInForce, configuration_in_force, source_of
+    from analysis.configuration import KIND, watched_configuration
     from analysis.devices import GeneratedNames
     from analysis.state import find_controlled
     from cli.playground import PodsListener, end_of, playground, pods_of
@@ -73,10 +73,7 @@ async def _demo(
     from runtime.process import stopping
 
     started = time.monotonic()
-    source = source_of(config)
-    given = ConfigurationInForce(source.current, config) if config else None
-    in_force = configuration_in_force(given, documents)
-    source.current = in_force.configuration
+    source, in_force = watched_configuration(config, documents)
     async with playground(objects, source) as demo:
         devices: Counter[str] = Counter()
         for one in objects:

@@ -32,7 +32,9 @@ def command(names: tuple[str, ...], config: str, output: str) -> Exit:
     from analysis.configuration import configuration_in_force, given_configuration
     from cluster import manifests
 
-    every = configuration_in_force(given_configuration(config)).configuration.dialects
+    in_force = configuration_in_force(given_configuration(config))
+    in_force.report()
+    every = in_force.configuration.dialects
     chosen = _choose(names, every) if names else list(every)
     if output == "yaml":
         click.echo(manifests.dump([{"dialects": _plain(chosen)}]), nl=False)

@@ -40,7 +40,7 @@ def command(
     log_level: str,
 ) -> Exit:
     """Run webhook, controllers and allocator on loopback, without a cluster."""
-    from analysis.configuration import ConfigurationInForce, source_of
+    from analysis.configuration import KIND, watched_configuration
     from cli.playground import PodsListener, playground
     from cluster.errors import StoreError
     from dashboard import Dashboard, PictureSource
@@ -48,17 +48,18 @@ def command(
     from webhook.service import Settings, log
 
     decisions = log.configure(log_level)
-    objects = [d.object for d in inputs.read(files or (str(EXAMPLES / "fleet"),))]
+    documents = inputs.read(files or (str(EXAMPLES / "fleet"),))
     settings = Settings(identity="standalone", listen=listen, metrics=metrics_listen)
 
-    source = source_of(config or ("" if files else str(EXAMPLES / "configuration.yaml")))
+    config = config or ("" if files else str(EXAMPLES / "configuration.yaml"))
+    source, in_force = watched_configuration(config, documents)
+    objects = [one.object for one in documents if one.object.get("kind") != KIND]
 
     async def serve() -> None:
         stop = stopping()
         whole = playground(objects, source, settings, decisions, data=data)
         async with whole as running, PodsListener(running).open(pods_listen.host, pods_listen.port) as url:
-            configured = ConfigurationInForce(source.current, source.path)
-            read = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", configured)
+            read = PictureSource.of_cluster(running.cluster, "the store of drawbridge standalone", in_force)
             async with Dashboard(read).open(dashboard_listen.host, dashboard_listen.port) as pages:
                 inputs.print_lines(
                     [
@@ -66,6 +67,7 @@ def command(
                         f"pods       {url}/pods    curl --data-binary @pod.yaml {url}/pods",
                         f"metrics    {running.metrics_url}",
                         f"dashboard  {pages}",
+                        f"configuration: {in_force.source}; mode {in_force.configuration.file.mode}",
                     ]
                 )
                 loop.exempt_from_collection()

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from analysis.configuration import configuration_in_force
+from analysis.configuration import configuration_in_force, watched_configuration
 from cluster import manifests
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
@@ -146,6 +146,7 @@ def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(t
             [f"configuration: ConfigMap {SERVICE}/drawbridge, mode observe"],
             [],
         ], command
+    assert run("dialects", "--config", config).stderr == f"configuration: {config}, mode warn\n"
     line = run("check", "-f", plain, "--mode", "off").stderr.splitlines()[0]
     assert line == "configuration: defaults, mode off (--mode)"
 
@@ -167,6 +168,9 @@ def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_o
     # Doctor reports it as what is wrong with the installation.
     _, answer = run_json("doctor", "-f", whole)
     assert "O002" in {one["code"] for one in answer["findings"]}
+    for command in ("check", "doctor"):
+        [line] = [one for one in run(command, "-f", whole).stderr.splitlines() if "default configuration" in one]
+        assert f"ConfigMap {SERVICE}/drawbridge is not valid: drawbridge.yaml: line 3" in line
 
 
 def test_two_installations_name_no_configuration(tmp_path):
@@ -207,6 +211,14 @@ def test_a_live_cluster_is_asked_for_the_installed_configuration(monkeypatch, tm
     result = run(*command.split(), *options)
     [warning] = [line for line in result.stderr.splitlines() if "default configuration" in line]
     assert f"ConfigMap {SERVICE}/drawbridge may not be read" in warning
+
+
+def test_a_server_of_our_own_follows_a_given_file_and_else_decides_by_its_objects(tmp_path):
+    documents = manifests.parse(json.dumps(configuration("off")), "a.yaml")
+    config = manifest(tmp_path / "config.json", configuration("warn"))
+    for path, source, mode in (("", "a.yaml:1", "off"), (str(config), str(config), "warn")):
+        watched, in_force = watched_configuration(path, documents)
+        assert (in_force.source, watched.path, watched.current.file.mode) == (source, path, mode)
 
 
 def test_a_later_configuration_counts_and_defaults_are_named():

@@ -43,8 +43,13 @@ def lease(name, holder, renewed):
     return {"kind": "Lease", "metadata": {"name": name, "namespace": SYSTEM}, "spec": spec}
 
 
+def parts_of(objects, *unread):
+    parts = installed.parts_of(objects, frozenset(unread))
+    return installed.with_configuration(parts, installed.installed_configuration(parts))
+
+
 def examined(objects, *answers, unread=("Secret",)):
-    parts = installed.with_configuration(installed.parts_of(objects, frozenset(unread)))
+    parts = parts_of(objects, *unread)
     parts = components.msgspec.structs.replace(parts, answers=answers)
     return [*components.examine(parts, NOW), *components.replica_warnings(parts)]
 
@@ -69,7 +74,7 @@ def test_pods_of_a_tenant_with_our_label_are_not_asked():
 
 
 def test_of_an_installation_that_is_well_nothing_is_found():
-    digest = installed.with_configuration(installed.parts_of(installation(), frozenset())).digest
+    digest = parts_of(installation()).digest
     said = components.answer_of("p", "[+]x ok\n[!]lease: another replica leads\n", f'drawbridge_configuration_info{{sha256="{digest}"}} 1.0\n')  # fmt: skip
     assert examined(installation(), said) == []
 

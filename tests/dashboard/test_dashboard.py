@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from analysis import explain
+from analysis.configuration import ConfigurationInForce
 from analysis.loading import Unread, scene_of
 from cli.contract import CommandFailed
 from dashboard import Dashboard, PictureSource, api
@@ -17,6 +18,7 @@ from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, full, pod
 from tests.cli.running import run
 from tests.limits import PATIENCE
+from tests.webhook.pods import configured
 from webhook.state import Configuration, Features
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&\u202e\x1b[31m"
@@ -70,6 +72,15 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
             assert {tag for tag, _ in page.seen} >= {"header", "nav", "main", "footer", "h1", "title"}
             for target in {one for one in page.targets() if one.startswith("/") and "{" not in one}:
                 assert await text_of(session, target)
+
+
+async def test_every_page_names_the_configuration_if_it_is_not_the_default():
+    in_force = ConfigurationInForce(configured(mode="observe"), "a.yaml")
+    whole = scene_of(fleet(), Features(), in_force=in_force)
+    async with served(PictureSource("a test", lambda: whole, lives=False)) as session:
+        assert "configuration: a.yaml, mode observe" in await text_of(session, "/waiting")
+    async with served(standing(*fleet())) as session:
+        assert "configuration:" not in await text_of(session, "/waiting")
 
 
 async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere():

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from analysis.capacity import node_stories
+from analysis.configuration import ConfigurationInForce
 from analysis.loading import scene_of
 from certs import authority
 from cluster.errors import Unavailable
@@ -19,6 +20,7 @@ from dra.wire import encode
 from tests.cli.elements import Elements
 from tests.cli.explain.scenes import DRIVER, claim, fleet, pod
 from tests.cli.running import run
+from tests.webhook.pods import configured
 from webhook.state import Features
 
 PAGES = ("/", "/?colour=namespace", "/?by=&shelf=all+nodes&colour=namespace", "/waiting", "/quota", "/move", "/api/v1/move", "/history", "/api/v1/history", "/find?q=secret", "/find?q=a", "/nodes/n0", "/namespaces/secret", "/pods/mine/wants", "/claims/mine/wants", "/devices/{driver}/n0/gpu-0", "/api/v1/fleet", "/api/v1/waiting", "/api/v1/quotas", "/api/v1/pods/mine/wants", "/api/v1/devices/{driver}/n0/gpu-0", "/api/v1/claims/secret/secret-claim", "/api/v1/pods/secret/secret-holder", "/pods/secret/secret-holder", "/what-if?remove=n0", "/api/v1/what-if?add=n0%3D2&remove=n0")  # fmt: skip
@@ -189,6 +191,11 @@ def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
     kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.gathered.objects, narrowed.unread, narrowed.raw)  # fmt: skip
     assert b"secret" not in encode(kept)
     assert for_tenant(whole, {"mine", "secret"}).pods == whole.pods
+
+
+def test_a_tenant_view_has_the_configuration_in_force():
+    in_force = ConfigurationInForce(configured(mode="observe"), "a.yaml")
+    assert for_tenant(scene_of(objects(), Features(), in_force=in_force), {"mine"}).in_force == in_force
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from runtime.lazy import lazily
 
 if TYPE_CHECKING:
     from webhook.service import log
-    from webhook.service.configuration_file import Source, configuration_in, load_configuration
+    from webhook.service.configuration_file import Source, configuration_in, load_configuration, only_document
     from webhook.service.evidence import read_evidence
     from webhook.service.log import Decisions
     from webhook.service.service import Service
@@ -23,13 +23,14 @@ __all__ = [
     "configuration_in",
     "load_configuration",
     "log",
+    "only_document",
     "read_evidence",
 ]
 
 __getattr__ = lazily(
     __name__,
     {
-        "configuration_file": ("Source", "configuration_in", "load_configuration"),
+        "configuration_file": ("Source", "configuration_in", "load_configuration", "only_document"),
         "evidence": ("read_evidence",),
         "log": ("Decisions",),
         "service": ("Service",),

@@ -21,6 +21,8 @@ from webhook.state import configuration as config
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dra.finding import Finding
+
 
 logger = logging.getLogger("drawbridge.configuration")
 EVERY = 1.0
@@ -39,6 +41,12 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
     Each command that is given a configuration file reads it here, so that every command has the same verdict on it. `content` is what
     is in it, for a caller that has read it already: it may be another by now.
     """
+    configuration, _ = configuration_in(only_document(path, content))
+    return configuration
+
+
+def only_document(path: str, content: bytes | None = None) -> manifests.Document:
+    """Read the document in a configuration file; raise ConfigurationError if it does not hold one configuration."""
     try:
         documents = manifests.read([path]) if content is None else manifests.parse(content, path)
     except manifests.ManifestError as error:
@@ -57,18 +65,18 @@ def load_configuration(path: str, content: bytes | None = None) -> Configuration
             )
         found = f"this is a {kind[:_LONGEST_LINE]}, not a {config.KIND}"
         raise ConfigurationError([manifests.InputProblem(path, found, remedy, document.line)])
-    return configuration_in(document)
+    return document
 
 
-def configuration_in(document: manifests.Document) -> Configuration:
-    """Read the configuration in a document; raise ConfigurationError with everything that is wrong with it."""
+def configuration_in(document: manifests.Document) -> tuple[Configuration, list[Finding]]:
+    """Read the configuration in a document, with doubts about it; raise ConfigurationError with everything that is wrong with it."""
     twice = [
         manifests.InputProblem(document.file, f"the key {key!r} is given twice", _REMOVE_ONE, line)
         for key, line in document.duplicates
     ]
     configuration, findings = config.read(document.object)
     if configuration is not None and not twice:
-        return configuration
+        return configuration, findings
     problems = [
         manifests.InputProblem(
             document.file, finding.message, finding.remedy, *document.position_of(finding.path), finding.path
