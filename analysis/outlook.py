@@ -1,32 +1,40 @@
-"""Where pods would go now: the one answer of `explain`, `resize`, the dashboard and what-if. Pure.
+"""Where pods would go: the one answer of `simulate`, `explain`, `resize`, the dashboard and what-if. Pure.
 
-`drawbridge simulate` schedules its snapshot with the same engine (`allocator.simulation`): claims, device plugins and extended
-resources are judged together.
+Claims, device plugins and extended resources are judged together, by the engine of `drawbridge simulate` (`allocator.simulation`).
+`analysis.prospects` has the details for the claims of one pod.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from allocator.one_node import Options, explain, steps_in
-from allocator.simulation import PodOutcome, Snapshot, simulate
+from allocator.pods import pending
+from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
+from analysis.devices import read_object
 from dra.errors import NodeSelectorError
+from webhook.state import prospects
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
     from analysis.loading import Scene
-    from dra.objects import ResourceClaim, ResourceClaimTemplate
+    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.stock import Stock
     from webhook.state import Configuration
 
+MOST_PLACED = 1_000  # waiting pods that hold their devices; each of the others is placed after these alone
 
-def claim_allocator(strategy: str, budget_ms: int | None) -> Ask:
+
+def claim_allocator(strategy: str, budget_ms: int | None = None) -> Ask:
     """Make a function that allocates claims on a node by a strategy, with a budget for each node."""
     options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
     cache = StrategyCache()
@@ -35,11 +43,6 @@ def claim_allocator(strategy: str, budget_ms: int | None) -> Ask:
         return choose_devices(now, node, claims, strategy=strategy, options=options, cache=cache)
 
     return ask
-
-
-def with_reasons(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-    """Add the reasons to an infeasible answer."""
-    return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
 
 
 def beside(
@@ -55,28 +58,111 @@ def beside(
         (*(pod for pod in scene.running if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
         (*scene.stock.claims.values(), *claims),
         (*scene.templates.values(), *arrived.templates, *templates),
-        quotas=scene.quotas,
+        tuple(filter(None, map(read_object, scene.gathered.of("PodDisruptionBudget")))),
+        scene.quotas,
     )
 
 
-def outlook(snapshot: Snapshot) -> Simulation:
-    """Schedule the pods of a snapshot that have no node, with the reasons for those that find none."""
-    return simulate(snapshot, ask=claim_allocator(DEFAULT, None), why=with_reasons)
+def place(
+    snapshot: Snapshot,
+    configuration: Configuration,
+    refused: dict[str, str],
+    *,
+    strategy: str = DEFAULT,
+    budget_ms: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    check_time: Callable[[], None] = lambda: None,
+) -> Simulation:
+    """Schedule the pods of a snapshot that have no node, with the reasons for those that find none.
+
+    `refused` are pods that the webhook refuses, with its reason: they are listed last. `check_time` is called before each question, and
+    may raise.
+    """
+    allocate = claim_allocator(strategy, budget_ms)
+
+    def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
+        check_time()
+        return allocate(now, node, claims)
+
+    def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+        check_time()
+        return with_reasons(now, node, claims, refused)
+
+    found = simulate(snapshot, ask=ask, why=why, progress=progress)
+    pods = {pod.metadata.key: pod for pod in snapshot.pods}
+    outcomes = [_name_new_node(one, pods[one.pod], snapshot, configuration, ask) for one in found.pods]
+    outcomes += [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
+    totals = found.totals
+    unschedulable = totals.unschedulable + len(refused)
+    return replace(found, pods=tuple(outcomes), totals=replace(totals, pods=len(outcomes), unschedulable=unschedulable))
 
 
-def place_now(key: str, scene: Scene, configuration: Configuration) -> PodOutcome:
-    """Find the node that has room for a waiting pod now, or say why none has; a new pod passes the webhook first."""
-    pod, raw = scene.pods[key], scene.raw.get(key)
-    arrived = Arrivals({key: pod}, [], {})
-    if raw is not None and not pod.metadata.uid:
-        arrived = arrivals([raw], scene.state(configuration))
-        if reason := arrived.refused.get(key):
-            return PodOutcome(pod=key, node=None, summary=reason)
+def with_reasons(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+    """Add the reasons to an infeasible answer."""
+    return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
+
+
+def _name_new_node(
+    outcome: PodOutcome, pod: Pod, snapshot: Snapshot, configuration: Configuration, ask: Ask
+) -> PodOutcome:
+    """Name the node template whose node could serve a pod that no node has room for."""
+    templates = configuration.file.node_templates
+    if not templates or outcome.node is not None or outcome.exceeded:
+        return outcome
+    coming = prospects(templates, snapshot.stock)
+    new = (
+        SnapshotRun(replace(snapshot, stock=coming, pods=(pod,)), ask).schedule(pod) if coming is not None else outcome
+    )
+    if new.node is None:
+        return outcome
+    return replace(
+        outcome, summary=f"{outcome.summary}; a node of template {new.node} could serve it (`nodeTemplates`)"
+    )
+
+
+class Queue(NamedTuple):
+    """The waiting pods in the order of the queue, and the outcomes of those that are placed already."""
+
+    waiting: dict[str, Pod]
+    outcomes: dict[str, PodOutcome]
+    place: Callable[[Pod], PodOutcome]  # after those before it; the pod holds nothing
+
+
+def placed(key: str, scene: Scene, configuration: Configuration) -> PodOutcome:
+    """Return where a waiting pod goes once the pods before it in the queue have their place; a new pod passes the webhook first."""
+    queue = queue_of(scene, configuration)
+    if key not in queue.outcomes:
+        pod = queue.waiting.get(key)
+        gated = PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
+        queue.outcomes[key] = queue.place(pod) if pod is not None else gated
+    return queue.outcomes[key]
+
+
+def queue_of(scene: Scene, configuration: Configuration) -> Queue:
+    """Place the first pods of the queue: of those that were read, and that the read objects would create. The scene keeps the result."""
+    for of, queue in scene.queues:
+        if of is configuration:
+            return queue
+    is_new = [raw for key, raw in scene.raw.items() if key not in scene.pods or not scene.pods[key].metadata.uid]
+    arrived = arrivals([*scene.gathered.objects, *is_new], scene.state(configuration))
+    stored = {key: pod for key, pod in scene.pods.items() if pod.metadata.uid or key not in scene.raw}
+    waiting = {pod.metadata.key: pod for pod in pending((stored | arrived.pods).values())}
+    ask = claim_allocator(DEFAULT)
+    snapshot = beside(scene, arrived._replace(pods=stored | arrived.pods))
+    problem = ""
+    run: SnapshotRun | None = None
     try:
-        outcomes = outlook(beside(scene, arrived)).pods
-    except NodeSelectorError as error:  # no node can be told apart by this slice
-        return PodOutcome(pod=key, node=None, summary=f"it is not known: {error}")
-    for outcome in outcomes:
-        if outcome.pod == key:
-            return outcome
-    return PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
+        run = SnapshotRun(snapshot, ask, with_reasons)
+    except NodeSelectorError as error:  # it is unknown which nodes reach a slice
+        problem = f"it is not known: {error}"
+
+    def place_one(pod: Pod, *, hold: bool = False) -> PodOutcome:
+        if run is None:
+            return PodOutcome(pod=pod.metadata.key, node=None, summary=problem)
+        return _name_new_node(run.schedule(pod, hold=hold), pod, snapshot, configuration, ask)
+
+    outcomes = {key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()}
+    for key, pod in islice(waiting.items(), MOST_PLACED):
+        outcomes[key] = place_one(pod, hold=True)
+    scene.queues.append((configuration, Queue(waiting, outcomes, place_one)))
+    return scene.queues[-1][1]

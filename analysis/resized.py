@@ -18,7 +18,7 @@ from allocator.simulation import PodOutcome
 from analysis.arrivals import arrivals
 from analysis.explain import as_written
 from analysis.loading import identity_of, inside, items
-from analysis.outlook import beside, outlook
+from analysis.outlook import beside, place
 from analysis.quota import Foretold, foretell_in
 from cluster import manifests
 from dra.objects import Pod, ResourceClaimTemplate, defaults, is_extended
@@ -94,16 +94,12 @@ def resize(
         if node := pod.spec.node_name:
             raise Broken(f"Pod {pod.metadata.key} names its node {node}, so no scheduler places it", "remove nodeName")
 
-    def place(one: Scene, coming: Sequence[Pod]) -> tuple[PodOutcome, ...]:
-        arriving = arrived._replace(pods={pod.metadata.key: pod for pod in coming})
-        return outlook(beside(one, arriving)).pods
-
     surge = None
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
         metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
-        [surge] = place(scene, [replace(pods[0], metadata=metadata)])
-    refused = [PodOutcome(pod=name, node=None, summary=reason) for name, reason in arrived.refused.items()]
-    found = (*place(without_old_pods, pods), *refused)
+        one_more = arrived._replace(pods={metadata.key: replace(pods[0], metadata=metadata)})
+        [surge] = place(beside(scene, one_more), configuration, {}).pods
+    found = place(beside(without_old_pods, arrived), configuration, arrived.refused).pods
     return Resized(changes, found, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from allocator.strategies import DEFAULT
 from analysis import explain
 from analysis.capacity import count_devices, in_use
 from analysis.matrix import group_equal, report
@@ -21,7 +22,6 @@ from dashboard.move import mechanisms_of, page_of
 from dashboard.picture import devices_by_namespace, labels_of, reading_of, shelves, value_of
 from dashboard.timeline import ago, steps_of, steps_of_claim
 from dashboard.waiting import pod_story, reasons
-from dashboard.whatif import STRATEGY
 from dra.quantity import parse
 from dra.raw import moment
 from dra.texts import count_of, list_first
@@ -144,7 +144,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, found: WhatIf | None,
             for reason in reasons_of(one):
                 why += [reason, el("br")]
             rows.append((one.pod, "no node", together(why)))
-        summary = f"{found.placed} of {count_of(len(found.pods), 'pod')} would fit ({STRATEGY}); nothing was created."
+        summary = f"{found.placed} of {count_of(len(found.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
         left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
         parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []

@@ -15,6 +15,7 @@ import msgspec
 from allocator.pods import requests
 from analysis import explain
 from analysis.loading import inside, items
+from analysis.outlook import queue_of
 from dra.objects import claim_name, is_extended
 from dra.wire import encode
 from webhook import names
@@ -69,11 +70,12 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
     for key in pending:
         pod = scene.pods[key]
         since = pod.metadata.creation_timestamp
-        kind = _kind_of(pod, scene)
+        is_over = is_late()
+        kind = None if is_over and not explained else _kind_of(pod, scene, configuration)
         equal = known.get(kind)
         if equal is not None:
             yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
-        elif explained >= MOST_EXPLAINED or is_late():
+        elif explained >= MOST_EXPLAINED or is_over:
             message = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
             yield Waiting(
                 pod=key, since=since, owner=_owner(key, scene), reason=message or "its scheduler has not said why"
@@ -94,9 +96,11 @@ def _owner(key: str, scene: Scene) -> str:
     return owners[-1] if owners else ""
 
 
-def _kind_of(pod: Pod, scene: Scene) -> object:
+def _kind_of(pod: Pod, scene: Scene, configuration: Configuration) -> object:
     """What the reason of a pod depends on: equal for pods that wait for the same, whatever they and their claims are called."""
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
+    with _TELLING:  # pods beyond the first of the queue are placed alike
+        place = queue_of(scene, configuration).outcomes.get(meta.key)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
@@ -114,7 +118,7 @@ def _kind_of(pod: Pod, scene: Scene) -> object:
     plain = [meta.labels, annotations, conditions, placing, ports, deleted]
     status = pod.status
     return (
-        (namespace, bool(meta.uid), meta.key in scene.raw),
+        (namespace, bool(meta.uid), meta.key in scene.raw, place and (place.node, place.summary)),
         encode(msgspec.structs.replace(pod.spec, resource_claims=())),
         tuple(claims),
         (status.phase, status.nominated_node_name, status.extended_resource_claim_status),

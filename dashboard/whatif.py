@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from allocator.pods import pending
-from allocator.simulation import PodOutcome, Snapshot, simulate
+from allocator.simulation import PodOutcome, Snapshot
 from analysis.arrivals import arrivals, brings_pods
 from analysis.devices import TypedObjects
 from analysis.loading import state_of
-from analysis.outlook import beside, claim_allocator, with_reasons
+from analysis.outlook import beside, place
 from analysis.quota import foretell_in
 from analysis.simulated import change_nodes
 from cluster import manifests
@@ -31,18 +31,13 @@ from rendering.exits import Broken
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from allocator.answer import Answer
-    from allocator.simulation import Simulation
-    from allocator.strategies import Chosen
     from cluster.manifests import Document
     from dashboard.picture import DashboardView
-    from dra.stock import Stock
     from webhook.state import State
 
 LONGEST = 32 << 10  # bytes of a question
 MOST_PODS = 200
 MOST_NAMES = 100  # of nodes
-STRATEGY: Final = "first-fit"
 TOO_LONG: Final = f"a question has at most {LONGEST >> 10} KiB: leave other objects out, or use `drawbridge simulate`"
 _NOT_WHOLE: Final = "the address is cut off: copy all of it, or paste the manifest"
 
@@ -161,14 +156,20 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         if question.added and waits_for_node(pod) and pod.metadata.key not in known
     ]
     fitting = waiting[: MOST_PODS - pending_count]
-    found = _simulate(msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting)), is_late)
+
+    def check_time() -> None:
+        if is_late():
+            raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
+
+    snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting))
+    found = place(snapshot, view.configuration, refused, check_time=check_time)
     left = len(waiting) - len(fitting)
-    return WhatIf(pods=(*found.pods, *refused), placed=found.totals.placed, quotas=quotas, left=left)
+    return WhatIf(pods=found.pods, placed=found.totals.placed, quotas=quotas, left=left)
 
 
 def _arrived(
     view: DashboardView, coming: Sequence[Document], others: Sequence[Document]
-) -> tuple[Snapshot, list[PodOutcome], State]:
+) -> tuple[Snapshot, dict[str, str], State]:
     """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
     scene = view.scene
     pasted = TypedObjects.read(one.object for one in others)
@@ -183,24 +184,5 @@ def _arrived(
         raise Unanswerable(
             f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
         )
-    refused = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in arrived.refused.items()]
     claims, templates = pasted.of(ResourceClaim), pasted.of(ResourceClaimTemplate)
-    return beside(scene, arrived, claims=claims, templates=templates), refused, state
-
-
-def _simulate(snapshot: Snapshot, is_late: Callable[[], bool]) -> Simulation:
-    ask = claim_allocator(STRATEGY, None)
-
-    def hurry() -> None:
-        if is_late():
-            raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
-
-    def ask_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim]) -> Chosen:
-        hurry()
-        return ask(now, node, wanted)
-
-    def why_in_time(now: Stock, node: str, wanted: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        hurry()
-        return with_reasons(now, node, wanted, refused)
-
-    return simulate(snapshot, ask=ask_in_time, why=why_in_time)
+    return beside(scene, arrived, claims=claims, templates=templates), arrived.refused, state

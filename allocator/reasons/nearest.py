@@ -155,8 +155,9 @@ class _Finder:
             key for key in islice(holders, HOLDERS) if self.fits(self.stock.without("ResourceClaim", key), self.claims)
         ]
         if sufficient:
+            ends = self._ends(sufficient, "ends", "is deleted")
             yield NearestFit(
-                Kind.RELEASE, f"would fit once {_either(self._names(sufficient))} ends", claims=tuple(sufficient)
+                Kind.RELEASE, f"would fit once {_either(self._names(sufficient))}{ends}", claims=tuple(sufficient)
             )
             return
         freed, stock = [], self.stock
@@ -174,7 +175,15 @@ class _Finder:
                 trial = trial.without("ResourceClaim", other)
             if self.fits(trial, self.claims):
                 freed = fewer
-        yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(freed))} end", claims=tuple(freed))
+        ends = self._ends(freed, "end", "are deleted")
+        yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(freed))}{ends}", claims=tuple(freed))
+
+    def _ends(self, keys: Iterable[str], ends: str, deleted: str) -> str:
+        """Say how claims end: with their pods, or, if no pod uses them, once somebody deletes them."""
+        used = {bool(self.stock.claims[key].status.reserved_for) for key in keys}
+        if used == {False}:
+            return f", used by no pod, {deleted}"
+        return f" {ends}" if used == {True} else f" {ends} or {deleted}"
 
     def _names(self, keys: Iterable[str]) -> list[str]:
         return [holder_name(self.stock.claims[key]) for key in keys]

@@ -5,7 +5,7 @@ from allocator.simulation.generate import KINDS
 from allocator.simulation.nodes import with_more_nodes, without_nodes
 from allocator.simulation.placement import Ask
 from allocator.simulation.replay import Replay, replay
-from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, simulate
+from allocator.simulation.snapshot import PodOutcome, Simulation, Snapshot, SnapshotRun, simulate
 from allocator.simulation.workload import KIND, Workload, is_workload, name_of, read_arrivals
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Replay",
     "Simulation",
     "Snapshot",
+    "SnapshotRun",
     "Workload",
     "draw_replays",
     "is_workload",

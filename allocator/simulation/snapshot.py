@@ -98,7 +98,7 @@ def simulate(
     snapshot: Snapshot, *, ask: Ask, why: Why | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Simulation:
     """Schedule the pending pods of a snapshot; `ask` puts claims to the allocator, `why` explains what it refused."""
-    run = _SnapshotRun(snapshot, ask, why)
+    run = SnapshotRun(snapshot, ask, why)
     waiting = podfit.pending(snapshot.pods)
     places: list[PodOutcome] = []
     for number, pod in enumerate(waiting):
@@ -129,8 +129,10 @@ class _KnownRefusal(msgspec.Struct, frozen=True):
     names: list[str]
 
 
-class _SnapshotRun:
-    def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None) -> None:
+class SnapshotRun:
+    """Places pods of a snapshot one after the other; each takes what it is given from those that follow."""
+
+    def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None = None) -> None:
         self.fleet = Placements(snapshot.stock, ask)
         self.why = why
         self.claims = {claim.metadata.key: claim for claim in snapshot.claims}
@@ -145,8 +147,8 @@ class _SnapshotRun:
         self.serving = snapshot.stock.serving()
         self.undecided = 0
 
-    def schedule(self, pod: Pod) -> PodOutcome:
-        """Find a place for one pod, and take it."""
+    def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
+        """Find a place for one pod, and take it; without `hold` leave it to those that follow."""
         pod_name = pod.metadata.key
         try:
             wanted = list(self._claims(pod))
@@ -184,16 +186,20 @@ class _SnapshotRun:
         if crossed is not None:
             refused = PodOutcome(pod_name, None, summary=str(crossed), exceeded=crossed.facts())
             return self._with_victims(refused, pod, allocated, free)
-        self.fleet.hold(taken, answer)
-        stored = self.fleet.stock.claims
-        for claim in taken:
-            key = claim.metadata.key
-            self.claims[key] = stored[key]
-        used = self.used.setdefault(chosen, {})
-        for resource, amount in podfit.requests(pod).items():
-            used[resource] = used.get(resource, 0) + amount
+        if hold:
+            self._hold(pod, chosen, taken, answer)
         devices = [f"{result.driver}/{result.pool}/{result.device}" for result in answer.results]
         return PodOutcome(pod_name, chosen, tuple(devices))
+
+    def _hold(self, pod: Pod, node: str, claims: Sequence[ResourceClaim], answer: Answer) -> None:
+        self.fleet.hold(claims, answer)
+        stored = self.fleet.stock.claims
+        for claim in claims:
+            key = claim.metadata.key
+            self.claims[key] = stored[key]
+        used = self.used.setdefault(node, {})
+        for resource, amount in podfit.requests(pod).items():
+            used[resource] = used.get(resource, 0) + amount
 
     def _with_victims(
         self, refused: PodOutcome, pod: Pod, allocated: Sequence[ResourceClaim], free: Sequence[ResourceClaim]

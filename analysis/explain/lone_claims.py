@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from analysis.explain.claims import claim_story
 from analysis.explain.pods import scheduler_keeper
-from analysis.explain.prospects import prospect_of, quota_of
 from analysis.explain.stories import ClaimState, Keeper, LoneClaimStory, NextStep
+from analysis.prospects import prospect_of, quota_of
 from dra.objects import ObjectMeta, Pod, PodResourceClaim, PodSpec, claim_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.explain.stories import ClaimStory, Prospect
+    from analysis.explain.stories import ClaimStory
     from analysis.loading import Scene
+    from analysis.prospects import Prospect
     from webhook.state import Configuration
 
 
@@ -29,7 +30,7 @@ def lone_claim_story(key: str, scene: Scene, configuration: Configuration) -> Lo
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
     stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
     asking = users[0] if users else stand_in
-    prospect = prospect_of(asking, scene) if story.state is ClaimState.PENDING else None
+    prospect = prospect_of(asking, scene, configuration) if story.state is ClaimState.PENDING else None
     return LoneClaimStory(
         claim=story,
         next_step=_next_step(story, users, prospect, configuration),

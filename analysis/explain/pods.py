@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from allocator.decisions import Outlook, devices_ready
 from analysis.explain.claims import FALSE, claim_story, condition_text
-from analysis.explain.prospects import prospect_of, quota_of, scheduler_message, unchecked_conditions
-from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, Prospect, WebhookStory
+from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, WebhookStory
 from analysis.explain.webhook_record import foretell, webhook_story
 from analysis.loading import identity_of, inside, items, text
-from analysis.outlook import place_now
+from analysis.outlook import placed
+from analysis.prospects import Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
 from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
@@ -46,13 +46,13 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     # A pod that the webhook would change is judged by a scheduler only as it is then.
     unchanged = pod.metadata.uid or not any(one.outcome in _CHANGING for one in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
-    prospect = prospect_of(pod, scene) if waits and unchanged else None
+    prospect = prospect_of(pod, scene, configuration) if waits and unchanged else None
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, scene.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, scene)
     place: PodOutcome | None = None
     if next_step is None:
-        place = place_now(key, scene, configuration)
+        place = placed(key, scene, configuration)
         next_step = _at_its_scheduler(pod, webhook, claims, prospect, place, scene=scene, configuration=configuration)
     if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so that no end of another's claim is enough.
@@ -304,7 +304,9 @@ def _full_quota(namespace: str, scene: Scene) -> str:
 def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, scene: Scene) -> str:
     """Give the words of the scheduler; what no claim asks for, such as a key of a device plugin, is in the place alone."""
     if prospect.outlook is Outlook.FITS and place.node is None and not prospect.barriers:
-        return _room_text(place, scheduler, scene)
+        if place.exceeded or not any(one.devices for one in prospect.groups):
+            return _room_text(place, scheduler, scene)
+        return f"devices for it are free, but pods before it in the queue take them ({place.summary})"
     if prospect.plugins and prospect.outlook is not Outlook.FITS:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
         return (

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
         LoneClaimStory,
         NextStep,
         PodStory,
-        Prospect,
-        QuotaUse,
         WebhookStory,
         WorkloadStory,
     )
     from analysis.loading import ServerMeant
+    from analysis.prospects import Prospect, QuotaUse
 
 _GROUPS = 3  # kinds of nodes
 _NODES = 3  # names of each
@@ -57,7 +56,7 @@ _VERDICTS = {
     Verdict.UNDECIDED: "not decided in time",
     Verdict.ERROR: "with an error",
 }
-_SUFFICES = {True: "; freeing this one is enough", False: "; freeing this one is not enough", None: ""}
+_SUFFICES = {True: "is enough", False: "is not enough"}
 
 
 def screen_of_pod(story: PodStory) -> Iterator[str]:
@@ -231,7 +230,8 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
         blocker = (
             f"{one.node}: claim {one.claim} holds {list_first(one.devices, _NODES)}{_for(one.pods)}{_since(one.since)}"
         )
-        blockers.append(f"{blocker}{_SUFFICES[one.suffices]}")
+        ending = "deleting it" if one.is_unused else "freeing this one"
+        blockers.append(blocker if one.suffices is None else f"{blocker}; {ending} {_SUFFICES[one.suffices]}")
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
     if prospect.nearest:
         yield _row("would fit", prospect.nearest)

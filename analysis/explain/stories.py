@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from allocator.answer import Reason, Verdict
-from allocator.decisions import Outlook
 from analysis.capacity import Holder
 from analysis.configuration import ConfigurationSource
 from analysis.loading import ServerMeant, Unread
+from analysis.prospects import Prospect, QuotaUse
 from webhook.translate import Decision
 
 
@@ -111,63 +110,6 @@ class WebhookStory(_Camel, frozen=True, kw_only=True):
     refusals: tuple[str, ...] = ()
     # Whether this was found out now, because nothing is written on the pod.
     foretold: bool = False
-
-
-class NodesAlike(_Camel, frozen=True, kw_only=True):
-    """Nodes that answer the same, and what the devices were lost to there, stage by stage."""
-
-    verdict: Verdict
-    count: int
-    nodes: tuple[str, ...]
-    stages: tuple[Reason, ...] = ()
-    # What the first of them would give.
-    devices: tuple[str, ...] = ()
-    error: str = ""
-
-
-class Blocker(_Camel, frozen=True, kw_only=True):
-    """Who holds on a node what would be wanted there."""
-
-    node: str
-    claim: str
-    pods: tuple[str, ...]
-    devices: tuple[str, ...]
-    since: str
-    # Whether its end alone would make room; null if that was not asked.
-    suffices: bool | None = msgspec.field(default=None, name="alone")
-
-
-class Barrier(_Camel, frozen=True, kw_only=True):
-    """Nodes from which something besides devices keeps the pod."""
-
-    message: str
-    count: int
-    nodes: tuple[str, ...]
-
-
-class Prospect(_Camel, frozen=True, kw_only=True):
-    """Whether the claims that wait can be served, where, and what is in the way; with the words of the scheduler's events."""
-
-    outlook: Outlook
-    message: str = ""
-    # The nearest change that would make it fit.
-    nearest: str = ""
-    groups: tuple[NodesAlike, ...] = ()
-    blockers: tuple[Blocker, ...] = ()
-    barriers: tuple[Barrier, ...] = msgspec.field(default=(), name="beside")
-    # Nodes whose device plugins have room for what it asks for by names.
-    plugins: tuple[str, ...] = ()
-
-
-class QuotaUse(_Camel, frozen=True, kw_only=True):
-    """A line of a DeviceQuota: what is used of it, and what would come to it."""
-
-    line: str
-    hard: str
-    used: str
-    requested: str = msgspec.field(name="asked")
-    largest: str
-    exceeded: bool
 
 
 class PodStory(_Camel, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from allocator.pods import Amounts
     from analysis.loading.objects import ObjectIdentity
     from analysis.loading.visit import ReportProgress
+    from analysis.outlook import Queue
     from cluster.protocol import Cluster
     from cluster.resources import Resource
     from cluster.server import ServerInfo
@@ -156,6 +157,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _states(self) -> list[tuple[Configuration, State]]:
+        return []
+
+    @cached_property
+    def queues(self) -> list[tuple[Configuration, Queue]]:
+        """Where `analysis.outlook` has placed the waiting pods, by configuration."""
         return []
 
     def state(self, configuration: Configuration) -> State:

@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from click.core import ParameterSource
 
 from analysis.configuration import (
@@ -28,11 +27,10 @@ from cli.strategies import HELP, print_strategies, refuse_unknown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from allocator.simulation import Simulation, Snapshot, Workload
+    from allocator.simulation import Snapshot, Workload
     from analysis.configuration import ConfigurationInForce
     from cluster.manifests import Document
     from dra.server import Server
-    from webhook.state import NodeTemplate
 
     _Input = tuple[Workload | None, Snapshot | None, dict[str, str], ConfigurationInForce]
 
@@ -94,7 +92,7 @@ def command(
     Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, DeviceQuota and
     PodDisruptionBudget objects. Pods are placed by priority, creation and name; devices of one pod are not free for the next.
     """
-    from allocator.simulation import KINDS, PodOutcome, simulate
+    from allocator.simulation import KINDS
     from allocator.strategies import DEFAULT, STRATEGIES
     from analysis import outlook, simulated
     from dra.wire import builtins
@@ -136,18 +134,15 @@ def command(
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]
-    ask = outlook.claim_allocator(strategy, budget_ms)
-    progress = _progress(strategy)
-
-    found = simulate(snapshot, ask=ask, why=outlook.with_reasons, progress=progress)
-    found = _with_prospects(found, snapshot, in_force.configuration.file.node_templates, strategy, budget_ms)
-    # Pods that the webhook refused were not simulated.
-    outcomes = [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
-    totals = found.totals
-    totals = msgspec.structs.replace(
-        totals, pods=totals.pods + len(outcomes), unschedulable=totals.unschedulable + len(outcomes)
+    found = outlook.place(
+        snapshot,
+        in_force.configuration,
+        refused,
+        strategy=strategy,
+        budget_ms=budget_ms,
+        progress=_progress(strategy),
     )
-    found = msgspec.structs.replace(found, pods=(*found.pods, *outcomes), totals=totals)
+    totals = found.totals
     inputs.write(
         output,
         lambda: simulated.report(found, strategy, snapshot.stock),
@@ -217,31 +212,6 @@ def _progress(label: str) -> Callable[[int, int], None] | None:
             click.echo(f"\r{label}: {done} of {of} pods ", err=True, nl=done == of)
 
     return show
-
-
-def _with_prospects(
-    found: Simulation, snapshot: Snapshot, templates: Sequence[NodeTemplate], strategy: str, budget_ms: int | None
-) -> Simulation:
-    """Add to unplaced pods the nodes of an autoscaler that could serve them."""
-    from allocator.simulation import Snapshot, simulate
-    from analysis import outlook
-    from webhook.state import prospects
-
-    coming = prospects(templates, snapshot.stock) if templates else None
-    if coming is None:
-        return found
-    ask = outlook.claim_allocator(strategy, budget_ms)
-    pods = {pod.metadata.key: pod for pod in snapshot.pods}
-    outcomes = list(found.pods)
-    for number, outcome in enumerate(outcomes):
-        if outcome.node is not None or outcome.exceeded:
-            continue
-        one_pod = Snapshot(coming, (pods[outcome.pod],), snapshot.claims, snapshot.templates)
-        place = simulate(one_pod, ask=ask).pods[0]
-        if place.node is not None:
-            summary = f"{outcome.summary}; a node of template {place.node} could serve it (`nodeTemplates`)"
-            outcomes[number] = msgspec.structs.replace(outcome, summary=summary)
-    return msgspec.structs.replace(found, pods=tuple(outcomes))
 
 
 def _replay(

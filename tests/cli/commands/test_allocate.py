@@ -108,7 +108,7 @@ def test_a_refusal_says_who_holds_what_and_what_would_help(fleet, tmp_path):
     assert result.exit_code == 1
     assert "in use" in result.stdout
     assert "held by default/x" in result.stdout
-    assert "would fit once default/x or default/y ends" in result.stdout
+    assert "would fit once default/x or default/y, used by no pod, is deleted" in result.stdout
 
 
 def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):

@@ -110,6 +110,7 @@ def test_each_blocking_claim_is_named_with_its_age_and_if_its_end_is_enough(tmp_
         "pods": ["default/p0"],
         "devices": [f"{DRIVER}/n0/gpu-0"],
         "since": "2026-11-20T00:00:00Z",
+        "unused": False,
         "alone": True,
     }
     assert second["claim"] == "default/c1"

@@ -10,22 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator import Options, allocate
-from allocator.answer import Stage, Verdict
+from allocator.answer import Reason, Stage, Verdict
 from allocator.decisions import Decider, Outlook, Serving, advice, find_claims, node_obstacle, plugin_nodes, try_out
 from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
 from analysis.capacity import pods_of, since_of
-from analysis.explain.claims import FALSE
-from analysis.explain.stories import Barrier, Blocker, NodesAlike, Prospect, QuotaUse
 from analysis.loading import inside, items
 from dra.budget import Budget
 from dra.objects import served_resources
 from dra.policy import held_of_quota, quota_lines, quota_scope, quotas_for
 from dra.stock import amounts_of, results_by_pool
 from dra.stock import total as sum_of
-from webhook.admission import judge
+from webhook.admission import Feasibility, judge
 from webhook.refusals import Code
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from allocator.pods import Amounts, Barriers
     from analysis.loading import Scene
     from dra.objects import Pod, ResourceClaim
+    from dra.stock import Stock
+    from webhook.state import Configuration
 
 _STEPS = 2_000_000  # for all questions about blockers
 _NODES = 4  # kinds of nodes of which one is asked about
@@ -62,7 +63,66 @@ _GATED = "SchedulingGated"
 _HELD = frozenset((Stage.IN_USE, Stage.GROUPS, Stage.COMPATIBILITY, Stage.COUNTERS, Stage.CAPACITY, Stage.SEARCH))
 
 
-def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
+class NodesAlike(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Nodes that answer the same, and what the devices were lost to there, stage by stage."""
+
+    verdict: Verdict
+    count: int
+    nodes: tuple[str, ...]
+    stages: tuple[Reason, ...] = ()
+    # What the first of them would give.
+    devices: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Blocker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who holds on a node what would be wanted there."""
+
+    node: str
+    claim: str
+    pods: tuple[str, ...]
+    devices: tuple[str, ...]
+    since: str
+    # Whether no pod that exists uses the claim, so that the claim ends once it is deleted.
+    is_unused: bool = msgspec.field(name="unused", default=False)
+    # Whether its end alone would make room; null if that was not asked.
+    suffices: bool | None = msgspec.field(default=None, name="alone")
+
+
+class Barrier(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Nodes from which something besides devices keeps the pod."""
+
+    message: str
+    count: int
+    nodes: tuple[str, ...]
+
+
+class Prospect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether the claims that wait can be served, where, and what is in the way; with the words of the scheduler's events."""
+
+    outlook: Outlook
+    message: str = ""
+    # The nearest change that would make it fit.
+    nearest: str = ""
+    groups: tuple[NodesAlike, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
+    barriers: tuple[Barrier, ...] = msgspec.field(default=(), name="beside")
+    # Nodes whose device plugins have room for what it asks for by names.
+    plugins: tuple[str, ...] = ()
+
+
+class QuotaUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A line of a DeviceQuota: what is used of it, and what would come to it."""
+
+    line: str
+    hard: str
+    used: str
+    requested: str = msgspec.field(name="asked")
+    largest: str
+    exceeded: bool
+
+
+def prospect_of(pod: Pod, scene: Scene, configuration: Configuration) -> Prospect | None:
     """Say what is to be expected for the claims of a pod that wait; None if none does."""
     stock = scene.stock
     pod_claims = find_claims(pod, stock)
@@ -101,11 +161,13 @@ def prospect_of(pod: Pod, scene: Scene) -> Prospect | None:
         if may_go:
             blockers += _blockers(tried, pod_claims.open, find, used, scene, certain=certain)
         if any(one.suffices for one in blockers) or (certain and not barred.issuperset(may_go)):
-            nearest = advice(pod, stock, found.hindrances)
+            nearest = advice(pod, _without_gone_pods(stock, blockers, scene), found.hindrances)
         if found.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
-            absent = judge(stock, pod_claims.open)
-            if absent.code is Code.NO_DEVICE:  # in words, with what there is
-                message, nearest = absent.text.partition(" even if idle: ")[2], absent.remedy
+            judgement = judge(stock, pod_claims.open, prospects=scene.state(configuration).prospects)
+            if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
+                found, message, nearest = replace(found, outlook=Outlook.FULL), judgement.text, ""
+            if judgement.code is Code.NO_DEVICE:  # in words, with what there is
+                message, nearest = judgement.text.partition(" even if idle: ")[2], judgement.remedy
         if barriers and barred.issuperset(may_go):
             causes = "; ".join(f"{one.count} {one.message}" for one in barriers[:_NODES])
             message = f"{causes}; besides, {message}" if may_go else causes
@@ -182,16 +244,34 @@ def _blockers(
                 node=node,
                 claim=key,
                 pods=pods_of(claim),
+                is_unused=_is_unused(claim, scene),
                 devices=tuple(devices),
                 since=since_of(claim),
                 suffices=suffices,
             )
 
 
+def _is_unused(claim: ResourceClaim, scene: Scene) -> bool:
+    """Return whether no pod that exists uses a claim, so that the claim ends only once it is deleted."""
+    users = claim.status.reserved_for
+    # A dump may have the pods of some namespaces only.
+    namespace = claim.metadata.namespace or "default"
+    known = scene.is_live or any(pod.metadata.namespace == namespace for pod in scene.pods.values())
+    if users and not (scene.knows_pods and known):
+        return False
+    return not any(one.uid in scene.living or not one.is_pod for one in users)
+
+
+def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], scene: Scene) -> Stock:
+    """Remove the reservations of pods that are gone, so that advice is to delete these claims."""
+    left = [claim for one in blockers if _is_unused(claim := stock.claims[one.claim], scene)]
+    return stock.with_all([replace(one, status=replace(one.status, reserved_for=())) for one in left])
+
+
 def scheduler_message(pod: Pod) -> str:
     """Why its scheduler found no node for a pod when it tried last, without what preemption came to."""
     for one in pod.status.conditions:
-        if one.type == "PodScheduled" and one.status == FALSE and one.reason != _GATED:
+        if one.type == "PodScheduled" and one.status == "False" and one.reason != _GATED:
             return (one.message or one.reason).partition(" preemption: ")[0].rstrip(", ")
     return ""
 

@@ -1,0 +1,109 @@
+"""Every command and page answers alike where a pod can run, what it waits for, and whom it would displace."""
+
+import pytest
+
+from analysis.loading import scene_of
+from analysis.outlook import placed
+from dashboard.waiting import waiting
+from tests.cli.explain.scenes import claim, dump, explain_json, fleet, full, held, phased, pod
+from tests.cli.running import manifest, run_json
+from webhook.state import Configuration, Features
+
+FIRST, SECOND = (claim("a"), pod("a", "a")), (claim("b"), pod("b", "b"))
+
+
+def standing(told):
+    return told["pod"]["standing"]["message"]
+
+
+def test_explain_and_the_dashboard_place_a_pod_after_those_before_it_as_simulate_does(tmp_path):
+    objects = [*fleet(1, 1), *FIRST, *SECOND]
+    file = dump(tmp_path, *objects)
+    simulated = {one["pod"]: one["node"] for one in run_json("simulate", "-f", file)[1]["pods"]}
+    told = {name: explain_json(tmp_path, f"pod {name}", *objects)[1] for name in ("a", "b")}
+    assert simulated == {f"default/{name}": one["pod"]["roomOn"] or None for name, one in told.items()}
+    assert simulated == {"default/a": "n0", "default/b": None}
+    assert standing(told["a"]) == "devices for it are free, and drawbridge has not placed it yet"
+    assert standing(told["b"]).startswith(
+        "devices for it are free, but pods before it in the queue take them (0/1 nodes"
+    )
+    rows = {one.pod: one.reason for one in waiting(scene_of(objects, Features()), Configuration(), lambda: False)}
+    assert rows == {f"default/{name}": standing(one) for name, one in told.items()}
+
+
+def test_a_pod_beyond_those_that_are_placed_is_placed_after_them(monkeypatch):
+    monkeypatch.setattr("analysis.outlook.MOST_PLACED", 1)
+    scene = scene_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
+    found = {name: placed(f"default/{name}", scene, Configuration()).devices for name in "abc"}
+    assert [len(devices) for devices in found.values()] == [1, 1, 1]
+    assert found["b"] != found["a"]
+
+
+def test_explain_names_the_victims_that_simulate_names(tmp_path):
+    """A PodDisruptionBudget keeps one of two."""
+    objects = [*fleet(2, 1)]
+    for number in (0, 1):
+        objects.append(held(f"c{number}", f"p{number}", on=f"n{number}/gpu-0"))
+        victim = phased(pod(f"p{number}", f"c{number}", nodeName=f"n{number}", priority=1), "Running")
+        victim["metadata"]["labels"] = {"app": f"p{number}"}
+        objects.append(victim)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "p0"}}},
+        "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
+    }
+    objects += [claim("new"), pod("new", "new", priority=9), budget]
+    file = dump(tmp_path, *objects)
+    [simulated] = run_json("simulate", "-f", file)[1]["pods"]
+    assert simulated["victims"] == ["default/p1"]
+    assert placed("default/new", scene_of(objects, Features()), Configuration()).victims == ("default/p1",)
+
+
+HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
+BIG = HEAD | {"nodeTemplates": [{"name": "big", "devices": [{"driver": "gpu.example.com", "count": 4}]}]}
+
+
+def test_explain_names_the_node_template_that_simulate_names(tmp_path):
+    file = dump(tmp_path, *fleet(1, 1), claim("b", 4), pod("b", "b"))
+    config = manifest(tmp_path / "config.yaml", BIG)
+    [simulated] = run_json("simulate", "-f", file, "--config", config)[1]["pods"]
+    assert "a node of template big could serve it" in simulated["summary"]
+    told = run_json("explain", "pod", "b", "-f", file, "--config", config)[1]
+    assert "template big could" in standing(told)
+
+
+WAITS = (claim("c"), pod("new", "c"))
+RUNS = phased(pod("runs", nodeName="n0"), "Running")
+
+
+@pytest.mark.parametrize(
+    ("holder", "more", "unused", "advised"),
+    [
+        (held("used", "runs"), [RUNS], False, "default/used ends"),
+        (held("unused"), [RUNS], True, "default/unused, used by no pod, is deleted"),
+        (held("stale", "gone"), [RUNS], True, "default/stale, used by no pod, is deleted"),
+        (held("stale", "elsewhere"), [], False, "default/stale ends"),
+    ],
+    ids=("of a running pod", "of no pod", "of a deleted pod", "where no other pod was read"),
+)
+def test_a_claim_that_never_ends_is_to_be_deleted(tmp_path, holder, more, unused, advised):
+    place = "default" if more else "n"
+    waits = [one | {"metadata": one["metadata"] | {"namespace": place}} for one in WAITS]
+    code, told = explain_json(tmp_path, "pod new", *fleet(1, 1), holder, *more, *waits)
+    [blocker] = told["pod"]["prospect"]["blockers"]
+    assert (code, blocker["unused"], blocker["alone"]) == (0, unused, True)
+    assert told["pod"]["prospect"]["nearest"] == f"nearest is n0: would fit once {advised}"
+
+
+def test_no_advice_names_a_node_that_is_not_ready(tmp_path):
+    """The device of the node that is not ready would come free sooner than those of the other."""
+    objects = full("c2", "c3", "p2", "p3")
+    [away] = [one for one in objects if one["metadata"]["name"] == "n1"]
+    away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
+    told = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
+    assert {one["node"] for one in told["prospect"]["blockers"]} == {"n0"}
+    assert told["prospect"]["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
+    assert told["roomOn"] == ""
+    assert "n1" not in standing({"pod": told})
