@@ -187,7 +187,8 @@ def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
         return True
     if NO_ROOM.search(message):
         return False
-    return {"fits": True, "full": False, "never": False}.get(prospect["outlook"]) if prospect else None
+    # The outlook of a prospect is that of the claims alone.
+    return False if prospect and prospect["outlook"] in ("full", "never") else None
 
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:

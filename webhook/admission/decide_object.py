@@ -56,6 +56,7 @@ from webhook.translate import (
     name_of,
     namespace_of,
     paths,
+    scheduler_of,
     translate_template,
     unanswered_requests,
 )
@@ -99,7 +100,7 @@ def decide_object(
         return conflict
     filled = fill_in(apply_json_patch(obj, given) if given else obj, state)
     verdict = _decide_pods(filled.object, state, _mode_of(obj, state), budget, rewrite_unknown=rewrite_unknown)
-    if verdict.refusals and all(one.remedy == PLACEHOLDER for one in verdict.refusals):
+    if _is_unfilled(verdict):
         verdict = _leave_unfilled(verdict)
     if not verdict.refusals and not stored:
         verdict = _judge_by_api_server(verdict, filled, rewrite_unknown=rewrite_unknown)
@@ -175,9 +176,13 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     name, namespace, owner = name_of(obj), namespace_of(obj), _owner_of_pods(obj)
     # A pod of a dump that runs, or has run, was let in.
     waits = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _NOT_YET
+    scheduler = scheduler_of(obj)
 
     def candidate_at(path: str) -> Candidate:
-        return Candidate(mapping(at(obj, path)), namespace, owner, name, path, waits=waits)
+        pod = mapping(at(obj, path))
+        if path and scheduler:  # its controller writes it into the pods
+            pod = pod | {"spec": {"schedulerName": scheduler} | mapping(pod.get("spec"))}
+        return Candidate(pod, namespace, owner, name, path, waits=waits)
 
     translate = partial(
         translate_template, obj, state=state, rewrite_unknown=rewrite_unknown, budget=budget.separate(STEPS)
@@ -226,6 +231,8 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
         str(Denial(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code
     ]
     verdict = replace(verdict, notes=tuple(dict.fromkeys((*verdict.notes, *warnings))))
+    if mode is not Mode.ENFORCE and _is_unfilled(verdict):
+        verdict = _leave_unfilled(verdict)  # no mode holds it back
     return apply_mode(verdict, mode, candidate.namespace, state)
 
 
@@ -301,6 +308,11 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
         before = path
     [found] = validation.review([judged])
     return [replace(one, path=before + one.path) for one in found if one.severity is Severity.ERROR]
+
+
+def _is_unfilled(verdict: Verdict) -> bool:
+    """Return whether an object is refused for placeholders alone."""
+    return bool(verdict.refusals) and all(one.remedy == PLACEHOLDER for one in verdict.refusals)
 
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:

@@ -84,7 +84,7 @@ def unanswered_requests(
         reported.add((one.container, one.key))
         found.append(one)
     if not view.bound:
-        if view.asks_for_devices or view.spec.get("resourceClaims"):
+        if decided or view.spec.get("resourceClaims"):
             found += _find_unmatched_selectors(view, state)
         found += _find_missing_plugins(view, state, (*decided, *found), is_template=is_template)
     return found
