@@ -1,16 +1,26 @@
-"""Test cases for rules and policies (`drawbridge test`). Pure.
+"""Test cases for rules and policies (`drawbridge test`).
 
 A file has cases; each names a pod or workload and the expected result under a configuration and an inventory.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analysis.arrivals import arrivals, created_pods
+from analysis.arrivals import arrivals, brings_pods, created_pods
+from analysis.configuration import configuration_in_force, features_of, given_configuration
+from analysis.devices import read_each
+from analysis.reading import read, refuse
+from analysis.state import state_of_files
+from cluster.manifests import bounds, parse
+from dra.texts import count_of
+from dra.wire import convert
+from rendering.exits import Broken
 from webhook.dialects import Outcome
 
 if TYPE_CHECKING:
@@ -145,3 +155,50 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
     for one in simulate(snapshot, ask=choose_devices).pods:
         if one.node is None:
             yield f"{one.pod}: {one.summary or 'no node'}"
+
+
+def run(file: Path) -> Iterator[CaseResult]:
+    """Run the cases of a file, or raise a ManifestError for an invalid one."""
+    documents = read([str(file)])
+    if len(documents) != 1:
+        raise Broken(f"{file}: {count_of(len(documents), 'document')}", "a file of cases is one document")
+    document = documents[0]
+    [cases] = read_each(documents, lambda obj: convert(obj, Cases))
+    wrong = [] if cases.cases else [(document, "/cases", "cases is empty")]
+    for number, case in enumerate(cases.cases):
+        if case.expect == Expected():
+            wrong.append((document, f"/cases/{number}/expect", "expect is empty"))
+    refuse(wrong)
+    given = given_configuration(_resolve(file, cases.config) if cases.config else None)
+    if given is not None:
+        given = given._replace(source=os.path.normpath(given.source))
+    reported: set[str] = set()
+    for number, case in enumerate(cases.cases):
+        around = read([_resolve(file, one) for one in (*cases.inventory, *case.inventory)])
+        if isinstance(case.pod, str):
+            pods = read([_resolve(file, case.pod)])
+        else:
+            pods = parse(msgspec.json.encode(case.pod).decode())
+        pointer = f"/cases/{number}"
+        if not any(brings_pods(one.object) for one in pods):
+            refuse([(document, f"{pointer}/pod", "pod holds no pod and no workload")])
+        in_force = configuration_in_force(given, pods, around)
+        if in_force.source not in reported:
+            in_force.report()
+            reported.add(in_force.source)
+        configuration = in_force.configuration
+        state = state_of_files(pods, around, configuration, features_of(None, configuration))
+        problems = tuple(problems_of(case.expect, pods, around, state))
+        yield CaseResult(
+            file=str(file), line=document.line_of(pointer), name=case.name, passed=not problems, problems=problems
+        )
+
+
+def _resolve(file: Path, named: str) -> str:
+    """Return a path that a file of cases names; one below the working directory may be untrusted, and names nothing outside of it."""
+    path = os.path.join(file.parent, named)  # noqa: PTH118  Path would make `-` of `./-`
+    if bounds(str(file)) and not bounds(path):
+        raise Broken(f"{file}: {named} is outside of the working directory", "name a file that lies below it")
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise Broken(f"{file}: {named} is not a regular file", "name a file or a directory")
+    return path

@@ -43,6 +43,7 @@ class Result(msgspec.Struct, frozen=True):
     object: Object
     templates: tuple[Object, ...] = ()
     foretold: tuple[Any, ...] = ()  # answers of quotas (`analysis.quota.Foretold`)
+    is_own: bool = True  # not made by a controller, and no agent of a node
 
 
 class Edited(NamedTuple):

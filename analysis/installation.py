@@ -22,7 +22,7 @@ from dra.raw import inside, items, text
 from rendering.exits import Broken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from webhook.state import Configuration
 
@@ -189,6 +189,22 @@ def configuration_text(file: str) -> str:
         return manifests.dump([expected])
 
 
+def ca_bundle_of(file: str) -> str:
+    """Read a CA bundle, in base64."""
+    from base64 import b64encode
+
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        data = Path(file).read_bytes()
+        load_pem_x509_certificates(data)
+    except OSError as error:
+        raise Broken(f"--ca-bundle: {file} cannot be read: {error.strerror}", "check the path") from None
+    except ValueError:
+        raise Broken(f"--ca-bundle: {file} holds no certificate", "give the CA certificate in PEM") from None
+    return b64encode(data).decode()
+
+
 def bridge(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER) -> Objects:
     """Render allocator and scheduler: in one pod (`extender`), in two (`apart`), or in one with our plugin (`plugin`)."""
     from cluster import manifests
@@ -293,6 +309,49 @@ def evidence(namespace: str, namespaces: Iterable[str]) -> Objects:
     inner = [one for one in objects if one["kind"] not in CLUSTER_WIDE]
     added = [one | {"metadata": one["metadata"] | {"namespace": where}} for where in namespaces for one in inner]
     return [one for one in objects if added and one not in inner] + added
+
+
+class Selection(NamedTuple):
+    """What an installation consists of, and where it is."""
+
+    namespace: str
+    image: str
+    scheduler_image: str
+    way: str  # how a scheduler asks the allocator; "" without the bridge
+    parts: Collection[str]  # names of `PARTS`
+    has_quota: bool
+    has_reservations: bool
+    secret: str  # with the allocator's certificate; "" for the one that our authority keeps
+    api_servers: tuple[str, ...]
+
+
+def selected(selection: Selection, text: str, configuration: Configuration) -> Objects:
+    """Render an installation without its webhook configurations; `text` is the configuration, "" for the one in `manifests/base`."""
+    from webhook.claims import taint_rule
+
+    namespace, image = selection.namespace, selection.image
+    drivers = configuration.file.bridge.drivers if configuration.file.bridge is not None else ()
+    objects = base(namespace, image, text, selection.api_servers)
+    objects += evidence(namespace, configuration.file.evidence.namespaces)
+    if selection.way:
+        bridges = bridge(namespace, image, selection.scheduler_image, selection.way)
+        objects += bridges
+        if selection.has_quota:
+            objects += component(bridges, "quota", namespace, selection.api_servers, selection.secret)
+        if is_fenced(configuration):
+            objects += [taint_rule(driver) for driver in drivers]
+    for name in PARTS:
+        if name in selection.parts:
+            objects += part(name, namespace, image, drivers)
+        if name == "node-agent" and selection.has_reservations:
+            objects += component(objects, "promises", namespace, secret=selection.secret)
+    return objects
+
+
+def is_fenced(configuration: Configuration) -> bool:
+    """Say whether no other scheduler can allocate the bridge's devices."""
+    bridge_file = configuration.file.bridge
+    return bridge_file is not None and bridge_file.fence and bool(bridge_file.drivers)
 
 
 def make_chart(folder: Path, text: str, configuration: Configuration) -> None:

@@ -1,4 +1,4 @@
-"""`drawbridge simulate`: asking the allocator, and the results as a picture and as a report. Pure."""
+"""`drawbridge simulate`: its input, what is added to the results, and the results as a picture and as a report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,26 @@ from typing import TYPE_CHECKING
 
 from allocator.reasons import loss
 from allocator.reports import node_report
-from allocator.simulation import draw_replays, with_more_nodes, without_nodes
+from allocator.simulation import (
+    KIND,
+    PodOutcome,
+    Snapshot,
+    Workload,
+    draw_replays,
+    is_workload,
+    name_of,
+    read_arrivals,
+    with_more_nodes,
+    without_nodes,
+)
+from analysis.arrivals import arrivals, brings_pods
+from analysis.configuration import configuration_in_force, features_of, in_mode
+from analysis.devices import read_objects, warn_of_ignored
+from analysis.loading import Gathered, state_of
+from analysis.manifest_files import read_manifests, warn_of_skipped
 from analysis.naming import NotThere, refuse_unknown_node
+from analysis.reading import refuse
+from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from dra.texts import count_of, list_first
 from rendering.exits import Broken
 from rendering.html import Html, fleet, squares, words_of
@@ -17,18 +35,62 @@ from rendering.report import Drawn, Report, Rows, striped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allocator.simulation import PodOutcome, Replay, Simulation, Snapshot
+    from allocator.simulation import Replay, Simulation
+    from analysis.configuration import ConfigurationInForce
+    from cluster.manifests import Document
+    from dra.server import Server
     from dra.stock import Stock
 
+    SimulationInput = tuple[Workload | None, Snapshot | None, dict[str, str], ConfigurationInForce]
     # A node, and its devices by state and title.
     _Row = tuple[str, list[tuple[str, str]]]
 
+_CONFIGURATION = ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration")
 MOST_ADDED = 1000  # nodes
 _DIGITS = 6  # of N in NODE=N
 _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
 _NAMED = 5  # pods
 _NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML page
+
+
+def read(
+    files: Sequence[str], given: ConfigurationInForce | None, mode: str | None, server: Server | None
+) -> SimulationInput:
+    """Read a workload; or a snapshot, the pods that the webhook refuses, and the configuration in force."""
+    documents, skipped = read_manifests(files, given=given)
+    warn_of_skipped(skipped)
+    in_force = configuration_in_force(given, documents)
+    configuration = in_force.configuration
+    features = features_of(server, configuration)
+    pods: list[Document] = []
+    others: list[Document] = []
+    for one in documents:
+        (pods if brings_pods(one.object) else others).append(one)
+    warn_of_ignored(others, also=(KIND, _CONFIGURATION))
+    given_objects = read_objects(others)
+    workloads = [one for one in others if is_workload(one.object)]
+    if workloads:
+        objects = [one.object for one in workloads]
+        templates = tuple(given_objects.of(ResourceClaimTemplate))
+        found, mistakes = read_arrivals(objects, templates)
+        refuse([(workloads[one.document], one.pointer, one.message) for one in mistakes])
+        stock = given_objects.stock(features.server)
+        return Workload(name_of(objects), stock, tuple(found)), None, {}, in_force
+    in_force.report(mode)
+    gathered = Gathered(objects=tuple(one.object for one in documents))
+    state, _ = state_of(gathered, configuration, features)
+    state = in_mode(state, mode)
+    arrived = arrivals((one.object for one in pods), state)
+    snapshot = Snapshot(
+        given_objects.stock(features.server),
+        tuple(arrived.pods.values()),
+        tuple(given_objects.of(ResourceClaim)),
+        (*given_objects.of(ResourceClaimTemplate), *arrived.templates),
+        tuple(given_objects.of(PodDisruptionBudget)),
+        quotas=tuple(given_objects.of(DeviceQuota)),
+    )
+    return None, snapshot, arrived.refused, in_force
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:

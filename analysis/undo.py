@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from analysis.edited import Edited, lines_of, text_at
+from analysis.edited import Edited, lines_of, text_at, write
+from rendering.output import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,14 +43,40 @@ def _entry(path: str) -> Path:
 def edit_lock() -> Iterator[None]:
     """Hold a lock against other edits by this user; without a state folder there is no lock."""
     with ExitStack() as stack:
-        with suppress(OSError):  # `save` reports it
+        with suppress(OSError):  # `_save` reports it
             _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = stack.enter_context(Path(_folder(), "lock").open("w"))
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def save(edits: Iterable[Edited]) -> None:
+def write_undoable(edits: Sequence[Edited]) -> None:
+    """Write edited files whose texts are saved first."""
+    with edit_lock():
+        try:
+            _save(edits)
+        except OSError as error:
+            where = error.filename or "the state folder"
+            warn(f"{where}: {error.strerror}: --undo will not work for these files")
+        write(edits)
+
+
+def restore(files: Sequence[str], *, dry_run: bool) -> tuple[list[Edited], list[Edited]]:
+    """Restore files, and return them and those with conflicting later edits; all are restored, or none if one has such edits."""
+    with edit_lock():
+        found = _saved(files)
+        edits = [_undo(one) for one in found]
+        changing = [one for one in edits if one.before != one.after or one.is_removed]
+        conflicts = [one for one in edits if one.problem]
+        if not (conflicts or dry_run):
+            # `write` also removes the temporary files that a killed run left beside unchanged files.
+            write([one for one in edits if one in changing or Path(one.path).parent.is_dir()])
+            for one in found:
+                _entry(one.path).unlink(missing_ok=True)
+    return changing, conflicts
+
+
+def _save(edits: Iterable[Edited]) -> None:
     """Save the texts of files before an edit; for a file whose last change was our edit, its first text is kept."""
     for one in edits:
         path = os.path.realpath(one.path)
@@ -67,7 +94,7 @@ def save(edits: Iterable[Edited]) -> None:
         new.replace(entry)
 
 
-def saved(paths: Sequence[str]) -> list[SavedFile]:
+def _saved(paths: Sequence[str]) -> list[SavedFile]:
     """Return the saved texts of these files, and of files in these folders."""
     named = [Path(os.path.realpath(path)) for path in paths]
     found = []
@@ -79,13 +106,7 @@ def saved(paths: Sequence[str]) -> list[SavedFile]:
     return sorted(found, key=lambda one: one.path)
 
 
-def forget(found: Iterable[SavedFile]) -> None:
-    """Remove the saved texts of restored files."""
-    for one in found:
-        _entry(one.path).unlink(missing_ok=True)
-
-
-def undo(one: SavedFile) -> Edited:
+def _undo(one: SavedFile) -> Edited:
     """Revert our edit of a file and keep later edits of other lines; a later edit of the same lines is a problem."""
     path = os.path.relpath(one.path)
     try:

@@ -1,23 +1,14 @@
 """The findings of `drawbridge check` beyond `dra.validation`, and their output formats."""
 
-from analysis.check.decisions import (
-    add_webhook_findings,
-    findings_of_decisions,
-    findings_of_skipped,
-    locate,
-    name_placeholders,
-)
-from analysis.check.feasible import find_unservable, prospective_nodes
-from analysis.check.stranded import why_stranded, with_taint_finding
+from analysis.check.checked import check, separate
+from analysis.check.decisions import findings_of_decisions, findings_of_skipped, locate
+from analysis.check.stranded import why_stranded
 
 __all__ = [
-    "add_webhook_findings",
-    "find_unservable",
+    "check",
     "findings_of_decisions",
     "findings_of_skipped",
     "locate",
-    "name_placeholders",
-    "prospective_nodes",
+    "separate",
     "why_stranded",
-    "with_taint_finding",
 ]

@@ -24,8 +24,6 @@ from dra.texts import list_first
 from webhook import names, registration
 from webhook.registration import Registration, configurations
 from webhook.state import Configuration
-from webhook import names
-from webhook.admission import Registration, configurations, registration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -191,7 +191,6 @@ def command(
     from analysis.configuration import source_of
     from cluster import manifests
     from webhook import registration
-    from webhook.claims import taint_rule
     from webhook.registration import Registration, configurations
 
     source = source_of(config).current
@@ -214,7 +213,7 @@ def command(
         opt_in=opt_in or source.file.mode == "off",
         devices=devices,
         url=url,
-        ca_bundle=_bundle(ca_bundle) if ca_bundle else "",
+        ca_bundle=installation.ca_bundle_of(ca_bundle) if ca_bundle else "",
         inject_ca_from=cert_manager,
         cpus=source.file.cpu_claims,
     )
@@ -249,47 +248,26 @@ def command(
 
     objects: list[dict[str, Any]] = []
     if only != "webhooks":
-        own_secret = installation.OWN_SECRET if cert_manager or ca_bundle else ""
-        file = source.file.bridge
-        drivers = file.drivers if file is not None else ()
-        objects += installation.base(namespace, image, text, networks)
-        objects += installation.evidence(namespace, source.file.evidence.namespaces)
-        if bridge:
-            bridges = installation.bridge(namespace, image, scheduler_image, way)
-            objects += bridges
-            if quota:
-                objects += installation.component(bridges, "quota", namespace, networks, own_secret)
-            if file is not None and file.fence and drivers:
-                objects += [taint_rule(driver) for driver in drivers]
-            else:
-                inputs.warn(
-                    "other schedulers can allocate the bridge's devices at the same time: "
-                    "set bridge.drivers and bridge.fence: true in the configuration (docs/bridge.md)"
-                )
-        for name in PARTS:
-            if parts[name.replace("-", "_")]:
-                objects += installation.part(name, namespace, image, drivers)
-            if name == "node-agent" and reservations:
-                objects += installation.component(objects, "promises", namespace, secret=own_secret)
+        selection = installation.Selection(
+            namespace,
+            image,
+            scheduler_image,
+            way if bridge else "",
+            [name for name in PARTS if parts[name.replace("-", "_")]],
+            quota,
+            reservations,
+            installation.OWN_SECRET if cert_manager or ca_bundle else "",
+            networks,
+        )
+        objects += installation.selected(selection, text, source)
+        if bridge and not installation.is_fenced(source):
+            inputs.warn(
+                "other schedulers can allocate the bridge's devices at the same time: "
+                "set bridge.drivers and bridge.fence: true in the configuration (docs/bridge.md)"
+            )
     if only != "rest":
         objects += configurations(source.dialects, registered)
         if quota:
             objects.append(registration.at_quotas(registered))
     click.echo(manifests.dump(objects), nl=False)
     return Exit.FINE
-
-
-def _bundle(file: str) -> str:
-    """Read a CA bundle, in base64."""
-    from base64 import b64encode
-
-    from cryptography.x509 import load_pem_x509_certificates
-
-    try:
-        data = Path(file).read_bytes()
-        load_pem_x509_certificates(data)
-    except OSError as error:
-        raise Broken(f"--ca-bundle: {file} cannot be read: {error.strerror}", "check the path") from None
-    except ValueError:
-        raise Broken(f"--ca-bundle: {file} holds no certificate", "give the CA certificate in PEM") from None
-    return b64encode(data).decode()

@@ -18,6 +18,7 @@ from cli.contract import Broken, Exit, is_loopback
 from cli.node import check_node
 from cli.settings import options_of
 from node.service import TOKEN, AgentSettings
+from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
     import asyncio
@@ -80,10 +81,7 @@ def command(
             return answer_of(snapshot, agent.watcher.hardware)
 
         answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
-        if output == "json":
-            inputs.write_json(answer)
-        else:
-            inputs.print_lines(lines_of(answer))
+        inputs.write(output, lambda: _report(answer), lambda: answer)
         return Exit.REFUSED if answer["findings"] else Exit.FINE
     log.configure(log_level)
 
@@ -146,8 +144,7 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
     return {"node": snapshot.node, "findings": findings, "held": held_devices, "unread": unread}
 
 
-def lines_of(answer: Answer) -> list[str]:
-    """Write an answer as text."""
+def _report(answer: Answer) -> Report:
     lines: list[str] = []
     for one in answer["findings"]:
         lines += [f"{one['object']}: {one['what']}: {one['message']}", f"  {one['remedy']}"]
@@ -157,5 +154,5 @@ def lines_of(answer: Answer) -> list[str]:
         note = f" ({unmarked} not marked)" if unmarked else ""
         lines.append(f"{one['pod']} holds {one['resource']} {one['id']} of a device plugin: {devices}{note}")
     lines += [f"not read: {one['source']}: {one['reason']}" for one in answer["unread"]]
-    lines.append(f"{inputs.count_of(len(answer['findings']), 'finding')} on {answer['node']}")
-    return lines
+    summary = f"{inputs.count_of(len(answer['findings']), 'finding')} on {answer['node']}"
+    return Report("Audit of a node", (Screen(lines),), summary)

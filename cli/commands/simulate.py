@@ -6,20 +6,13 @@ Reads files only. A workload is a document of kind Workload in the input (docs/s
 from __future__ import annotations
 
 import random
-import sys
-from time import perf_counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from analysis.configuration import (
-    configuration_in_force,
-    features_of,
-    given_configuration,
-    in_mode,
-    server_named,
-)
+from analysis.configuration import configuration_in_force, given_configuration, server_named
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.strategies import HELP, print_strategies, refuse_unknown
@@ -28,14 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocator.simulation import Snapshot, Workload
-    from analysis.configuration import ConfigurationInForce
-    from cluster.manifests import Document
-    from dra.server import Server
-
-    _Input = tuple[Workload | None, Snapshot | None, dict[str, str], ConfigurationInForce]
 
 _COUNTED = ("pods", "placed", "unschedulable", "undecided", "devices", "utilisation", "fragmentation")
-_CONFIGURATION = ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration")
 EMPTY: dict[str, Any] = {
     "configuration": {"source": "", "mode": ""},
     "strategy": "",
@@ -124,7 +111,7 @@ def command(
         workload = make(random.Random(seed).random, nodes=nodes, pods=pods, load=load)  # noqa: S311  a simulation, not a secret
         in_force = configuration_in_force(given)
     else:
-        workload, snapshot, refused, in_force = _read(files, given, mode, server)
+        workload, snapshot, refused, in_force = simulated.read(files, given, mode, server)
     if (removed or added) and snapshot is None:
         raise Broken("a workload excludes --remove-node and --add-nodes", "leave them out")
     if workload is not None:
@@ -134,84 +121,28 @@ def command(
     if len(chosen) > 1:
         raise Broken("a snapshot is scheduled under one strategy", "give --strategy once")
     strategy = chosen[0]
-    found = outlook.place(
-        snapshot,
-        in_force.configuration,
-        refused,
-        strategy=strategy,
-        budget_ms=budget_ms,
-        progress=_progress(strategy),
-    )
-    totals = found.totals
+    with inputs.progress() as show:
+        found = outlook.place(
+            snapshot,
+            in_force.configuration,
+            refused,
+            strategy=strategy,
+            budget_ms=budget_ms,
+            progress=partial(_progress, show, strategy),
+        )
     inputs.write(
         output,
         lambda: simulated.report(found, strategy, snapshot.stock),
         lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(found)},
         picture=lambda: simulated.draw_fleet(found, snapshot.stock),
     )
-    if totals.undecided:
+    if found.totals.undecided:
         return Exit.UNDECIDED
-    return Exit.REFUSED if totals.unschedulable else Exit.FINE
+    return Exit.REFUSED if found.totals.unschedulable else Exit.FINE
 
 
-def _read(files: Sequence[str], given: ConfigurationInForce | None, mode: str | None, server: Server | None) -> _Input:
-    """Read a workload; or a snapshot, the pods that the webhook refuses, and the configuration in force."""
-    from allocator.simulation import KIND, Snapshot, Workload, is_workload, name_of, read_arrivals
-    from analysis.arrivals import arrivals, brings_pods
-    from analysis.devices import read_objects, warn_of_ignored
-    from analysis.loading import Gathered, state_of
-    from analysis.manifest_files import read_manifests, warn_of_skipped
-    from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
-
-    documents, skipped = read_manifests(files, given=given)
-    warn_of_skipped(skipped)
-    in_force = configuration_in_force(given, documents)
-    configuration = in_force.configuration
-    features = features_of(server, configuration)
-    pods: list[Document] = []
-    others: list[Document] = []
-    for one in documents:
-        (pods if brings_pods(one.object) else others).append(one)
-    warn_of_ignored(others, also=(KIND, _CONFIGURATION))
-    read = read_objects(others)
-    workloads = [one for one in others if is_workload(one.object)]
-    if workloads:
-        objects = [one.object for one in workloads]
-        templates = tuple(read.of(ResourceClaimTemplate))
-        found, mistakes = read_arrivals(objects, templates)
-        inputs.refuse([(workloads[one.document], one.pointer, one.message) for one in mistakes])
-        stock = read.stock(features.server)
-        return Workload(name_of(objects), stock, tuple(found)), None, {}, in_force
-    in_force.report(mode)
-    gathered = Gathered(objects=tuple(one.object for one in documents))
-    state, _ = state_of(gathered, configuration, features)
-    state = in_mode(state, mode)
-    arrived = arrivals((one.object for one in pods), state)
-    snapshot = Snapshot(
-        read.stock(features.server),
-        tuple(arrived.pods.values()),
-        tuple(read.of(ResourceClaim)),
-        (*read.of(ResourceClaimTemplate), *arrived.templates),
-        tuple(read.of(PodDisruptionBudget)),
-        quotas=tuple(read.of(DeviceQuota)),
-    )
-    return None, snapshot, arrived.refused, in_force
-
-
-def _progress(label: str) -> Callable[[int, int], None] | None:
-    """Make a function that shows progress on a terminal; None without one."""
-    if not sys.stderr.isatty():
-        return None
-    began = shown = perf_counter()
-
-    def show(done: int, of: int) -> None:
-        nonlocal shown
-        now = perf_counter()
-        if (now - shown > 0.2 or done == of) and now - began > 0.5:
-            shown = now
-            click.echo(f"\r{label}: {done} of {of} pods ", err=True, nl=done == of)
-
-    return show
+def _progress(show: Callable[[str], None], strategy: str, done: int, of: int) -> None:
+    show(f"{strategy}: {done} of {of} pods")
 
 
 def _replay(
@@ -221,17 +152,18 @@ def _replay(
     from analysis import outlook, simulated
     from dra.wire import builtins
 
-    found = [
-        replay(
-            workload.stock,
-            workload.arrivals,
-            strategy=strategy,
-            ask=outlook.claim_allocator(strategy, budget_ms),
-            patience=patience,
-            progress=_progress(strategy),
-        )
-        for strategy in strategies
-    ]
+    found = []
+    with inputs.progress() as show:
+        for strategy in strategies:
+            replayed = replay(
+                workload.stock,
+                workload.arrivals,
+                strategy=strategy,
+                ask=outlook.claim_allocator(strategy, budget_ms),
+                patience=patience,
+                progress=partial(_progress, show, strategy),
+            )
+            found.append(replayed)
     inputs.write(
         output,
         lambda: simulated.report_of_replays(workload.name, found),

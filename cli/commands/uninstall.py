@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from analysis import loop
 from cli import contract as inputs
 from cli.contract import Exit
+from rendering.report import Report, Screen
 
 if TYPE_CHECKING:
     from cluster.protocol import Cluster
@@ -31,7 +32,7 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     Running pods keep their devices. The objects that stay are listed with the reason: templates that a pod waits for, CRDs with
     objects, namespaces with other objects.
     """
-    from cli.uninstall import find, take
+    from analysis.uninstall import find, take
 
     async def look(cluster: Cluster) -> tuple[list[str], list[str]]:
         found = await find(cluster, namespace, kinds=kinds)
@@ -39,13 +40,14 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
         return [one.description for one in found.steps if not yes or await take(cluster, one)], list(found.left)
 
     taken, left = loop.visit(kubeconfig, context, look, "docs/install.md")
-    if output == "json":
-        inputs.write_json({"taken": taken, "left": left, "done": yes})
-        return Exit.FINE
     verb = "removed" if yes else "would remove"
-    inputs.print_lines([*(f"{verb}: {one}" for one in taken), *(f"stays: {one}" for one in left)])
+    lines = [*(f"{verb}: {one}" for one in taken), *(f"stays: {one}" for one in left)]
+    summary = "" if yes else "nothing was changed: use --yes to remove these"
     if not taken:
-        inputs.print_lines(["no objects of drawbridge to remove"])
-    elif not yes:
-        inputs.print_lines(["nothing was changed: use --yes to remove these"])
+        summary = "no objects of drawbridge to remove"
+    inputs.write(
+        output,
+        lambda: Report("Uninstallation", (Screen(lines),), summary),
+        lambda: {"taken": taken, "left": left, "done": yes},
+    )
     return Exit.FINE

@@ -10,7 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-import cli.commands.translate
+import analysis.translated
+import analysis.undo
 from cli.main import main
 
 CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.chmod"}
@@ -67,7 +68,7 @@ def tried(original, before):
 
 
 if __name__ == "__main__":
-    assert cli.commands.translate
+    assert analysis.translated
     original = Path(sys.argv[1]) / "original"
     os.environ |= {"XDG_STATE_HOME": str(original.with_name("state")), "PATH": ""}
     number = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import analysis.edited
+import analysis.undo
 from cli.main import main
 from tests.cli.killed import files
 from tests.cli.running import run
@@ -100,7 +101,7 @@ def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
     assert run("translate", "--in-place", ".").exit_code == 0
     if step == "--in-place":
         (original / "open.yaml").write_bytes(ODD["open.yaml"])
-    write, alone = analysis.edited.write, []
+    write, alone = analysis.undo.write, []
 
     def noted(edits):
         with Path(os.environ["XDG_STATE_HOME"], "drawbridge", "undo", "lock").open() as lock:
@@ -110,7 +111,7 @@ def test_no_other_run_may_edit_while_one_writes(original, step, monkeypatch):
                 alone.append(step)
         write(edits)
 
-    monkeypatch.setattr(analysis.edited, "write", noted)
+    monkeypatch.setattr(analysis.undo, "write", noted)
     assert run("translate", step, ".").exit_code == 0
     assert alone == [step]
 

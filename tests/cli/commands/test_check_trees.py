@@ -47,13 +47,13 @@ def test_each_document_of_a_repository_is_refused_reported_or_skipped_as_it_shou
 def test_skipped_files_are_counted_with_a_remedy(tmp_path, monkeypatch):
     written(TREES["chart"] | TREES["overlay"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    output = run("check", ".").stdout
-    assert output.count("warning D012: nvidia.com/gpu is requested here") == 2
-    lines = output.splitlines()[-3:]
+    done = run("check", ".")
+    assert done.stdout.count("warning D012: nvidia.com/gpu is requested here") == 2
+    lines = [line for line in done.stderr.splitlines() if "skipped, " in line]
     assert [line.partition(" (")[0] for line in lines] == [
-        "skipped, not a manifest: 5 files",
-        "skipped, templates in 3 files",
-        "skipped, part of a kustomization: 4 files",
+        "warning: skipped, not a manifest: 5 files",
+        "warning: skipped, templates in 3 files",
+        "warning: skipped, part of a kustomization: 4 files",
     ]
     assert "-k DIR" in lines[2]
     assert "--chart chart, or" in lines[1]
@@ -64,7 +64,10 @@ def test_a_github_workflow_is_not_called_a_template(tmp_path, monkeypatch):
     workflows.mkdir(parents=True)
     (workflows / "ci.yaml").write_text("on: push\njobs:\n  a:\n    if: ${{ always() }}\n  runs-on: {{ x }}\n")
     monkeypatch.chdir(tmp_path)
-    assert run("check", ".").stdout.splitlines()[-1] == "skipped, not a manifest: 1 file (.github/workflows/ci.yaml)"
+    assert (
+        run("check", ".").stderr.splitlines()[-1]
+        == "warning: skipped, not a manifest: 1 file (.github/workflows/ci.yaml)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind
     objects = {"Notebook": [NOTEBOOK], "RayCluster": [RAY], "defined": [NOTEBOOK, crd(DROPS)]}[kind]
     given = ["-f", file(*objects), *FLEET]
     report = run("translate", *given, "-o", "report").stdout
-    assert "  translated   c0: nvidia.com/gpu" in report
+    assert "  translated  c0: nvidia.com/gpu" in report
     assert f"at the webhook: {WHY[kind]}" in report
     others = len(objects) - 1
     assert f"0 rewritten, 1 translated at the webhook, 0 refused, 0 left, {others} without a legacy request" in report

@@ -120,7 +120,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(given_cluster, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cli.commands.snapshot.os.fsync", full)
+    monkeypatch.setattr("analysis.saved.os.fsync", full)
     result = run("snapshot", "--to", file)
     assert result.exit_code == 3
     assert "No space left on device" in result.stderr
@@ -137,7 +137,7 @@ def test_an_unreadable_resource_is_named_and_the_rest_is_written(given_cluster):
     file = given_cluster(pod(), cluster=Narrow)
     result = run("snapshot", "--to", file)
     assert result.exit_code == 3
-    assert "warning: leases.coordination.k8s.io could not be read: leases is forbidden" in result.stderr
+    assert "warning: not read: leases.coordination.k8s.io: leases is forbidden" in result.stderr
     assert len(written(file)) == 1
 
 

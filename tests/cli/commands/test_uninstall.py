@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.uninstall import find, take
+from analysis.uninstall import find, take
 from cluster import resources
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, loaded, node, pod
 from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture

@@ -1,0 +1,111 @@
+"""The findings of `drawbridge check`: the rules of the API server, the configuration, the webhook, the allocator and the quotas, in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from analysis.check.decisions import add_webhook_findings, locate, name_placeholders
+from analysis.check.feasible import find_unservable, prospective_nodes
+from analysis.check.stranded import with_taint_finding
+from analysis.configuration import features_of, in_mode, is_config_map, read_config_map
+from analysis.devices import problems_of_unreadable
+from analysis.loading import Gathered, state_of
+from analysis.quota import findings_of_quotas, foretell
+from analysis.state import find_controlled, in_namespace, not_replaced
+from dra.validation import findings, name, review
+from node import inventory as machines
+from rendering.formats import ObjectFindings
+from webhook.admission import decide_object, out_of_bounds
+from webhook.state import configuration as configurations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.manifests import Document, InputProblem
+    from dra.finding import Finding
+    from dra.raw import Object
+    from dra.server import Server
+    from webhook.state import Configuration
+    from webhook.translate import Decision
+
+
+class Input(NamedTuple):
+    """The objects to judge, and those around them, of which no object has the name of one that is judged."""
+
+    documents: list[Document]
+    around: list[Document]
+    inventoried: list[Document]
+
+
+class Judged(NamedTuple):
+    """The findings of each object, the decisions about the keys of all, and what could not be read.
+
+    The objects of `around` are not judged, so one that cannot be read has no finding, and is left out.
+    """
+
+    findings: list[ObjectFindings]
+    decisions: list[Decision]
+    left_out: list[Document]
+    unread: list[InputProblem]
+
+
+def separate(documents: Sequence[Document], inventory: Sequence[Document], namespace: str) -> Input:
+    """Choose the objects to judge: those of the namespace that no controller made."""
+    within, elsewhere = in_namespace(documents, namespace)
+    elsewhere |= find_controlled(within)
+    judged = [one for number, one in enumerate(within) if number not in elsewhere]
+    inventoried = [*inventory, *(within[number] for number in sorted(elsewhere))]
+    return Input(judged, not_replaced(inventoried, judged), inventoried)
+
+
+def check(given: Input, configuration: Configuration, server: Server | None, mode: str | None) -> Judged:
+    """Judge objects by all rules."""
+    features = features_of(server, configuration)
+    objects = [document.object for document in given.documents]
+    around = [document.object for document in given.around]
+    if templates := configuration.file.node_templates:
+        around += prospective_nodes([*objects, *around], templates)
+    found = review(objects, around, features.likely)
+    for obj, of_object in zip(objects, found, strict=True):
+        of_object.extend(_mistakes(obj))
+    every = (*given.around, *given.documents)
+    state, unreadable = state_of(Gathered(objects=tuple(one.object for one in every)), configuration, features)
+    state = in_mode(state, mode)
+    # Without a fleet in the input, nothing is refused because a device is missing.
+    state = msgspec.structs.replace(state, confirmed=state.fleet.known)
+    # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
+    decided: list[Sequence[Decision]] = []
+    for value in objects:
+        done = decide_object(value, state)
+        key_decisions = [with_taint_finding(one, state) for one in done.decisions]
+        decided.append((*key_decisions, *done.doubts, *out_of_bounds(value, state)))
+    found = add_webhook_findings(objects, decided, found)
+    if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
+        found = find_unservable(objects, around, found, features.server)
+    for foretold in foretell(objects, [one.object for one in given.inventoried], state):
+        found[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
+    checked = [
+        ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
+        for document, of_object in zip(given.documents, found, strict=True)
+    ]
+    number_around = len(given.around)
+    unjudged = [one for one in unreadable if one.number >= number_around and not found[one.number - number_around]]
+    return Judged(
+        name_placeholders(checked, given.documents),
+        [one for decisions in decided for one in decisions],
+        [given.around[one.number] for one in unreadable if one.number < number_around],
+        list(problems_of_unreadable(every, unjudged)),
+    )
+
+
+def _mistakes(obj: Object) -> Sequence[Finding]:
+    """Return what the readers of configurations and of descriptions of machines find."""
+    if obj.get("kind") == "DrawbridgeConfiguration":
+        return configurations.read(obj)[1]
+    if is_config_map(obj):
+        return read_config_map(obj)[1]
+    if (obj.get("apiVersion"), obj.get("kind")) == (machines.VERSION, machines.KIND):
+        return findings(machines.read(obj)[1], name(obj))
+    return ()

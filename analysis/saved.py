@@ -1,0 +1,119 @@
+"""`drawbridge snapshot`: reads the objects of a cluster that decide about devices, redacts them, and writes them to a file."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from analysis.configuration import CONFIG_KEY, configuration_in_force
+from analysis.installation import merge
+from analysis.loading import Visit, evidence_in, identity_of, look_around, read_installed
+from analysis.redaction import redaction_of
+from cluster import resources
+from cluster.manifests import unfold
+from dra.raw import inside
+from rendering.output import progress
+from webhook.state import IN_CONFIG_MAPS, outline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from analysis.configuration import ConfigurationInForce
+    from analysis.loading import ObjectIdentity, Unread
+    from analysis.redaction import Redaction
+    from cluster.protocol import Cluster
+    from dra.raw import Object
+
+
+class SnapshotRead(NamedTuple):
+    """The objects of a snapshot as JSON, one a line, and how many values of them are redacted."""
+
+    lines: list[bytes]
+    left_out: int
+    version: str
+    unread: Sequence[Unread]
+    in_force: ConfigurationInForce
+
+
+async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: str) -> SnapshotRead:
+    """Read the objects that decide about devices."""
+    evidence: dict[ObjectIdentity, Object] = {}
+    merged: set[ObjectIdentity] = set()
+
+    def keep(redaction: Redaction, obj: Object) -> bytes:
+        """Redact an object, but for the settings of device plugins and autoscalers."""
+        redacted = redaction.redact(obj)
+        identity = identity_of(obj)
+        if identity in evidence:
+            merged.add(identity)
+            merge(redacted, evidence[identity])
+        return msgspec.json.encode(redacted)
+
+    installed, problem = await read_installed(cluster)
+    in_force = configuration_in_force(given, installed)._replace(problem="" if given else problem)
+    configuration = in_force.configuration
+    redaction = redaction_of(configuration)
+    server = await cluster.server(probe=False)
+    objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
+    evidence.update({identity_of(one): _outlined(one) for one in objects})
+    config_maps = [one.object for one in installed if one.object.get("kind") == "ConfigMap"]
+    evidence.update({identity_of(one): _as_installed(one) for one in config_maps})
+    with progress() as report_progress:
+        visit = Visit(cluster, namespace or None, report_progress, partial(keep, redaction))
+        visit.unread += unread
+        # For doctor, simulate, explain and quota.
+        also: tuple[resources.Resource[Any], ...] = (
+            resources.LEASES,
+            resources.POD_DISRUPTION_BUDGETS,
+            resources.DEVICE_QUOTAS,
+            resources.VALIDATING_WEBHOOKS,
+        )
+        await visit.read_input(also)
+    lines = redaction.finish(visit.objects)
+    lines += [msgspec.json.encode(one) for name, one in evidence.items() if name not in merged]
+    return SnapshotRead(lines, redaction.left_out, server.version, visit.unread, in_force)
+
+
+def _as_installed(config_map: Object) -> Object:
+    """Reduce the ConfigMap of an installation to its configuration."""
+    metadata = config_map["metadata"]
+    data = inside(config_map, "data")
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "data": {CONFIG_KEY: data[CONFIG_KEY]} if CONFIG_KEY in data else {},
+    }
+
+
+def _outlined(obj: Object) -> Object:
+    """Reduce an object of a device plugin or autoscaler to the settings that are read; texts of ConfigMaps become JSON."""
+    outlined = outline(unfold(obj, IN_CONFIG_MAPS))
+    if "data" in outlined:
+        outlined["data"] = {name: msgspec.json.encode(text).decode() for name, text in outlined["data"].items()}
+    return outlined
+
+
+def write(lines: Iterable[bytes], path: Path, *, replace: bool) -> None:
+    """Write a List as kubectl prints it, with mode 0600; an older file is replaced atomically."""
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(b'{"apiVersion":"v1","kind":"List","items":[\n')
+            for number, line in enumerate(lines):
+                file.write(b",\n" if number else b"")
+                file.write(line)
+            file.write(b"\n]}\n")
+            file.flush()
+            os.fsync(file.fileno())
+            if path.exists() and not replace:
+                raise FileExistsError(path)
+            Path(file.name).replace(path)
+        finally:
+            with suppress(FileNotFoundError):
+                Path(file.name).unlink()

@@ -1,0 +1,318 @@
+"""`drawbridge translate`: objects of files as the webhook would translate them, the edits of the files, and the report."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from analysis.check import findings_of_decisions, locate
+from analysis.configuration import in_mode
+from analysis.edited import Result, diff, edit_files, without_record
+from analysis.loading import serves_node
+from analysis.quota import findings_of_quotas, foretell
+from analysis.state import find_controlled, in_namespace, state_of_files
+from analysis.trees import Trees, with_own_templates
+from cluster.manifests import chart_of, dump
+from cluster.patch import apply_json_patch
+from dra.raw import inside, text
+from dra.texts import count_of
+from dra.validation import name
+from rendering.formats import ObjectFindings
+from rendering.output import warn
+from rendering.report import Marked, Report, Rows
+from webhook.admission import decide_object
+from webhook.claims import template
+from webhook.names import PREFIX
+from webhook.refusals import Denial
+from webhook.translate import Verdict, at, is_unknown_kind, keys_of, name_of, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from analysis.edited import Edited
+    from analysis.quota import Foretold
+    from cluster.manifests import Document, InputProblem
+    from rendering.report import Cell, Part
+    from webhook.state import Configuration, Features, State
+
+_TEMPLATE = "ResourceClaimTemplate"
+_CLAIMS = ("ResourceClaim", _TEMPLATE)
+_DIGITS = 16
+
+
+class FileEdits(NamedTuple):
+    """The edits of files, why some are not right, and the files of a kustomization that cannot be edited.
+
+    An edit that is not right is there for people, not to be written.
+    """
+
+    edited: list[Edited]
+    problems: list[InputProblem]
+    by_object: set[str]
+
+
+class Translator(NamedTuple):
+    """Translates objects of files, of one namespace or of all."""
+
+    state: State
+    namespace: str
+    rewrites_unknown: bool
+
+    def each(self, documents: Sequence[Document]) -> list[Result]:
+        """Translate objects that kustomize or helm built, each with all of its templates."""
+        inside_, outside = in_namespace(documents, self.namespace)
+        return [
+            result
+            for number, document in enumerate(documents)
+            for result in self._translate(
+                [document],
+                [inside_[number]],
+                {0} if number in outside or serves_node(inside_[number].object) else (),
+                (),
+                [],
+            )
+        ]
+
+    def together(
+        self,
+        documents: Sequence[Document],
+        placed: Sequence[Document],
+        outside: Collection[int],
+        around: Sequence[Document],
+    ) -> list[Result]:
+        """Translate objects of files; equal requests share a template. Those of controllers and agents of a node stay."""
+        made = find_controlled(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
+        foretold = foretell([one.object for one in placed], [one.object for one in around], self.state)
+        return list(self._translate(documents, placed, outside, made, foretold))
+
+    def _translate(
+        self,
+        documents: Sequence[Document],
+        placed: Sequence[Document],
+        outside: Collection[int],
+        made: Collection[int],
+        foretold: list[Foretold],
+    ) -> Iterator[Result]:
+        # A template is written once in a namespace, and not if the input has it.
+        written: set[tuple[str, str]] = set()
+        for document in documents:
+            metadata = inside(document.object, "metadata")
+            if document.object.get("kind") == _TEMPLATE:
+                written.add((text(metadata.get("namespace")), text(metadata.get("name"))))
+        for number, document in enumerate(documents):
+            namespace = text(inside(document.object, "metadata").get("namespace"))
+            done = Verdict()
+            if number not in outside and number not in made:
+                done = decide_object(placed[number].object, self.state, rewrite_unknown=self.rewrites_unknown)
+            # The webhook's names are reserved for its own templates. The new name contains a hash of the content, too, so
+            # that equal requests share a template and a second run changes nothing.
+            operations = msgspec.json.encode(done.operations).decode()
+            templates: dict[str, Any] = {}
+            for reserved, spec in done.templates.items():
+                free = f"{spec['spec']['devices']['requests'][0]['name']}-{reserved.removeprefix(PREFIX)[:_DIGITS]}"
+                operations = operations.replace(
+                    f'"resourceClaimTemplateName":"{reserved}"', f'"resourceClaimTemplateName":"{free}"'
+                )
+                templates[free] = spec
+            done = msgspec.structs.replace(done, operations=tuple(msgspec.json.decode(operations)), templates=templates)
+            new = [free for free in done.templates if (namespace, free) not in written]
+            written.update((namespace, free) for free in new)
+            objects = [template.object_of(free, templates[free], namespace) for free in new]
+            for one in objects:  # without the label by which the webhook's controller finds and deletes its templates
+                del one["metadata"]["labels"]
+            yield Result(
+                name_of(placed[number].object),
+                document,
+                done,
+                apply_json_patch(document.object, done.operations) if done.changed else document.object,
+                tuple(objects),
+                tuple(one for one in foretold if one.number == number),
+                number not in made,
+            )
+
+
+def translate(
+    documents: Sequence[Document],
+    around: Sequence[Document],
+    configuration: Configuration,
+    features: Features,
+    *,
+    mode: str | None,
+    namespace: str,
+    rewrites_unknown: bool,
+) -> tuple[Translator, list[Result]]:
+    """Translate the objects of files; `around` is the inventory. The translator is for objects that are built of these files."""
+    placed, outside = in_namespace(documents, namespace)
+    state = in_mode(state_of_files(placed, around, configuration, features), mode)
+    translator = Translator(state, namespace, rewrites_unknown)
+    return translator, translator.together(documents, placed, outside, around)
+
+
+def edits(
+    translator: Translator,
+    results: Sequence[Result],
+    everything: Sequence[Document],
+    others: Sequence[InputProblem],
+    files: Sequence[str],
+    *,
+    writes: bool,
+    changed: bool,
+) -> FileEdits:
+    """Edit the files of kustomizations so that their builds stay right, and each other file by itself."""
+    named = [path for path in files if Path(path).exists()]
+    keys = keys_of(translator.state.configuration)
+    trees = Trees(everything, [one.file for one in others], named, keys, changed=changed)
+    for line in trees.left_to_charts(translator.each):
+        warn(str(line))
+    plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
+    plain = [one for one in plain if not chart_of(one.document.file)]
+    # A file that is also behind a link is edited once.
+    first: dict[str, str] = {}
+    plain = [
+        one
+        for one in plain
+        if first.setdefault(os.path.realpath(one.document.file), one.document.file) == one.document.file
+    ]
+    changing = translator.each([one.document for one in plain if one.translation.changed])
+    edited = edit_files(with_own_templates(changing, [one.document for one in plain]))
+    problems: list[InputProblem] = []
+    by_object: set[str] = set()
+    for folders, used in trees.groups:
+        plan = trees.plan(folders, used, lambda given: [without_record(one) for one in translator.each(given)])
+        unnamed = [] if changed else plan.unnamed
+        problems += plan.problems
+        if writes:
+            problems += unnamed
+        elif not plan.problems:
+            for one in unnamed:
+                warn(f"{one}; this diff has all of them")
+        if not (writes and (plan.problems or unnamed)):
+            edited += plan.edited
+        if plan.problems:
+            by_object |= used - {os.path.realpath(one.path) for one in plan.edited}
+    return FileEdits(edited, problems, by_object)
+
+
+def diffs(results: Sequence[Result], edits: FileEdits) -> Iterator[str]:
+    """Write diffs that git applies; for a file that cannot be edited, a diff of its objects for people."""
+    unedited = {one.path for one in edits.edited if one.problem}
+    for one in edits.edited:
+        if not one.problem:
+            yield "".join(diff(one))
+        elif one.path != "-":
+            warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
+    for result in results:
+        file = result.document.file
+        if result.translation.changed and (file in unedited or os.path.realpath(file) in edits.by_object):
+            before = dump([result.document.object]).splitlines(keepends=True)
+            after = dump([*result.templates, result.object]).splitlines(keepends=True)
+            yield "".join(difflib.unified_diff(before, after, f"a/{result.name}", f"b/{result.name}"))
+
+
+def why_unchanged(results: Sequence[Result]) -> str:
+    """Return the reason why no object changes."""
+    objects = count_of(len(results), "object")
+    if asking := sum(map(_requests, results)):
+        return f"nothing changes: devices are requested in {asking:,} of {objects}; `-o report` gives each reason"
+    return f"nothing changes: {objects} read, and none requests devices by a key of a device plugin"
+
+
+def unknown_kinds(documents: Sequence[Document]) -> str:
+    """Count the objects of unknown kinds with pod templates; "" if there are none."""
+    kinds: Counter[str] = Counter()
+    for document in documents:
+        obj = document.object
+        if is_unknown_kind(obj) and paths(obj):
+            kinds[str(obj.get("kind") or "without a kind")] += 1
+    return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+
+
+def _requests(result: Result) -> bool:
+    """Say whether there is a decision about more than where pods may run: a node selector requests nothing."""
+    obj = result.document.object
+    selectors = {key for path in paths(obj) for key in inside(at(obj, path), "spec", "nodeSelector")}
+    return any(one.container or one.code or one.key not in selectors for one in result.translation.decisions)
+
+
+def findings(results: Sequence[Result]) -> list[ObjectFindings]:
+    """List the objects with the findings of their decisions and of quotas."""
+    checked: list[ObjectFindings] = []
+    for result in results:
+        document, obj = result.document, result.document.object
+        found = findings_of_decisions(obj, result.translation.decisions)
+        found += [finding for one in result.foretold for finding in findings_of_quotas(one, obj)]
+        checked.append(ObjectFindings(name(obj), document.place_of("")[0], locate(document, found)))
+    return checked
+
+
+def report(every: Sequence[Result]) -> Report:
+    """Report the decision about each key, by object."""
+    results = [one for one in every if one.is_own]
+    parts: list[Part] = []
+    for result in results:
+        if rows := list(_decided(result)):
+            title = f"{result.name}  ({result.document.file}:{result.document.line})"
+            parts.append(Rows(("", "", ""), rows, title))
+    touched = [result.translation for result in results if _requests(result)]
+    refused = sum(bool(done.refusals) for done in touched)
+    changed = sum(done.changed for done in touched)
+    stays = [done for done in touched if not done.refusals and not done.changed]
+    to_webhook = sum(any(one.stays for one in done.decisions) for done in stays)
+    left, others = len(touched) - changed - refused - to_webhook, len(results) - len(touched)
+    objects = count_of(len(results), "object")
+    pods = f"{to_webhook:,} translated at the webhook, " if to_webhook else ""
+    summary = (
+        f"{objects}: {changed:,} rewritten, {pods}{refused:,} refused, {left:,} left, "
+        f"{others:,} without a legacy request"
+    )
+    return Report("Translation", parts, summary)
+
+
+def _decided(result: Result) -> Iterator[Sequence[Cell]]:
+    """Write the decisions about an object, what is added, its warnings, and the lines of quotas."""
+    done = result.translation
+    whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"
+    for decision in done.decisions:
+        where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
+        detail = str(Denial(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
+        detail = "; ".join(filter(None, (detail, decision.stays and f"at the webhook: {decision.stays}")))
+        basis = f"[{decision.basis}]" if decision.basis else ""
+        yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))
+    values = [one["value"] for one in done.operations if "/spec/tolerations" in one["path"]]
+    added = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    for key in dict.fromkeys([one["key"] for one in added]):
+        yield "toleration", f"{key}:NoSchedule", "added, as the ExtendedResourceToleration plugin does"
+    yield from (("template", free, "") for free in done.templates)
+    # Warnings about a key stand beside it already.
+    keyed = [decision for decision in done.decisions if decision.detail]
+    for warning in map(str, done.warnings):
+        if not any(one.detail in warning or warning.rpartition(f"{one.key}: ")[2] in one.detail for one in keyed):
+            yield "warning", "", warning
+    for foretold in result.foretold:
+        yield from (("beyond" if line.exceeded else "within", "", str(line)) for line in foretold.lines)
+
+
+def as_json(results: Sequence[Result]) -> dict[str, Any]:
+    """Write the objects and the decisions as `-o json` has them."""
+    return {
+        "items": [obj for result in results for obj in (*result.templates, result.object)],
+        "decisions": [one for result in results for one in result.translation.decisions],
+        "warnings": [f"{result.name}: {line}" for result in results for line in result.translation.warnings],
+        "refusals": [f"{result.name}: {line}" for result in results for line in result.translation.refusals],
+        "quotas": [
+            {
+                "object": result.name,
+                "path": one.path,
+                "replicas": one.replicas,
+                "replicasLeft": one.passing,
+                "lines": [{**line.facts(), "exceeded": line.exceeded} for line in one.lines],
+            }
+            for result in results
+            for one in result.foretold
+        ],
+    }
