@@ -65,7 +65,11 @@ class Scene(NamedTuple):
 
 def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
     """Leave out selectors and annotations that stay beside a request: not every command names them."""
-    return {place: one for place, one in keys.items() if place[0] or one not in ("left", "unknown")} or keys
+    return {
+        place: one
+        for place, one in keys.items()
+        if place[0] or place[1].startswith("/") or one not in ("left", "unknown")
+    } or keys
 
 
 def outcome_of(keys: Mapping[Key, str]) -> str:
@@ -157,8 +161,8 @@ def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
             return Answer(refused=True, codes=frozenset(CODE.findall(one["summary"])), said=one["summary"])
     if not mine:
         return Answer()
-    said = " ".join(one["summary"] for one in mine)
-    return Answer(refused=False, fits=all(one["node"] is not None for one in mine), said=said)
+    fits = {one["node"] is not None for one in mine}  # pods of one workload may compete for a node
+    return Answer(refused=False, fits=fits.pop() if len(fits) == 1 else None, said=mine[0]["summary"])
 
 
 def simulate(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
@@ -178,7 +182,7 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
         return answer
     fits = [fits_by(pod["standing"]["message"], pod.get("prospect")) for pod in pods]
     said = " ".join(pod["standing"]["message"] for pod in pods)
-    return answer._replace(fits=False if False in fits else None if None in fits else True, said=said)
+    return answer._replace(fits=fits[0] if len(set(fits)) == 1 else None, said=said)
 
 
 def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cluster.manifests import Document
 
 
+# Findings about a key, whatever its amount is.
+_OF_KEYS = ("D221", "D222")
 # Where requests may be, relative to a container.
 _REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
 
@@ -177,9 +179,9 @@ def name_placeholders(checked: Iterable[ObjectFindings], documents: Sequence[Doc
         remaining: list[Finding] = []
         for finding in one.findings:
             found = _placeholder(document.object, finding.path)
-            if not found:
+            if not found or finding.code in _OF_KEYS:
                 remaining.append(finding)
-            elif finding.place.file not in reported:
+            if found and finding.place.file not in reported:
                 reported.add(finding.place.file)
                 message = f"{found} is a placeholder that is not filled in"
                 instead = make_finding("D011", name(document.object), message, path=finding.path)

@@ -163,6 +163,53 @@ def test_the_commands_agree_about_what_is_drawn(number, tmp_path):
     settle(f"draw {number}", contradictions(ask(drawn(number), tmp_path)))
 
 
+# ---- Drawn again, with what the first draws do not have: other amounts, kinds with several templates or a scheduler, other fleets
+
+WIDE_AMOUNTS = ("1",) * 5 + ("0", None, "${N}", "1k", 2, "500m")
+WIDE_KINDS = {
+    ("v1", "Pod"): lambda template: template["spec"],
+    ("apps/v1", "StatefulSet"): lambda template: {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    ("batch.volcano.sh/v1alpha1", "Job"): lambda template: {"tasks": [{"replicas": 1, "template": template}]},
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): lambda template: {
+        "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template, "workerTemplate": template}
+    },
+    ("kubeflow.org/v1", "PyTorchJob"): lambda template: {
+        "pytorchReplicaSpecs": {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
+    },
+    ("example.com/v1", "Training"): lambda template: {"template": template},
+}
+PLUGINS = (node("p", gpu=4, **{FPGA: 4}), node("q", {"pool": "x"}, gpu=2))
+WIDE_FLEETS = (
+    (),
+    FLEET,
+    (*FLEET, *PLUGINS),
+    (*having(*moved("a", extended=GPU)), *PLUGINS),
+    PLUGINS,
+)
+
+
+def drawn_again(number):
+    draw = random.Random(f"again {number}")
+    keys = draw.choice(([GPU], [GPU], [GPU, FPGA], [GPU, "nvidia.com/gpumem"], draw.sample(KEYS, 2)))
+    containers = []
+    for name in ("c", "d")[: draw.choice((1, 2))]:
+        amounts = {key: draw.choice(WIDE_AMOUNTS) for key in keys}
+        parts = draw.choice((("limits",), ("limits",), ("limits",), ("limits", "requests"), ("requests",)))
+        containers.append({"name": name, "image": "i", "resources": dict.fromkeys(parts, amounts)})
+    spec = {"containers": containers}
+    spec |= draw.choice(({}, {}, {}, {"nodeSelector": {"pool": "x"}}, {"resources": {"limits": {GPU: "1"}}}))
+    version, kind = draw.choice(tuple(WIDE_KINDS))
+    made = WIDE_KINDS[version, kind]({"metadata": {"labels": {"a": "b"}}, "spec": spec})
+    given = {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": "n"}, "spec": made}
+    around = [namespace(draw.choice(("enforce", "observe", "warn", "off")))] if draw.random() < 0.4 else []
+    return Scene(given, around, draw.choice(WIDE_FLEETS), draw.choice(CONFIGURATIONS), draw.choice((0, 0, 34)))
+
+
+@pytest.mark.parametrize("number", range(draws.draws(240)))
+def test_the_commands_agree_about_what_is_drawn_again(number, tmp_path):
+    settle(f"again {number}", contradictions(ask(drawn_again(number), tmp_path)))
+
+
 # ---- One example of each contradiction that there was
 
 
