@@ -261,8 +261,8 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
         patched = apply_json_patch(obj, filled.undo(verdict.operations))
     places = paths(obj)
     asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
-    alone = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
-    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=alone)
+    about_devices = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
+    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=about_devices)
     if unfilled is not None and not faults and all(one.code != unfilled.code for one in verdict.decisions):
         return _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
     return verdict.refuse(faults)
@@ -340,8 +340,8 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
 
 def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Verdict:
     """Apply a mode to the verdict on an object in a file: keys that it holds back are left, with what they would be."""
-    held = hold_back(verdict, mode)
-    if held is verdict:
+    applied = hold_back(verdict, mode)
+    if applied is verdict:
         return verdict
     reason = why_not(state, namespace) or "the canary does not cover it"
     left = f"left as it is: {reason}"
@@ -351,7 +351,7 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         off = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
         return Verdict(decisions=tuple([replace(one, **off) for one in verdict.decisions]), notes=(left,))
     if not verdict.refusals and all(one.outcome in _STAYING for one in verdict.decisions):
-        return replace(verdict, operations=held.operations)
+        return replace(verdict, operations=applied.operations)
     refusals = [str(one.prefixed(f"{mode}: would be refused: ")) for one in verdict.refusals]
     every = verdict.decisions
     if refusals:
@@ -360,7 +360,7 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         one if one.outcome in _STAYING else replace(one, outcome=Outcome.LEFT, would=one.outcome.value, mode=mode.value)
         for one in every
     ]
-    return replace(held, decisions=tuple(decisions), waits=(left, *refusals, *verdict.waits))
+    return replace(applied, decisions=tuple(decisions), waits=(left, *refusals, *verdict.waits))
 
 
 def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:

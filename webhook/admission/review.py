@@ -326,7 +326,7 @@ def answer(
 ) -> Answer:
     """Answer a review in a mode. Its author is told in `enforce` and `warn`, and in `warn` also what is held back."""
     request = question.request
-    held = hold_back(verdict, mode)
+    applied = hold_back(verdict, mode)
     warnings: tuple[Warned, ...] = ()
     if mode is Mode.ENFORCE:
         warnings = verdict.warnings
@@ -337,22 +337,22 @@ def answer(
         if verdict.templates:
             would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
         warnings = (*would, *verdict.warnings)
-    is_held = (held.operations, held.refusals) != (verdict.operations, verdict.refusals)
+    is_held = (applied.operations, applied.refusals) != (verdict.operations, verdict.refusals)
     name = _WOULD.get(outcome, outcome) if is_held else outcome
     audit: dict[str, str] = {}
     if outcome not in _SILENT:
         audit = {"outcome": name, "mode": str(mode)}
         if verdict.side:
             audit["side"] = verdict.side
-    if held.refusals:
-        texts = [str(one) for one in held.refusals]
+    if applied.refusals:
+        texts = [str(one) for one in applied.refusals]
         texts += [WAY_OUT] if question.kind == "Pod" else []
         status = reviews.DenialStatus(message="; ".join(texts))
         if verdict.is_invalid:  # as the API server would have refused it
             status = replace(status, code=422, reason="Invalid")
         response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
     else:
-        response = reviews.allow(request.uid, operations=held.operations, warnings=warnings, audit=audit)
+        response = reviews.allow(request.uid, operations=applied.operations, warnings=warnings, audit=audit)
     return Answer(
         response=response,
         record=_record(question, verdict, name, mode),

@@ -13,7 +13,7 @@ import msgspec
 from dra.objects import OwnerReference, is_extended
 from dra.wire import builtins
 from webhook import names
-from webhook.claims.template_lifecycle import known_at_admission
+from webhook.claims import known_at_admission
 from webhook.dialects import Outcome
 from webhook.state import Mode, mode_of, workload
 from webhook.translate.translate import translate
