@@ -15,7 +15,7 @@ import msgspec
 from analysis.arrivals import arrivals, brings_pods, created_pods
 from analysis.configuration import configuration_in_force, features_of, given_configuration
 from analysis.devices import read_each
-from analysis.reading import read, refuse
+from analysis.files import read, refuse
 from analysis.state import state_of_files
 from cluster.manifests import bounds, parse
 from dra.texts import count_of

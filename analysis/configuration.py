@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from analysis.reading import refuse_two_standard_inputs
 from dra.raw import Object, inside, items, text
 from rendering.exits import Broken
 from rendering.output import complain, quiet, warn
@@ -101,13 +100,12 @@ def defaults() -> ConfigurationInForce:
     return ConfigurationInForce(Configuration())
 
 
-def given_configuration(path: str | None, *others: Sequence[str]) -> ConfigurationInForce | None:
-    """Read the file of `--config`; None if the option is not given. `others` are the command's other inputs."""
+def given_configuration(path: str | None) -> ConfigurationInForce | None:
+    """Read the file of `--config`; None if the option is not given."""
     if not path:
         return None
     from webhook.service import load_configuration
 
-    refuse_two_standard_inputs([path], *others)
     return ConfigurationInForce(load_configuration(path), path)
 
 

@@ -20,12 +20,11 @@ from allocator.simulation import (
     without_nodes,
 )
 from analysis.arrivals import arrivals, brings_pods
-from analysis.configuration import configuration_in_force, features_of, in_mode
+from analysis.configuration import features_of, in_mode
 from analysis.devices import read_objects, warn_of_ignored
+from analysis.files import read_files, refuse, warn_of_skipped
 from analysis.loading import Gathered, state_of
-from analysis.manifest_files import read_manifests, warn_of_skipped
 from analysis.naming import NotThere, refuse_unknown_node
-from analysis.reading import refuse
 from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from dra.texts import count_of, list_first
 from rendering.exits import Broken
@@ -58,9 +57,9 @@ def read(
     files: Sequence[str], given: ConfigurationInForce | None, mode: str | None, server: Server | None
 ) -> SimulationInput:
     """Read a workload; or a snapshot, the pods that the webhook refuses, and the configuration in force."""
-    documents, skipped = read_manifests(files, given=given)
-    warn_of_skipped(skipped)
-    in_force = configuration_in_force(given, documents)
+    found = read_files(files, given=given)
+    warn_of_skipped(found.skipped)
+    documents, in_force = found.documents, found.in_force
     configuration = in_force.configuration
     features = features_of(server, configuration)
     pods: list[Document] = []
@@ -73,10 +72,10 @@ def read(
     if workloads:
         objects = [one.object for one in workloads]
         templates = tuple(given_objects.of(ResourceClaimTemplate))
-        found, mistakes = read_arrivals(objects, templates)
+        arriving, mistakes = read_arrivals(objects, templates)
         refuse([(workloads[one.document], one.pointer, one.message) for one in mistakes])
         stock = given_objects.stock(features.server)
-        return Workload(name_of(objects), stock, tuple(found)), None, {}, in_force
+        return Workload(name_of(objects), stock, tuple(arriving)), None, {}, in_force
     in_force.report(mode)
     gathered = Gathered(objects=tuple(one.object for one in documents))
     state, _ = state_of(gathered, configuration, features)

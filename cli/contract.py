@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.reading import (
+from analysis.files import (
     CHARTS,
     EXCLUDED,
     KUSTOMIZATIONS,
@@ -23,7 +23,6 @@ from analysis.reading import (
     read,
     refuse,
     refuse_files_and_cluster,
-    refuse_two_standard_inputs,
     values_of_charts,
     without_collection,
 )
@@ -146,6 +145,7 @@ class Command(click.Command):
         """Run the command and exit with the code that it returns."""
         json_wanted = ctx.params.get("output") == "json"
         try:
+            _refuse_two_standard_inputs(ctx)
             code = super().invoke(ctx)
             if unread := errors_of(ctx):
                 code = Exit.BROKEN
@@ -194,6 +194,13 @@ def _refuse_misspelt_namespace(ctx: click.Context) -> None:
 
     if problem := dns_label(name):
         raise click.UsageError(f"-n: the namespace {name!r} {problem}", ctx)
+
+
+def _refuse_two_standard_inputs(ctx: click.Context) -> None:
+    """Refuse `-` in more than one place: standard input can be read once."""
+    given = [ctx.params.get(name) or () for name in ("files", "inventory", "fleet", "config")]
+    if sum(["-"].count(one) if isinstance(one, str) else one.count("-") for one in given) > 1:
+        raise Broken("standard input (-) is given more than once", "give each further input as a file")
 
 
 def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
@@ -490,7 +497,6 @@ __all__ = [
     "read",
     "refuse",
     "refuse_files_and_cluster",
-    "refuse_two_standard_inputs",
     "report_unread",
     "unread",
     "values_of_charts",

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from analysis.manifest_files import separate_manifests
+from analysis.files import manifests_among
 from cluster.manifests import Document, read_leniently
 from e2e.actors.client import ApiError, Object
 from e2e.build import CURRENT
@@ -65,7 +65,7 @@ def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
     """Count the documents of a folder by what both say of them, and name those on which they differ."""
     ours = errors(folder)
     documents, others = read_leniently([str(folder)])
-    judged, _ = separate_manifests(documents, others)
+    judged, _ = manifests_among(documents, others)
     counts: Counter[str] = Counter(
         files=len({one.file for one in documents}), documents=len(documents), judged=len(judged)
     )

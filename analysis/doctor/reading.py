@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.configuration import configuration_in_force, defaults
+from analysis.configuration import defaults
 from analysis.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, examine
 from analysis.doctor.diagnosis import Seen
 from analysis.doctor.installed import parts_of, read_parts, with_configuration
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
+from analysis.files import read_files, warn_of_skipped
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import Portion
-from analysis.reading import read
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
@@ -250,9 +250,10 @@ async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: st
 
 def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> Seen:
     """Read a dump. One without any pod says nothing about which pods there are."""
-    documents = read(files)
+    found = read_files(files, judged=True)
+    warn_of_skipped(found.skipped)
+    documents, installed = found.documents, found.in_force
     warn_of_ignored(documents, also=_ALSO)
-    installed = configuration_in_force(None, documents, judged=True)
     objects: list[Any] = [identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents)]
     for kind in (Lease, Event):
         objects += read_kind(documents, kind)

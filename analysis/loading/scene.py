@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
-from analysis.configuration import ConfigurationInForce, configuration_in_force, features_of, server_named
+from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.devices import GeneratedNames, TypedObjects, is_pod
+from analysis.files import read_files, warn_of_skipped
 from analysis.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, unread_of, without_bookkeeping
 from analysis.loading.visit import Visit, configuration_of_cluster, look_around
-from analysis.manifest_files import read_manifests, warn_of_skipped
 from cluster import resources
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
@@ -190,11 +190,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def read_dump(files: Sequence[str], given: ConfigurationInForce | None = NO_CONFIGURATION) -> Scene:
     """Read files; manifests that cannot be read are reported, and the rest is used. `given` is the configuration of `--config`."""
-    documents, skipped = read_manifests(files, keep=trim, given=given)
-    warn_of_skipped(skipped)
-    objects = [document.object for document in documents]
-    in_force = configuration_in_force(given, documents)
-    return scene_of(objects, features_of(None), seals=seals_among(objects), in_force=in_force)
+    read = read_files(files, keep=trim, given=given)
+    warn_of_skipped(read.skipped)
+    objects = [document.object for document in read.documents]
+    return scene_of(objects, features_of(None), seals=seals_among(objects), in_force=read.in_force)
 
 
 def visit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from analysis.configuration import configuration_in_force, given_configuration, server_named
+from analysis.configuration import given_configuration, server_named
 from analysis.state import print_assumed, print_inventory
 from cli import contract as inputs
 from cli.contract import Broken, Exit
@@ -50,14 +50,13 @@ def command(
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from analysis.check import check, findings_of_skipped, separate
-    from analysis.manifest_files import read_manifests, warn_of_skipped
+    from analysis.files import read_files, warn_of_skipped
     from rendering import formats
 
     server = server_named(kubernetes, feature_gates)
-    given = given_configuration(config, files, inventory)
-    documents, skipped = read_manifests(files, inventory, given=given)
-    judged = separate(documents, inputs.read(inventory, files) if inventory else [], namespace)
-    in_force = configuration_in_force(given, judged.documents, judged.around, judged=True)
+    read = read_files(files, inventory, given=given_configuration(config), judged=True)
+    skipped, in_force = read.skipped, read.in_force
+    judged = separate(read.documents, read.inventory, namespace)
     in_force.report(mode)
     found = check(judged, in_force.configuration, server, mode)
     for one in found.left_out:

@@ -73,7 +73,7 @@ def command(
         raise Broken(f"--prometheus {prometheus} is not a valid URL", "expected http://HOST:PORT or https://HOST")
     if login and files:
         raise Broken("--login needs a cluster, and excludes -f", "leave out -f, or --login")
-    given = given_configuration(config, files)
+    given = given_configuration(config)
     if files:
         scene = read_dump(files, given)
         scene.in_force.report()

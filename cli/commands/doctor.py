@@ -58,7 +58,7 @@ def command(
         raise Broken("--repair needs a live cluster, and excludes -f", "leave --repair out, or -f")
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
-    given = given_configuration(config, files)
+    given = given_configuration(config)
     from analysis.doctor import describe, diagnose, read_dump, survey, write_repair
     from analysis.loading import Unread
     from cluster.errors import ClusterError

@@ -97,7 +97,7 @@ def command(
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
     if files or kubernetes:
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
-    given = given_configuration(config, files)
+    given = given_configuration(config)
 
     from analysis.loading import KINDS, for_server, read_dump, server_meant, visit
     from analysis.naming import NotThere

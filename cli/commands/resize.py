@@ -71,7 +71,7 @@ def command(
     kind_name = kind_name.partition(".")[0].lower()
     if not (slash and name):
         raise Broken(f"{workload!r} is not KIND/NAME", "write it as for kubectl, such as deployment/serve")
-    given = given_configuration(config, files)
+    given = given_configuration(config)
     if files:
         scene = read_dump(files, given)
     else:

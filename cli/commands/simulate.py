@@ -101,7 +101,7 @@ def command(
     else:
         refuse_unknown(strategies)
         chosen = list(dict.fromkeys(strategies)) or [DEFAULT]
-    given = given_configuration(config, files)
+    given = given_configuration(config)
     server = server_named(kubernetes, feature_gates)
     workload: Workload | None
     snapshot: Snapshot | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from analysis.configuration import configuration_in_force, features_of, given_configuration, server_named
+from analysis.configuration import features_of, given_configuration, server_named
 from analysis.state import print_assumed
 from cli import contract as inputs
 from cli.contract import Broken, Exit
@@ -79,11 +79,11 @@ def command(
     server = server_named(kubernetes, feature_gates)
     if server is not None and not files:
         raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")
-    given = given_configuration(config, files)
+    given = given_configuration(config)
 
     from analysis.devices import warn_of_misspelt
+    from analysis.files import SkippedFile, read_files, warn_of_skipped
     from analysis.loading import NECESSARY_KINDS, Gathered, Trimmer
-    from analysis.manifest_files import SkippedFile, read_manifests, warn_of_skipped
     from analysis.survey import SurveyScope, overview, read_cluster
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
@@ -95,14 +95,14 @@ def command(
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
     skipped: list[SkippedFile] = []
     if files:
-        documents, skipped = read_manifests(files, keep=Trimmer().trim, given=given)
+        read = read_files(files, keep=Trimmer().trim, given=given)
+        documents, skipped, in_force = read.documents, read.skipped, read.in_force
         warn_of_skipped(skipped)
         warn_of_misspelt(documents)
         gathered = Gathered(
             objects=tuple(document.object for document in documents),
             places=tuple(document.origin for document in documents),
         )
-        in_force = configuration_in_force(given, documents)
         features = features_of(server, in_force.configuration)
         namespaces = {namespace_of(one) for one in gathered.objects}
         if namespace and gathered.objects and namespace not in namespaces:

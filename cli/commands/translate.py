@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from analysis.configuration import configuration_in_force, features_of, given_configuration, server_named
+from analysis.configuration import features_of, given_configuration, server_named
 from analysis.state import print_assumed, print_inventory
 from cli import contract as inputs
 from cli.contract import Broken, Exit
@@ -87,21 +87,18 @@ def command(
         return _undo(files, dry_run=dry_run or check)
     from analysis import translated
     from analysis.devices import warn_of_misspelt
-    from analysis.manifest_files import separate_manifests, warn_of_skipped
-    from analysis.reading import read_tree
+    from analysis.files import read_files, warn_of_skipped
     from cluster import manifests
 
     server = server_named(kubernetes, feature_gates)
-    given = given_configuration(config, files, inventory)
-    around = inputs.read(inventory, files) if inventory else []
+    given = given_configuration(config)
     dry_run |= check
     writes = in_place or dry_run
     if changed and not writes:
         raise Broken("--changed has no effect on output", "add --in-place, --dry-run or --check")
-    everything, others = read_tree(files)
-    documents, skipped = separate_manifests(everything, others, given=given)
-    if not everything and not others and not inputs.unread():
-        inputs.warn("the input holds no objects")
+    read = read_files(files, inventory, given=given)
+    documents, skipped, in_force, around = read.documents, read.skipped, read.in_force, read.inventory
+    everything, others = read.everything, read.others
     if output in _PASSING_THROUGH and not writes:
         documents = everything
         inputs.report_unread(one for one in others if one.instead != "template")
@@ -109,7 +106,6 @@ def command(
     elif writes or output == "diff":  # each of their lines is named
         skipped = [one._replace(key="") for one in skipped]
     warn_of_skipped(skipped)
-    in_force = configuration_in_force(given, documents, around)
     in_force.report(mode)
     configuration = in_force.configuration
     translator, results = translated.translate(

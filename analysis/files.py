@@ -1,4 +1,4 @@
-"""Reads the files of a command, and tells manifests from the other YAML files of a repository.
+"""Reads the files of a command: manifests, standard input, addresses, and built kustomizations and charts.
 
 A repository has workflows, values and package.json beside its manifests. A manifest has apiVersion and kind, or one of
 them beside metadata or spec, and then the other was forgotten. Templates and patches of kustomizations are skipped, too:
@@ -7,29 +7,32 @@ what is built of them can be read with --chart and -k.
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from analysis.configuration import configuration_in_force
-from analysis.outside import CHART, KUSTOMIZE
-from analysis.reading import read_tree, values_of_charts
-from cluster import manifests
-from cluster.manifests import ManifestError, chart_of
+import click
+
 from dra.raw import members, strings
 from dra.texts import count_of, list_first
-from rendering.answers import unread
+from rendering.answers import report_unread, unread
+from rendering.exits import Broken
 from rendering.output import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from analysis.configuration import ConfigurationInForce
     from cluster.manifests import Document, InputProblem, Keep
     from webhook.state import Configuration
 
+# Options of the running command, in `click.Context.meta`.
+KUSTOMIZATIONS, CHARTS, VALUES, EXCLUDED = (
+    f"{__name__}.{name}" for name in ("kustomizations", "charts", "values", "excluded")
+)
 _SHOWN: Final = 3  # files of one kind that people are shown
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _PATCHES: Final = ("patches", "patchesStrategicMerge", "patchesJson6902")
@@ -61,40 +64,85 @@ class SkippedFile(NamedTuple):
         return {"other": "not a manifest", "patch": "part of a kustomization"}.get(self.reason, self.reason)
 
 
-def read_manifests(
+class ReadFiles(NamedTuple):
+    """The manifests of files and folders, what is not read as one and why, and the configuration in force."""
+
+    documents: list[Document]
+    skipped: list[SkippedFile]
+    inventory: list[Document]  # not the subject of the command
+    in_force: ConfigurationInForce
+    everything: list[Document]  # with the documents that are no manifests
+    others: list[InputProblem]  # texts that cannot be read and do not look like manifests
+
+
+def read_files(
     files: Sequence[str],
-    *others: Sequence[str],
-    keep: Keep | None = None,
-    given: ConfigurationInForce | None = None,
-) -> tuple[list[Document], list[SkippedFile]]:
-    """Read the manifests among files and folders. Manifests that cannot be read are reported, and the command goes on.
-
-    `others` are further inputs of the command, of which only one may be standard input; `keep` chooses what of an object is kept.
-    `given` is as for `separate_manifests`.
-    """
-    read = read_tree(files, *others, keep=keep)
-    documents, skipped = separate_manifests(*read, files, given=given)
-    if not documents and not skipped and not unread():
-        warn("the input holds no objects")
-    return documents, skipped
-
-
-def separate_manifests(
-    documents: Iterable[Document],
-    others: Iterable[InputProblem],
-    files: Iterable[str] = (),
+    inventory: Sequence[str] = (),
     *,
     given: ConfigurationInForce | None = None,
-) -> tuple[list[Document], list[SkippedFile]]:
+    judged: bool = False,
+    keep: Keep | None = None,
+) -> ReadFiles:
+    """Read the manifests among files and folders. Those that cannot be read are reported, and the command goes on.
+
+    In the inventory every file has to be readable. `keep` chooses what of an object is kept. `given` is the configuration of `--config`;
+    with `judged`, the command makes findings of mistakes in another one.
+    """
+    from analysis.configuration import configuration_in_force
+
+    around = read(inventory) if inventory else []
+    everything, problems_ = _read(files, keep)
+    report_unread(problem for problem in problems_ if not problem.instead)
+    others = [problem for problem in problems_ if problem.instead]
+    documents, skipped = manifests_among(everything, others, files)
+    if not documents and not skipped and not unread():
+        warn("the input holds no objects")
+    in_force = configuration_in_force(given, documents, around, judged=judged)
+    named = [one.asking(in_force.configuration) for one in skipped]
+    return ReadFiles(documents, named, around, in_force, everything, others)
+
+
+def read(paths: Sequence[str]) -> list[Document]:
+    """Read manifests but for templates, or raise a ManifestError."""
+    from cluster.manifests import ManifestError
+
+    documents, problems_ = _read(paths)
+    templates = [one for one in problems_ if one.instead == "template"]
+    if broken := [one for one in problems_ if one not in templates]:
+        raise ManifestError(broken)
+    warn_of_skipped([SkippedFile(one.file, one.line, "template") for one in templates])
+    return documents
+
+
+class SkippedText(NamedTuple):
+    """A document that is not judged as a manifest, with its text."""
+
+    skipped: SkippedFile
+    text: bytes = b""
+    first_line: int = 0
+
+    def asking(self, configuration: Configuration) -> SkippedFile:
+        """Add the first key by which the text asks for devices, and its line."""
+        from webhook.translate import amounts_in
+
+        text = self.text.decode(errors="replace")
+        for key, start in amounts_in(text):
+            if configuration.resource(key):
+                return self.skipped._replace(key=key, line=self.first_line + text.count("\n", 0, start))
+        return self.skipped
+
+
+def manifests_among(
+    documents: Iterable[Document], others: Iterable[InputProblem], files: Iterable[str] = ()
+) -> tuple[list[Document], list[SkippedText]]:
     """Separate manifests from the rest; `others` are texts that cannot be read and do not look like manifests.
 
     Templates and patches of charts and kustomizations that are built (among `files`) are in neither list: they are read as built.
-    The configuration in force says which keys ask for devices; `given` is that of `--config`.
     """
     every = list(documents)
     patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
     objects: list[Document] = []
-    skipped = [(SkippedFile(one.file, one.line, _reason(one)), one.text, one.first_line) for one in others]
+    skipped = [SkippedText(SkippedFile(one.file, one.line, _reason(one)), one.text, one.first_line) for one in others]
     for document in every:
         value = document.object
         has = value.keys() & {"apiVersion", "kind"}
@@ -104,30 +152,19 @@ def separate_manifests(
             reason = "patch"
         if reason:
             begin = document.first_line
-            skipped.append((SkippedFile(document.file, begin, reason), document.text.encode(), begin))
+            skipped.append(SkippedText(SkippedFile(document.file, begin, reason), document.text.encode(), begin))
         else:
             objects.append(document)
     charts, built = _built(every, files)
-    known = configuration_in_force(given, objects, judged=True).configuration
-    not_built: list[SkippedFile] = []
-    for one, data, begin in skipped:
-        path = PurePath(os.path.normpath(one.file))
+    not_built: list[SkippedText] = []
+    for one in skipped:
+        path, reason = PurePath(os.path.normpath(one.skipped.file)), one.skipped.reason
         is_of_chart = any(path.is_relative_to(chart) for chart in charts)
-        if (one.reason == "template" and is_of_chart) or (one.reason == "patch" and str(path) in built):
+        if (reason == "template" and is_of_chart) or (reason == "patch" and str(path) in built):
             continue
         # Values of a chart that is rendered are in what it renders to.
-        not_built.append(one if is_of_chart else _asking(one, data.decode(errors="replace"), begin, known))
+        not_built.append(SkippedText(one.skipped) if is_of_chart else one)
     return objects, not_built
-
-
-def _asking(one: SkippedFile, text: str, begin: int, known: Configuration) -> SkippedFile:
-    """Add the first key by which a text asks for devices, and its line."""
-    from webhook.translate import amounts_in
-
-    for key, start in amounts_in(text):
-        if known.resource(key):
-            return one._replace(key=key, line=begin + text.count("\n", 0, start))
-    return one
 
 
 def _reason(one: InputProblem) -> str:
@@ -137,6 +174,8 @@ def _reason(one: InputProblem) -> str:
 
 def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
     """Name the charts that are rendered and their values, and the files of kustomizations that are built."""
+    from analysis.outside import CHART, KUSTOMIZE
+
     charts, waiting = [os.path.normpath(file) for file in values_of_charts()], []
     for file in files:
         if file.startswith(CHART):
@@ -162,6 +201,8 @@ def _absolute(path: str) -> str:
 
 def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
     """Read the kustomizations in the folders of these documents and above, up to that of .git: a commit may have a patch alone."""
+    from cluster import manifests
+
     named = {Path(one.file).absolute() for one in documents}
     folders: set[Path] = set()
     for home in {file.parent for file in named if file.is_file()}:
@@ -171,7 +212,7 @@ def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
     for folder in sorted(folders):
         for file in (folder / name for name in _KUSTOMIZATIONS):
             if file not in named and file.is_file():
-                with suppress(ManifestError):
+                with suppress(manifests.ManifestError):
                     yield from manifests.read([os.path.relpath(file)])
 
 
@@ -194,6 +235,8 @@ def _patches(document: Document) -> Iterable[str]:
 
 def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
     """Write one line for each reason: how many files, and the first few."""
+    from cluster.manifests import chart_of
+
     lines = []
     for reason, (reason_text, remedy) in _REASONS.items():
         names = list(dict.fromkeys(one.file for one in skipped if one.reason == reason))
@@ -215,3 +258,71 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
 def warn_of_skipped(skipped: Sequence[SkippedFile]) -> None:
     for line in describe_skipped(skipped):
         warn(line)
+
+
+def values_of_charts() -> tuple[str, ...]:
+    """Return the files of values that charts are rendered with."""
+    ctx = click.get_current_context(silent=True)
+    return tuple(ctx.meta.get(VALUES, ())) if ctx else ()
+
+
+def _read(paths: Sequence[str], keep: Keep | None = None) -> tuple[list[Document], list[InputProblem]]:
+    from cluster.manifests import read_leniently
+
+    exclude = click.get_current_context().meta.get(EXCLUDED, ())
+    with without_collection():
+        documents, problems_ = read_leniently(paths, exclude=exclude, outside=_from_outside, keep=keep, report=warn)
+    for document in documents:
+        if line := document.run_together:
+            file = document.file
+            warn(f"{file}:{line}: duplicate key kind: only one of two objects is read; is a line --- missing?")
+    return documents, problems_
+
+
+def _from_outside(name: str) -> tuple[bytes, str] | None:
+    """Return the text of a URL or a built folder, and the file that it was built from; None for a file."""
+    from analysis.outside import CHART, KUSTOMIZE, is_outside, text_of
+
+    ctx = click.get_current_context()
+    meta = ctx.meta
+    for prefix, built in ((KUSTOMIZE, KUSTOMIZATIONS), (CHART, CHARTS)):
+        if name.startswith(prefix) and name.removeprefix(prefix) not in meta.get(built, ()):
+            return None  # a file with this name: only `-k` and `--chart` build folders
+    if not is_outside(name):
+        return None
+    return text_of(name, meta.get(VALUES, ()), ctx.params.get("kubernetes", ""), ctx.params.get("namespace", ""))
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Suspend the cycle collector while objects are made that live until the command ends."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def refuse_files_and_cluster(files: Sequence[str], kubeconfig: str, context: str) -> None:
+    """Refuse to read files and a cluster at once."""
+    if files and (kubeconfig or context):
+        raise Broken("-f excludes --kubeconfig and --context", "leave one of them out")
+
+
+def problems(documents: Iterable[tuple[Document, str, str]]) -> list[InputProblem]:
+    """Make problems of (document, pointer, message)."""
+    from cluster.manifests import InputProblem
+
+    return [
+        InputProblem(document.file, message, "", *document.position_of(pointer), pointer)
+        for document, pointer, message in documents
+    ]
+
+
+def refuse(wrong: Sequence[tuple[Document, str, str]]) -> None:
+    """Raise a ManifestError if there is any (document, pointer, message)."""
+    from cluster.manifests import ManifestError
+
+    if wrong:
+        raise ManifestError(problems(wrong))
