@@ -33,6 +33,8 @@ _SEE_EVENTS = "; where it is refused, the pod's events say why (kubectl describe
 # Why a container waits whose kubelet has not begun with it.
 _STARTING = ("", "ContainerCreating", "PodInitializing")
 _CHANGING = frozenset((Outcome.TRANSLATED, Outcome.APPROXIMATED))
+# What the allocator says of the claims alone, where a device plugin may still serve the names of one node.
+_REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
 
@@ -53,6 +55,8 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     place: PodOutcome | None = None
     if next_step is None:
         place = placed(key, scene, configuration)
+        if prospect is not None and place.node is not None and prospect.outlook in _REFUSING:
+            prospect = replace(prospect, outlook=Outlook.FITS, message="", nearest="", blockers=())
         next_step = _at_its_scheduler(pod, webhook, claims, prospect, place, scene=scene, configuration=configuration)
     if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so that no end of another's claim is enough.
@@ -307,11 +311,9 @@ def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, scene: 
         if place.exceeded or not any(one.devices for one in prospect.groups):
             return _room_text(place, scheduler, scene)
         return f"devices for it are free, but pods before it in the queue take them ({place.summary})"
-    if prospect.plugins and prospect.outlook is not Outlook.FITS:
+    if place.node is not None and place.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
-        return (
-            f"device plugins have room for it on {min(prospect.plugins)}{others}, and {scheduler} has not placed it yet"
-        )
+        return f"device plugins have room for it on {place.node}{others}, and {scheduler} has not placed it yet"
     if prospect.outlook is Outlook.NEVER:
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:

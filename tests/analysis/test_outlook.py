@@ -1,10 +1,15 @@
 """Every command and page answers alike where a pod can run, what it waits for, and whom it would displace."""
 
+import random
+
 import pytest
 
 from analysis.loading import scene_of
 from analysis.outlook import placed
 from dashboard.waiting import waiting
+from tests import draws
+from tests.agreement import NO_ROOM, ROOM
+from tests.allocator.service.sidecar import device_class, gpus, node
 from tests.cli.explain.scenes import claim, dump, explain_json, fleet, full, held, phased, pod
 from tests.cli.running import manifest, run_json
 from webhook.state import Configuration, Features
@@ -107,3 +112,90 @@ def test_no_advice_names_a_node_that_is_not_ready(tmp_path):
     assert told["prospect"]["nearest"] == "nearest is n0: would fit once default/c0 or default/c1 ends"
     assert told["roomOn"] == ""
     assert "n1" not in standing({"pod": told})
+
+
+NAME, OTHER = "nvidia.com/gpu", "example.com/fpga"
+
+
+def by_name(**amounts):
+    asking = phased(pod("w"), "Pending")
+    del asking["spec"]["schedulerName"]
+    asking["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": amounts}
+    return asking
+
+
+def test_a_node_whose_plugin_serves_one_name_and_whose_devices_serve_the_other_has_room(tmp_path):
+    classes = device_class(extendedResourceName=NAME), device_class("fpga", extendedResourceName=OTHER)
+    mixed = node("n0", allocatable={"cpu": "4", OTHER: "1"})
+    objects = [*classes, mixed, gpus("n0", 1), by_name(**{NAME: "1", OTHER: "1"})]
+    [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
+    told = explain_json(tmp_path, "pod w", *objects)[1]["pod"]
+    assert (simulated["node"], told["roomOn"], told["prospect"]["outlook"]) == ("n0", "n0", "fits")
+    assert standing({"pod": told}) == "devices for it are free, and default-scheduler has not placed it yet"
+
+
+def test_a_plugin_has_no_room_for_a_pod_that_another_request_keeps_away(tmp_path):
+    """The plugin has a device, and no device is free for the claim beside it."""
+    full_node = node("n0", allocatable={"cpu": "4", NAME: "1"})
+    asking = by_name(**{NAME: "1"})
+    asking["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+    objects = [
+        device_class(extendedResourceName=NAME),
+        full_node,
+        gpus("n0", 1),
+        held("h", "runs"),
+        RUNS,
+        claim("c"),
+        asking,
+    ]
+    [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
+    told = explain_json(tmp_path, "pod w", *objects)[1]
+    assert (simulated["node"], told["pod"]["roomOn"]) == (None, "")
+    assert "have room" not in standing(told)
+
+
+def drawn(number):
+    """Draw nodes with devices and device plugins, of which some are in use, and a pod that asks for some by claim and by name."""
+    draw = random.Random(number)
+    objects = [device_class(**({"extendedResourceName": NAME} if draw.random() < 0.6 else {}))]
+    if draw.random() < 0.3:
+        objects.append(device_class("fpga", extendedResourceName=OTHER))
+    running = 0
+    for at in range(draw.randint(1, 3)):
+        name = f"n{at}"
+        amounts = {} if draw.random() < 0.2 else {"cpu": "4", "pods": "10"}
+        amounts |= {key: str(draw.choice((0, 1, 2))) for key in (NAME, OTHER) if amounts and draw.random() < 0.4}
+        one = node(name, **({"allocatable": amounts} if amounts else {}))
+        one["metadata"]["labels"] = {"zone": draw.choice("ab")}
+        one["spec"] = {"taints": [{"key": "x", "effect": "NoSchedule"}]} if draw.random() < 0.2 else {}
+        objects.append(one)
+        devices = draw.choice((0, 1, 2, 3))
+        objects += [gpus(name, devices)] if devices else []
+        for device in range(devices):
+            if draw.random() < 0.4:
+                running += 1
+                objects.append(held(f"h{running}", f"r{running}", on=f"{name}/gpu-{device}"))
+                objects.append(phased(pod(f"r{running}", f"h{running}", nodeName=name), "Running"))
+    amounts = {NAME: draw.choice("1124")} | ({OTHER: "1"} if draw.random() < 0.3 else {})
+    asking = by_name(**amounts)
+    if draw.random() < 0.4:
+        asking["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+        objects.append(claim("c", draw.choice((1, 2))))
+    asking["spec"]["nodeSelector"] = {"zone": "a"} if draw.random() < 0.2 else {}
+    return [*objects, asking]
+
+
+@pytest.mark.parametrize("number", range(draws.draws(60)))
+def test_explain_says_that_a_pod_fits_where_simulate_places_it(number, tmp_path):
+    objects = drawn(number)
+    [simulated] = [
+        one for one in run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"] if one["pod"] == "default/w"
+    ]
+    told = explain_json(tmp_path, "pod w", *objects)[1]
+    message, prospect = standing(told), told["pod"].get("prospect")
+    if not told["pod"]["standing"]["keeper"].endswith("author"):
+        assert (told["pod"]["roomOn"] or None) == simulated["node"]
+    said = True if ROOM.search(message) else False if NO_ROOM.search(message) else None
+    if said is None and prospect:
+        said = {"fits": True, "full": False, "never": False}.get(prospect["outlook"])
+    assert said in (None, simulated["node"] is not None), message

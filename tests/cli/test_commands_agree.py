@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from analysis.explain.stories import Keeper
 from cluster import manifests
 from tests import draws
 from tests.agreement import CLUSTER, COMMANDS, Contradiction, Scene, as_list, ask, asked, contradictions, demo
@@ -18,8 +19,6 @@ from webhook.state import Configuration
 
 # Known contradictions, by kind, each with its smallest example. After a fix a test fails until its line is removed.
 KNOWN: dict[str, str] = {
-    "codes: explain adds D212": "draw 34",
-    "codes: survey adds D212": "draw 34",
     "key: explain left, translate not named": "draw 233",
     "key: survey left, translate not named": "draw 233",
 }
@@ -372,9 +371,9 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
             found.add(Contradiction(f"wrong: explain {wrong}, doctor {not wrong}"))
     told = asked("explain", "pod/w", "-n", "n", "-f", dump, "--config", config)["pod"]["standing"]
     pods = asked("simulate", "-f", dump, "--config", config)["pods"]
-    if told["keeper"] == "user" and "n/w" not in ill:
+    if told["keeper"] == Keeper.USER and "n/w" not in ill:
         found.add(Contradiction("waits: doctor does not name the pod"))
-    if told["keeper"] == "user" and any(one["node"] for one in pods if one["pod"] == "n/w"):
+    if told["keeper"] == Keeper.USER and any(one["node"] for one in pods if one["pod"] == "n/w"):
         found.add(Contradiction("waits: explain says create it again, simulate places it"))
     settle("claims and pods", found)
 

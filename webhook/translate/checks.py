@@ -436,7 +436,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
             classes = list_first(list(dict.fromkeys(one.name for one in serving)), 2)
             problem = f"{mapped}, which `quotas` names for it, counts no claims of class {classes}"
         elif mapped not in context.quota:
-            problem = f"no ResourceQuota here limits {mapped}, which `quotas` names for it: its claims are not limited"
+            problem = f"no ResourceQuota here limits {mapped}, which `quotas` names for it: no ResourceQuota counts its claims"
         if problem:
             case = case.note(Note(key, Outcome.TRANSLATED, problem, code="D223"))
     return case

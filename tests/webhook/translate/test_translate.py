@@ -391,7 +391,7 @@ def test_a_mapped_key_that_no_quota_of_the_namespace_has_is_warned_of(key, appro
     done = became(pod(GPU), quota=LIMITED, **mapped)
     assert done.changed
     [warning] = done.warnings
-    assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: its claims are not limited"  # fmt: skip
+    assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: no ResourceQuota counts its claims"  # fmt: skip
     assert [one.code for one in done.decisions if one.key == "nvidia.com/gpu"] == ["", "D223"]
     counted = became(pod(GPU), quota=LIMITED | {key}, **mapped)
     assert counted.changed
