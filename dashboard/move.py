@@ -100,8 +100,8 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
         (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", words_of(one.workloads), words_of(one.would), one.moved, one.pods)
         for one in namespaces_of(overview)
     ]  # fmt: skip
-    first, *others = survey.report(overview).parts
-    yield part_as_html(first)
+    whole = survey.report(overview, whole=False)
+    yield el("p", whole.summary)
     if mechanisms:
         yield el("h2", "Pods by mechanism")
         yield table(("Mechanism", "Pods"), list(mechanisms.items()))
@@ -111,7 +111,7 @@ def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]
             ("Namespace", "Mode", "Workloads", "Held back by the mode", "Pods on claims", "Pods"), rows[:MOST_ROWS]
         )
         yield from _left(rows)
-    for part in others:
+    for part in whole.parts:
         if isinstance(part, Drawn):  # the table below it has the same numbers
             continue
         if isinstance(part, Rows):

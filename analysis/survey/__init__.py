@@ -5,7 +5,6 @@ from analysis.survey.overview import MoveReason, Overview, SurveyScope, overview
 from analysis.survey.reading import read_cluster
 from analysis.survey.report import report
 from analysis.survey.rows import findings, table
-from analysis.survey.screen import screen
 
 __all__ = [
     "DriverStock",
@@ -17,6 +16,5 @@ __all__ = [
     "overview",
     "read_cluster",
     "report",
-    "screen",
     "table",
 ]

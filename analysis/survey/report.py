@@ -1,62 +1,162 @@
-"""A survey as a report to hand on, as HTML or Markdown. Pure."""
+"""A survey as a report: outcomes, what to decide, what is in the way, the devices, and the workloads by namespace. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
 
-from analysis.survey.screen import OWN_CLAIMS, SIDE_TEXTS, network_tables, totals, why
-from dra.texts import count_of, list_first
+from analysis.survey.overview import MoveReason
+from dra.texts import count_of, joined, list_first
 from rendering import formats
 from rendering.report import Marked, Report, Rows, Screen, Why, striped
+from webhook.dialects import Outcome
+from webhook.translate import decides_outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from analysis.survey.overview import Overview
-    from rendering.report import Cell
+    from analysis.survey.overview import Asking, Overview
+    from analysis.survey.pools import PoolTables
+    from analysis.survey.verdicts import Key
+    from rendering.report import Cell, Part
 
-_NAMED = 12  # nodes
+_NAMED: Final = 5  # nodes that are named, of those in one place
+_NAMESPACES: Final = 50  # that are listed
+_SHOWN: Final = 25  # workloads of a namespace that are listed one by one
+_OWN_CLAIMS: Final = "own claims"  # in place of an outcome
+_OUTCOME_TEXTS: Final = {
+    _OWN_CLAIMS: "have no keys, but claims of their own",
+    Outcome.TRANSLATED: "claims replace all their keys",
+    Outcome.APPROXIMATED: "claims replace all their keys, and differ in something",
+    Outcome.SERVED: "need no change: a DeviceClass serves their keys",
+    Outcome.PARTLY: "claims replace some of their keys",
+    Outcome.LEFT: "keep their keys, for the reasons below",
+    Outcome.UNKNOWN: "have a key that drawbridge does not recognise",
+    Outcome.REFUSED: "would be refused",
+}
+# Where a node stands on its way from a device plugin to a driver, in this order.
+_SIDE_TEXTS: Final = {
+    "plugin": "hand it out",
+    "both": "hand it out and publish it",
+    "halfway": "have none left and publish nothing",
+    "driver": "publish it",
+    "neither": "do neither",
+}
 
 
-def report(overview: Overview) -> Report:
-    """Make the report."""
-    server = f"Kubernetes {overview.server}, " if overview.server else ""
-    counted = list(totals(overview))
-    outcomes = [(number, Marked(outcome), meaning) for outcome, number, meaning in counted]
+def report(overview: Overview, *, whole: bool) -> Report:
+    """Make the report; one that is not whole has the first workloads of each namespace, and no single keys."""
+    counted = list(_totals(overview))
+    outcomes = [(Marked(outcome), number, meaning) for outcome, number, meaning in counted]
     reasons = [
-        (one.workloads, one.pods, Marked(one.outcome), one.key, Why(f"{why(one)}{f' [{one.code}]' if one.code else ''}", one.remedy))
+        (Marked(one.outcome), one.workloads, one.pods, one.key, Why(f"{why(one)}{_code(one.code)}", one.remedy))
         for one in overview.reasons
-    ]  # fmt: skip
+    ]
     plugins = [
         (one.key, one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded) for one in overview.plugins
     ]
     drivers = [(one.driver, one.nodes, one.devices) for one in overview.drivers]
     sides: list[Sequence[Cell]] = []
     for side in overview.sides if plugins or drivers else ():
-        for name, meaning in SIDE_TEXTS.items():
+        for name, meaning in _SIDE_TEXTS.items():
             if nodes := getattr(side, name):
-                sides.append((side.key, len(nodes), meaning, list_first(nodes, _NAMED)))
-    workloads: list[Sequence[Cell]] = []
-    for one in overview.workloads:
-        requests: dict[str, None] = {}  # each key once
-        for key in one.keys:
-            amount = f" = {key.amount}" if key.amount else ""
-            requests[f"{key.key}{amount}{f': {reason}' if (reason := why(key)) else ''}"] = None
-        would = f"would be {one.would} in mode enforce" if one.would else ""
-        outcome = Marked(one.outcome or OWN_CLAIMS)
-        workloads.append((one.namespace, (one.kind, one.name), outcome, one.pods, (would, *requests)))
+                sides.append((side.key, len(nodes), meaning, list_first(nodes, len(nodes) if whole else _NAMED)))
     used = ("Used by what moves", "Used by what stays", "Freed", "Stranded")
-    parts = (
-        f"{server}{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them.",
-        "" if overview.workloads else "No workload requests a device.",
-        striped({outcome: number for outcome, number, _ in counted}) if counted else "",
-        Rows(("Workloads", "Outcome", ""), outcomes),
-        Rows(("Workloads", "Pods", "Outcome", "Key", "Why, and what to do"), reasons, "To decide"),
-        *(Screen(lines, title) for title, lines in network_tables(overview.network)),
+    parts: list[Part] = [
+        striped({outcome: number for outcome, number, _ in counted}),
+        Rows(("Outcome", "Workloads", ""), outcomes),
+        Rows(("Outcome", "Workloads", "Pods", "Key", "Why, and what to do"), reasons, "To decide"),
+        *(Screen(lines, title) for title, lines in _network_tables(overview.network)),
         formats.table(formats.by_object(overview.obstacles), title="In the way"),
         Rows(("Key", "Nodes", "Devices", *used), plugins, "Devices of device plugins"),
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "which", "Names"), sides, "Node by node"),
-        Rows(("Namespace", "Workload", "Outcome", "Pods", "What it requests"), workloads, "Workloads"),
-    )
-    return Report("Accelerator workloads: what becomes of them", parts)
+    ]
+    grouped = [(name, list(group)) for name, group in groupby(overview.workloads, key=lambda one: one.namespace)]
+    for namespace, workloads in grouped if whole else grouped[:_NAMESPACES]:
+        mode = overview.modes.get(namespace, "")
+        shown = workloads if whole else workloads[:_SHOWN]
+        times = Counter((one.kind, one.name) for one in shown)
+        rows = [_row(one, whole=whole, with_file=times[one.kind, one.name] > 1) for one in shown]
+        title = f"Workloads of {namespace}{f' (mode {mode})' if mode else ''}"
+        parts.append(Rows(("Outcome", "Workload", "Pods", "Requests"), rows, title))
+        if left := len(workloads) - len(shown):
+            parts.append(f"... and {left:,} more, which `-o wide`, csv, json and html list")
+    if not whole and (more := len(grouped) - _NAMESPACES) > 0:
+        parts.append(f"... and {count_of(more, 'more namespace')}, which `-o wide`, csv, json and html list")
+    server = f"Kubernetes {overview.server}: " if overview.server else ""
+    read = f"{count_of(overview.objects, 'object')} read, {count_of(overview.pods, 'living pod')} among them"
+    asking = f"{count_of(len(overview.workloads), 'workload')} with devices"
+    summary = f"{server}{read}; {asking if overview.workloads else 'no workload requests a device'}"
+    return Report("Accelerator workloads: what becomes of them", parts, summary)
+
+
+def _row(one: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
+    """Write a workload, and if wanted the decision about each key and its warnings below."""
+    # Each key once: two containers may ask for it.
+    amounts_by_key: dict[str, list[str]] = {}
+    listed: set[tuple[str, str]] = set()
+    for key in [each for each in one.keys if decides_outcome(each)] or one.keys:
+        amounts = amounts_by_key.setdefault(key.key, [])
+        container_key = key.container, key.key
+        if key.amount and container_key not in listed:
+            amounts.append(key.amount)
+        listed.add(container_key)
+    keys = ", ".join(f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key)
+    texts = [f"{f'would be {one.would}: ' if one.would else ''}{keys}"]
+    for key in one.keys if whole else ():
+        reason = f"  {because}" if (because := why(key)) else ""
+        texts.append(f"{key.outcome} {joined(key.container or 'pod', key.key)}{reason}{_code(key.code)}")
+        texts += [key.remedy] if key.remedy else []
+    texts += one.warnings if whole else ()
+    name = f"{one.kind}/{one.name}{f' ({one.file})' if with_file else ''}"
+    return Marked(one.outcome or _OWN_CLAIMS), name, f"{one.running}/{one.pods}", tuple(texts)
+
+
+def _code(code: str) -> str:
+    return f" [{code}]" if code else ""
+
+
+def why(decision: Key | MoveReason) -> str:
+    """Say why a key is not simply translated, and until when it is left."""
+    stays = f"the object keeps it, and its pods get claims at the webhook: {decision.stays}" if decision.stays else ""
+    detail = decision.detail if isinstance(decision, MoveReason) else decision.reason
+    return "; ".join(filter(None, (stays, detail, f"until {decision.until}" if decision.until else "")))
+
+
+def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
+    """Count the workloads of each outcome, with its meaning; those that run on claims already, keep their keys in the object, or are left for a time."""
+    for outcome in _OUTCOME_TEXTS:
+        workloads = [one for one in overview.workloads if (one.outcome or _OWN_CLAIMS) == outcome]
+        if not workloads:
+            continue
+        pods, moved = sum(one.pods for one in workloads), sum(one.moved for one in workloads)
+        enforced = Counter(one.would for one in workloads if one.would)
+        stays = sum(any(key.stays for key in one.keys) for one in workloads)
+        until = sum(any(key.until for key in one.keys) for one in workloads)
+        notes = [
+            count_of(pods, "pod"),
+            f"{moved:,} on claims already" if moved else "",
+            f"{stays:,} by the webhook alone" if stays else "",
+            f"{until:,} until the cluster is ready" if until else "",
+            *[f"{number:,} would be {would} in mode enforce" for would, number in enforced.items()],
+        ]
+        yield outcome, len(workloads), f"{_OUTCOME_TEXTS[outcome]} ({', '.join(filter(None, notes))})"
+
+
+def _network_tables(network: PoolTables) -> Iterator[tuple[str, list[str]]]:
+    """Write what can be declared for pools of network devices, each part with its title."""
+    if network.pools:
+        yield "Pools of network devices", [f"{name}: {selection}" for name, selection in network.pools.items()]
+    if network.configuration:
+        yield (
+            "A configuration that claims these devices by what their drivers publish",
+            network.configuration.splitlines(),
+        )
+    if network.driver_objects:
+        yield (
+            "Or objects by which the SR-IOV driver publishes the names, for Multus",
+            network.driver_objects.splitlines(),
+        )
+        yield "with this configuration", network.driver_configuration.splitlines()

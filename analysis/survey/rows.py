@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.survey.overview import needs_decision
-from analysis.survey.screen import why
+from analysis.survey.report import why
 from dra.finding import Finding, Place, Severity
 from dra.texts import joined
 from rendering import formats

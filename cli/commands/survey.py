@@ -116,25 +116,21 @@ def command(
         result = overview(gathered, in_force.configuration, features, scope, mode)
     import msgspec
 
-    from analysis.survey import findings, report, screen, table
+    from analysis.survey import findings, report, table
 
-    if output in ("text", "wide"):
-        lines = screen(result, columns=inputs.width(), wide=output == "wide", colour=inputs.colours())
-        inputs.print_lines(lines, styled=True)
-    else:
-        inputs.write(
-            output,
-            lambda: report(result),
-            lambda: {
-                "configuration": in_force.described(mode),
-                "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},
-                **msgspec.to_builtins(result),
-                "passedBy": [one._asdict() for one in skipped],
-            },
-            findings=lambda: findings(result),
-            table=lambda: table(result),
-            unread=result.unread,
-        )
+    inputs.write(
+        output,
+        lambda: report(result, whole=output != "text"),
+        lambda: {
+            "configuration": in_force.described(mode),
+            "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},
+            **msgspec.to_builtins(result),
+            "passedBy": [one._asdict() for one in skipped],
+        },
+        findings=lambda: findings(result),
+        table=lambda: table(result),
+        unread=result.unread,
+    )
     print_assumed(one.key for workload in result.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     unseen = "unknown" in bad and any(one.key for one in skipped)

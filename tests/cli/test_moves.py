@@ -7,9 +7,9 @@ import pytest
 
 from analysis.arrivals import arrivals, brings_pods
 from analysis.loading import identity_of
-from analysis.survey import SurveyScope, overview, report, screen, table
+from analysis.survey import SurveyScope, overview, report, table
 from dra.raw import mapping
-from rendering.report import as_html
+from rendering.report import as_csv, as_html, as_text
 from rendering.terminal import escaped, printable
 from tests.corpus import move
 from tests.webhook.pods import pod
@@ -61,18 +61,18 @@ def test_every_command_and_form_says_the_same_of_it(case):
     json = msgspec.json.decode(msgspec.json.encode(seen))
     [written] = [one for one in json["workloads"] if one["kind"] == asking.kind and one["name"] == asking.name]
     text, html, rows = (
-        "\n".join(screen(seen, columns=None, wide=True, colour=False)),
-        as_html(report(seen), ""),
-        table(seen),
+        "\n".join(line for _, lines in as_text(report(seen, whole=True)) for line in lines),
+        as_html(report(seen, whole=True), ""),
+        as_csv(table(seen)),
     )
     assert written["outcome"] == asking.outcome
+    name = f"{asking.kind}/{asking.name}"
     assert (
-        f'<b class="{asking.outcome}">{asking.outcome}</b></td><td class="n" data-head="Pods">{asking.pods}</td>'
-        in html
+        f'<b class="{asking.outcome}">{asking.outcome}</b></td><td class="w" data-head="Workload">{name}</td>' in html
     )
-    assert f"  {asking.outcome:<12} {asking.kind}/{asking.name} " in text
+    assert [line.split()[:2] for line in text.splitlines()].count([asking.outcome, name]) == 1
     for key in asking.keys:
-        assert f"{key.outcome:<12} {key.container or 'pod'}: {printable(key.key)}" in text
+        assert f"      {key.outcome} {key.container or 'pod'}: {printable(key.key)}" in text
         assert printable(key.detail) in text
         assert escaped(key.detail) in html
         assert printable(key.detail).replace('"', '""') in rows

@@ -80,7 +80,7 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
     assert {decision["outcome"] for decision in found["decisions"]} == {"translated" if key == VFS else "approximated"}
     result = run("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0].split("  ")[-1] == ", ".join(devices)
+    assert result.stdout.splitlines()[2].split("  ")[-1] == ", ".join(devices)
 
 
 @pytest.mark.parametrize(("shared", "placed"), [(False, 2), (True, 5)])

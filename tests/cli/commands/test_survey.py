@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from analysis.loading import Gathered, Trimmer, gather
-from analysis.survey import SurveyScope, overview, screen
+from analysis.survey import SurveyScope, overview, report
 from analysis.survey.rows import CODES, findings
 from cli.main import main
 from cluster import manifests, resources
@@ -18,6 +18,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from dra.finding import Severity
 from rendering import formats
+from rendering.report import as_text
 from rendering.terminal import columns_of, fit, printable
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
@@ -88,6 +89,11 @@ def test_a_deployment_counts_once_with_what_it_made():
     assert one.outcome is Outcome.TRANSLATED
 
 
+def lines_of(seen, *, whole=False):
+    """The survey as a terminal shows it."""
+    return [line for title, lines in as_text(report(seen, whole=whole)) for line in (title, *lines)]
+
+
 def test_namesakes_of_two_overlays_are_two_workloads():
     gathered = Gathered(
         objects=(maker("Deployment", "web", HAMI), maker("Deployment", "web", container(nvidia_gpu="0.5"))),
@@ -98,9 +104,7 @@ def test_namesakes_of_two_overlays_are_two_workloads():
         ("dev/web.yaml", "translated"),
         ("prod/web.yaml", "refused"),
     ]
-    assert any(
-        "Deployment/web (prod/web.yaml)" in line for line in screen(seen, columns=None, wide=False, colour=False)
-    )
+    assert any("Deployment/web (prod/web.yaml)" in line for line in lines_of(seen))
 
 
 def test_a_workload_dumped_into_several_files_is_listed_once():
@@ -614,8 +618,8 @@ def test_a_mode_that_only_looks_leaves_a_workload_and_says_what_would_become_of_
     # What has to be decided, what is in the way and what comes free are of the move.
     assert (held.reasons, held.obstacles, held.plugins) == (enforced.reasons, enforced.obstacles, enforced.plugins)
     assert held.modes == {"a": mode}
-    lines = list(screen(held, columns=None, wide=True, colour=False))
-    assert f"a  (mode {mode})" in lines
+    lines = lines_of(held, whole=True)
+    assert f"Workloads of a (mode {mode})" in lines
     assert any("would be approximated: nvidia.com/gpu=1, nvidia.com/gpumem=3000" in line for line in lines)
     assert any(f"main: nvidia.com/gpumem  {mode}: would be translated: 3000 MiB" in line for line in lines)
     [total] = [line for line in lines if "keep their keys" in line]
@@ -688,9 +692,9 @@ def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
     seen = look(own)
     [one] = seen.workloads
     assert (one.outcome, one.would, one.keys) == (None, None, ())
-    lines = list(screen(seen, columns=None, wide=False, colour=False))
-    assert "       1 own claims   have no keys, but claims of their own (0 pods)" in lines
-    assert "  own claims   Deployment/own     0/0" in lines
+    lines = lines_of(seen)
+    assert "  own claims          1  have no keys, but claims of their own (0 pods)" in lines
+    assert "  own claims  Deployment/own  0/0" in lines
     file = manifest(tmp_path / "own.json", own)
     _, answer = run_json("survey", "-f", file, "--fail-on", "approximated")
     assert (answer["outcomes"], answer["workloads"][0]["outcome"]) == ({}, None)
@@ -1079,9 +1083,10 @@ def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
 
 def test_a_refusal_that_is_about_no_key_is_told_without_one():
     seen = look({name: value for name, value in pod("p", HAMI).items() if name != "apiVersion"})
-    lines = list(screen(seen, columns=None, wide=True, colour=False))
+    lines = lines_of(seen, whole=True)
     assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
-    assert "  refused: the API server refuses it: the object has no apiVersion [D008] (1 workload, 1 pod)" in lines
+    told = [line.split(maxsplit=3) for line in lines]
+    assert ["refused", "1", "1", "the API server refuses it: the object has no apiVersion [D008]"] in told
     assert any(one.message.startswith("the API server refuses it") for of in findings(seen) for one in of.findings)
 
 
@@ -1115,10 +1120,10 @@ def test_placeholders_of_an_object_are_one_reason(tmp_path):
 
 def test_an_obstacle_is_written_as_other_findings_are():
     seen = look(*deployment(), plugin_on_nodes())
-    lines = list(screen(seen, columns=None, wide=False, colour=False))
+    lines = lines_of(seen)
     at = lines.index("In the way")
     assert lines[at + 1 : at + 4] == [
-        "  DaemonSet/a/plugin",
-        "    info S015: it registers with kubelet as a device plugin, ready on 0 nodes",
-        "        keep it off a node (node selector, affinity) once the pods there have moved",
+        "DaemonSet/a/plugin",
+        "  info S015: it registers with kubelet as a device plugin, ready on 0 nodes",
+        "      keep it off a node (node selector, affinity) once the pods there have moved",
     ]
