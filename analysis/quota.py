@@ -22,6 +22,7 @@ from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spe
 from dra.policy import Demands, held_of_quota, quota_scope, quotas_for
 from dra.raw import Object, mapping
 from dra.stock import total
+from dra.texts import list_first
 from dra.validation import name
 from dra.wire import WireError, convert
 from rendering.report import Rows, amount_bar
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _TURNED_BACK, _IN_PART = "D216", "D217"
+_NAMED = 5  # pods of a claim
 
 
 class Foretold(NamedTuple):
@@ -136,24 +138,24 @@ def report(scene: Scene) -> Iterator[QuotaReport]:
         yield report_quota(quota, namespace_claims, scene.stock, scene.find_pod, waiting)
 
 
-def tables(quotas: Iterable[QuotaReport], *, holders: bool) -> list[Part]:
-    """Make the tables of a report: a row for each line of each quota, if wanted with the holders of its devices."""
-    parts: list[Part] = []
+def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Part]:
+    """Make the tables of a report: a row for each line of each quota, if wanted with so many holders of its devices."""
     for quota in quotas:
-        head = ("Line", "", "Hard", "Used", "Waiting", "Left", *(["Holders"] if holders else []))
+        head = ["Line", "", "Hard", "Used", "Waiting", "Left", *(["Holders"] if holders else [])]
         rows: list[list[Cell]] = []
         for line in quota.lines:
             bar = amount_bar(line.hard, line.used, line.waiting)
             row: list[Cell] = [line.key, bar, line.hard, line.used, line.waiting, line.left]
             if holders:
                 texts = [
-                    f"{one.amount}: {one.claim}{f' of {pods}' if (pods := ', '.join(one.pods)) else ''}"
-                    for one in line.holders
+                    f"{one.amount}: {one.claim}{f' of {list_first(one.pods, _NAMED)}' if one.pods else ''}"
+                    for one in line.holders[:holders]
                 ]
-                row.append(("", *texts))
+                left = len(line.holders) - len(texts)
+                row.append(("", *texts, f"and {left:,} more" if left else ""))
             rows.append(row)
-        parts += [Rows(head, rows, quota.quota), quota.idle]
-    return parts
+        yield Rows(head, rows, quota.quota)
+        yield quota.idle
 
 
 def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:

@@ -9,6 +9,7 @@ from analysis import explain
 from analysis.capacity import count_devices, in_use
 from analysis.matrix import group_equal, report
 from analysis.naming import NotThere, find_device
+from analysis.quota import tables
 from analysis.redaction import redaction_of
 from analysis.simulated import reasons_of
 from cluster.manifests import dump
@@ -22,7 +23,6 @@ from dashboard.move import mechanisms_of, page_of
 from dashboard.picture import devices_by_namespace, labels_of, reading_of, shelves, value_of
 from dashboard.timeline import ago, steps_of, steps_of_claim
 from dashboard.waiting import pod_story, reasons
-from dra.quantity import parse
 from dra.raw import moment
 from dra.texts import count_of, list_first
 from dra.wire import builtins
@@ -370,19 +370,7 @@ def quota(view: DashboardView) -> Html:
         return layout(
             "Quota", view, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), current="quota"
         )
-    parts: list[Html] = []
-    for one in view.picture.quotas[:NODES_A_PAGE]:
-        rows: list[Sequence[object]] = []
-        for line in one.lines:
-            used, waiting_, left = (parse(amount).nano for amount in (line.used, line.waiting, line.left))
-            drawn = bar({"held": used, "shared": waiting_, "free": left}, f"{line.used} of {line.hard} used")
-            holders = list_first(
-                [f"{it.amount}: {list_first(it.pods, _NAMED) or it.claim}" for it in line.holders], _HOLDERS
-            )
-            rows.append((line.key, drawn, line.hard, line.used, line.waiting, line.left, holders))
-        parts += [el("h2", one.quota), table(("Line", "", "Hard", "Used", "Waiting", "Left", "Who"), rows)]
-        if one.idle:
-            parts.append(el("p", one.idle, class_="soft"))
+    parts = map(part_as_html, tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS))
     return layout("Quota", view, *parts, _more(view.picture.quotas), current="quota")
 
 
@@ -509,9 +497,7 @@ def namespace(view: DashboardView, name: str) -> Html:
             *_by_reason(queued),
         ]
     quotas = [one for one in view.picture.quotas if one.quota.partition("/")[0] == name]
-    for each in quotas[:NODES_A_PAGE]:
-        lines = [(line.key, line.hard, line.used, line.left) for line in each.lines]
-        parts += [el("h2", f"Quota {each.quota}"), table(("Line", "Hard", "Used", "Left"), lines)]
+    parts += map(part_as_html, tables(quotas[:NODES_A_PAGE]))
     return layout(f"Namespace {name}", view, *parts, _more(quotas))
 
 

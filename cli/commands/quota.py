@@ -8,6 +8,8 @@ from cli import contract as inputs
 from cli.contract import CommandFailed, Exit
 from rendering.report import Report
 
+_HOLDERS = 1000  # of a line
+
 
 @inputs.command(
     "quota",
@@ -47,11 +49,10 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
                 )
         scene = msgspec.structs.replace(scene, unread=unread)
     reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
+    parts = [*tables(reports, _HOLDERS if output != "text" else None)]
     inputs.write(
         output,
-        lambda: Report(
-            "Quotas", tables(reports, holders=output != "text") or ("no DeviceQuota, so devices are not limited",)
-        ),
+        lambda: Report("Quotas", parts or ("no DeviceQuota, so devices are not limited",)),
         lambda: {"quotas": builtins(reports)},
         unread=scene.unread,
     )
