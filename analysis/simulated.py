@@ -12,7 +12,6 @@ from allocator.simulation import (
     PodOutcome,
     Snapshot,
     Workload,
-    draw_replays,
     is_workload,
     name_of,
     read_arrivals,
@@ -27,14 +26,15 @@ from analysis.loading import Gathered, state_of
 from analysis.naming import NotThere, refuse_unknown_node
 from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from dra.texts import count_of, list_first
+from rendering import chart
 from rendering.exits import Broken
 from rendering.html import Html, fleet, squares, words_of
 from rendering.report import Drawn, Report, Rows, striped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from allocator.simulation import Replay, Simulation
+    from allocator.simulation import Replay, Sample, Simulation
     from analysis.configuration import ConfigurationInForce
     from cluster.manifests import Document
     from dra.server import Server
@@ -193,3 +193,25 @@ def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
         Rows(("Strategy", "Pods", "Such as"), never, "Never placed"),
     )
     return Report(f"Workload {name}", parts)
+
+
+def draw_replays(name: str, found: Sequence[Replay]) -> str:
+    """Draw hardware in use, what is broken up, and pods that wait, over the same time, one line a strategy."""
+
+    def each(value: Callable[[Sample], float]) -> list[chart.ChartLine]:
+        return [
+            chart.ChartLine(
+                one.strategy, tuple((sample.at, value(sample)) for sample in chart.thin(one.samples)), steps=True
+            )
+            for one in found
+        ]
+
+    used = each(lambda sample: 100 * sample.utilisation)
+    broken = each(lambda sample: 100 * sample.fragmentation)
+    waiting = each(lambda sample: float(sample.pending))
+    charts = [
+        chart.lines(f"{name}: hardware in use, %", used, x="time", y="%", top=100),
+        chart.lines(f"{name}: free, but fragmented, %", broken, x="time", y="%", top=100),
+        chart.lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
+    ]
+    return chart.stack(charts)

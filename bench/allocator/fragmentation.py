@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.simulation import chart
-from allocator.simulation.chart import Bars, stack
 from allocator.simulation.generate import KINDS
 from allocator.simulation.replay import replay
 from allocator.strategies.choose import choose_devices
 from allocator.strategies.node_view import StrategyCache
 from allocator.strategies.strategy import STRATEGIES
 from bench.row import Row
+from rendering import chart
+from rendering.chart import Bars, stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

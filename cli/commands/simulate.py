@@ -148,7 +148,7 @@ def _progress(show: Callable[[str], None], strategy: str, done: int, of: int) ->
 def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
-    from allocator.simulation import draw_replays, replay
+    from allocator.simulation import replay
     from analysis import outlook, simulated
     from dra.wire import builtins
 
@@ -168,6 +168,6 @@ def _replay(
         output,
         lambda: simulated.report_of_replays(workload.name, found),
         lambda: {"workload": workload.name, "strategies": {one.strategy: builtins(one) for one in found}},
-        picture=lambda: draw_replays(workload.name, found),
+        picture=lambda: simulated.draw_replays(workload.name, found),
     )
     return Exit.REFUSED if any(one.never for one in found) else Exit.FINE

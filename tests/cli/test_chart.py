@@ -2,8 +2,8 @@
 
 from xml.etree import ElementTree as ET
 
-from allocator.simulation.chart import Bars, ChartLine, bars, lines, stack, thin
 from allocator.simulation.replay import Sample
+from rendering.chart import Bars, ChartLine, bars, lines, stack, thin
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -7,16 +7,15 @@ browser shows on hovering. Coordinates are rounded, so that equal data give equa
 from __future__ import annotations
 
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from xml.sax.saxutils import escape
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from allocator.simulation.replay import Replay, Sample
-
+T = TypeVar("T")
 Point = tuple[float, float]
 Points = tuple[Point, ...]
 
@@ -108,26 +107,6 @@ def bars(title: str, names: Sequence[str], groups: Sequence[Bars], *, y: str) ->
     return _svg(title, body)
 
 
-def draw_replays(name: str, found: Sequence[Replay]) -> str:
-    """Draw hardware in use, what is broken up, and pods that wait, over the same time, one line a strategy."""
-
-    def each(value: Callable[[Sample], float]) -> list[ChartLine]:
-        return [
-            ChartLine(one.strategy, tuple((sample.at, value(sample)) for sample in thin(one.samples)), steps=True)
-            for one in found
-        ]
-
-    used = each(lambda sample: 100 * sample.utilisation)
-    broken = each(lambda sample: 100 * sample.fragmentation)
-    waiting = each(lambda sample: float(sample.pending))
-    charts = [
-        lines(f"{name}: hardware in use, %", used, x="time", y="%", top=100),
-        lines(f"{name}: free, but fragmented, %", broken, x="time", y="%", top=100),
-        lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
-    ]
-    return stack(charts)
-
-
 def stack(charts: Sequence[str]) -> str:
     """Put charts below each other into one picture."""
     inner = "".join(
@@ -137,7 +116,7 @@ def stack(charts: Sequence[str]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{inner}</svg>\n'
 
 
-def thin(samples: Sequence[Sample]) -> list[Sample]:
+def thin(samples: Sequence[T]) -> list[T]:
     """Keep at most so many samples, evenly by number, the last one always."""
     step = max(1, len(samples) // _POINTS)
     return [*samples[:-1:step], *samples[-1:]]
