@@ -19,6 +19,7 @@ from docs import kinds, messages, metrics, sessions, settings
 from docs import map as picture
 from docs.layout import laid_out
 from docs.release import addressed
+from dra.codes import CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +68,7 @@ def generated() -> Mapping[str, Callable[[], str]]:
         **{f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name))) for name in ("check.md", "release.md")},  # type: ignore[misc]
         "docs/allocator-api.md": allocator_api,
         "docs/configuration.md": configuration,
+        "docs/doctor.md": doctor,
         "docs/findings.md": lambda: laid_out(printed("explain", "all", "-o", "markdown"), of_code),
         "docs/json.md": answers,
         "docs/kinds.md": lambda: laid_out(kinds.page()),
@@ -196,6 +198,22 @@ def between(text: str, start: str, end: str, new: str) -> str:
     """Replace what stands between two marks of a page; everything else is written by hand."""
     before, _, rest = text.partition(start)
     return f"{before}{start}\n\n{new}\n\n{rest[rest.index(end) :]}"
+
+
+def doctor() -> str:
+    """Tabulate in their page what each rule of doctor reads, and what `--repair` does."""
+    from analysis.doctor import RULES
+
+    repairs = ["| finding | means | `--repair` |", "|---|---|---|"]
+    codes_of: dict[tuple[str, ...], dict[str, None]] = {}
+    for rule in RULES:
+        for code in rule.codes.split():
+            repairs += [f"| `{code}` | {CODES[code].title} | {rule.repair} |"] * bool(rule.repair)
+            codes_of.setdefault((*rule.needs, *rule.may_be_none), {})[f"`{code}`"] = None
+    reads = ["| findings | are made of |", "|---|---|"]
+    reads += [f"| {', '.join(codes)} | {', '.join(needs)} |" for needs, codes in codes_of.items()]
+    page = between(text_at("doctor.md"), "<!-- repairs -->", "<!-- end of repairs -->", "\n".join(repairs))
+    return laid_out(between(page, "<!-- reads -->", "<!-- end of reads -->", "\n".join(reads)))
 
 
 def vocabularies() -> str:

@@ -327,7 +327,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
         has_other_keeper = any(
             one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations
         )
-        if not registered or has_other_keeper or "Secret" in parts.unread:
+        if not registered or has_other_keeper:
             continue
         secret = parts.find("Secret", name, parts.home)
         about = f"Secret/{parts.home}/{name}"
@@ -350,21 +350,22 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                     f"its caBundle is not of the authority that signed what is served ({about})",
                     f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
                 )
-    if "Secret" in parts.unread:
-        for answer in parts.answers:
-            for days in [one for one in answer.certificates.values() if one < 0]:
-                yield make_finding("O006", f"Pod/{parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
-    if (
-        parts.of("Secret")
-        and "Secret" not in parts.unread
-        and parts.find("Secret", f"{names.NAME}-seal", parts.home) is None
-    ):
+    if parts.of("Secret") and parts.find("Secret", f"{names.NAME}-seal", parts.home) is None:
         yield make_finding(
             "O003",
             f"Secret/{parts.home}/{names.NAME}-seal",
             "it does not exist, so no template can be verified",
             "check that the authority's Deployment runs: it writes the bundle again with the same keys",
         )
+
+
+def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:
+    """Certificates that replicas serve and that have expired, where the Secrets cannot be read."""
+    if "Secret" not in parts.unread:
+        return
+    for answer in parts.answers:
+        for days in [one for one in answer.certificates.values() if one < 0]:
+            yield make_finding("O006", f"Pod/{parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
 
 
 def _unusable(data: Mapping[str, bytes], name: str, now: datetime) -> str:
@@ -475,9 +476,8 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Parts of different versions."""
     images: dict[str, list[str]] = {}
     for one in parts.of(*WORKLOADS):
-        for container in _pod_of(one).get("containers") or []:
-            if container["name"] != "scheduler" and container.get("image"):
-                images.setdefault(container["image"], []).append(one["metadata"]["name"])
+        for image in images_of(one):
+            images.setdefault(image, []).append(one["metadata"]["name"])
     if len(images) > 1:
         rarest = min(images.items(), key=lambda one: len(one[1]))
         yield make_finding(
@@ -487,10 +487,14 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
         )
 
 
+def images_of(workload: Object) -> list[str]:
+    """List the images of drawbridge that a workload runs; kube-scheduler's is another one."""
+    containers = _pod_of(workload).get("containers") or []
+    return [one["image"] for one in containers if one["name"] != "scheduler" and one.get("image")]
+
+
 def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Leases that no replica holds, and clocks that are wrong."""
-    if "Lease" in parts.unread:
-        return
     for workload, name in zip(("drawbridge-controller", "drawbridge-allocator"), LEASES, strict=True):
         deployment = parts.find("Deployment", workload, parts.home)
         if deployment is None or not (deployment.get("status") or {}).get("readyReplicas"):
@@ -526,31 +530,8 @@ def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
             )
 
 
-# Causes before what follows from them.
-CHECKS = (
-    two_installations,
-    about_configuration,
-    missing,
-    changed,
-    replaced_accounts,
-    about_certificates,
-    about_webhooks,
-    not_running,
-    several_versions,
-    without_leader,
-    about_modes,
-)
-
-
-def examine(parts: Parts | None, now: datetime) -> Iterator[Finding]:
-    """Name what is wrong with an installation, if there is one."""
-    return (finding for check in CHECKS for finding in check(parts, now)) if parts is not None else iter(())
-
-
-def replica_warnings(parts: Parts | None) -> Iterator[Finding]:
+def replica_warnings(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What replicas warn of, each line once."""
-    if parts is None:
-        return
     pod_of_line: dict[str, str] = {}
     for one in parts.answers:
         for line in one.lines:

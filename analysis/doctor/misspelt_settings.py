@@ -14,7 +14,7 @@ from dra.validation import shape
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from analysis.doctor.diagnosis import Seen
+    from analysis.doctor.observed import Seen
     from webhook.state import Configuration
 
 

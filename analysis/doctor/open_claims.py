@@ -17,7 +17,7 @@ from dra.objects import IMPLICIT, asks_by_name, requests_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from analysis.doctor.diagnosis import Seen
+    from analysis.doctor.observed import Seen
     from dra.objects import DeviceRequest, Pod
 
 

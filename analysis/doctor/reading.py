@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from analysis.configuration import defaults
 from analysis.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
-from analysis.doctor.components import WEBHOOKS, WORKLOADS, examine
-from analysis.doctor.diagnosis import Seen
+from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import parts_of, read_parts, with_configuration
+from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, Seen
+from analysis.doctor.rules import CONFIGURATION, DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
 from analysis.files import read_files, warn_of_skipped
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor.components import Parts
     from cluster.kubernetes import Kubernetes
+    from cluster.manifests import Document
     from cluster.protocol import Cluster
     from dra.finding import Finding
 
@@ -235,7 +237,7 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
         except (Forbidden, NotFound):
             unread.add(kind.kind)
     parts = await read_parts(cluster, mine, frozenset(unread), cluster)
-    return tuple(examine(parts, now))
+    return examine(parts, now)
 
 
 async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: str) -> list[T]:
@@ -279,17 +281,32 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
         )
         parts = with_configuration(replace(parts, expected=expected), installed)
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    observed = replace(
-        _seen(TypedObjects(objects), nodes, now, given or installed, mine=mine, parts=parts), dumped=True
-    )
+    in_force = given or installed
+    unread = _lacking(documents, in_force, parts)
+    observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)
     owning = {one.kind for one in resources.WORKLOADS}
     owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
-    observed = replace(observed, owners=owners, named=named)
-    if not observed.pods:
-        warn("no pods were read, so claims left behind by pods are not found")
-        return replace(observed, pods=None)
-    return observed
+    return replace(observed, owners=owners, named=named, is_dump=True)
+
+
+def _lacking(documents: Sequence[Document], in_force: ConfigurationInForce, parts: Parts | None) -> dict[str, str]:
+    """Name the inputs of rules that a dump lacks, and say how doctor would get them."""
+    present = {text(one.object.get("kind")) for one in documents}
+    lacking = (DUMPED - present) | (parts.unread if parts is not None else frozenset())
+    unread = dict.fromkeys(lacking, "not in the input: add `kubectl get KIND -A -o yaml`")
+    # Private keys do not belong in a file.
+    live = dict.fromkeys(
+        (DRY_RUN, REPLICAS, *({"Secret"} & lacking)), "only in a live cluster: run `drawbridge doctor` there"
+    )
+    # A snapshot leaves these out.
+    workloads = parts.of(*WORKLOADS) if parts is not None else []
+    if not all("observedGeneration" in inside(one, "status") for one in workloads):
+        live[STATUS] = live[DRY_RUN]
+    if not all(images_of(one) for one in workloads):
+        live[IMAGES] = live[DRY_RUN]
+    given = {CONFIGURATION: "not in the input: give --config FILE"} if in_force.is_default else {}
+    return unread | live | given
 
 
 def _is_of_installation(obj: Raw) -> bool:

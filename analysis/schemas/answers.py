@@ -16,6 +16,7 @@ from allocator.simulation import PodOutcome, Replay, Simulation
 from analysis.capacity import NodeStory
 from analysis.cases import CaseResult
 from analysis.configuration import ConfigurationSource
+from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix
@@ -197,12 +198,13 @@ class Diagnosed(Finding, frozen=True, kw_only=True):
     problem: str
 
 
-class Examined(msgspec.Struct, frozen=True, kw_only=True):
+class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`drawbridge doctor -o json`."""
 
     configuration: ConfigurationSource
     findings: list[Diagnosed]
     # Kinds that could not be read, so the answer leaves them out.
+    not_checked: list[NotChecked]
     unread: list[Unread]
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from analysis import loop
 from analysis.configuration import given_configuration
@@ -17,11 +18,13 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from analysis.configuration import ConfigurationInForce
+    from analysis.doctor import NotChecked
     from cluster.protocol import Cluster
     from dra.finding import Finding
+    from rendering.report import Report
 
 
 class RepairOutcome(NamedTuple):
@@ -41,7 +44,7 @@ class RepairOutcome(NamedTuple):
 
 @inputs.command(
     "doctor",
-    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "unread": []},
+    empty={"configuration": {"source": "", "mode": ""}, "findings": [], "notChecked": [], "unread": []},
     examples=("drawbridge doctor -f dump.yaml", "drawbridge doctor --repair --yes"),
 )
 @inputs.files(required=False, help="A dump of a cluster instead of a live one. May be repeated.")
@@ -59,7 +62,7 @@ def command(
     if repair and not yes and (output != "text" or not sys.stdin.isatty()):
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     given = given_configuration(config)
-    from analysis.doctor import describe, diagnose, read_dump, survey, write_repair
+    from analysis.doctor import describe, diagnose, not_checked, read_dump, survey, write_repair
     from analysis.loading import Unread
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
@@ -67,12 +70,14 @@ def command(
 
     now = datetime.now(UTC)
     unread: dict[str, str] = {}
+    missing: list[NotChecked] = []
 
     async def look(cluster: Cluster) -> tuple[ConfigurationInForce, dict[Finding, RepairOutcome]]:
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
         observed = await survey(cluster, now, given, server)
         unread.update(observed.unread)
+        missing.extend(not_checked(observed))
         outcomes: dict[Finding, RepairOutcome] = {}
         for finding, write in diagnose(observed).items():
             outcomes[finding] = RepairOutcome(describe(write) if write is not None else "")
@@ -89,6 +94,7 @@ def command(
 
     if files:
         observed = read_dump(files, now, given)
+        missing.extend(not_checked(observed))
         in_force, repairs = observed.in_force, diagnose(observed)
         outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
     else:
@@ -98,13 +104,14 @@ def command(
     notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}
     inputs.write(
         output,
-        lambda: formats.report("drawbridge doctor", checked, _summary(outcomes), notes),
+        lambda: _with_table(formats.report("drawbridge doctor", checked, _summary(outcomes), notes), missing),
         lambda: {
             "configuration": in_force.described(),
             "findings": [
                 finding | outcome._asdict()
                 for finding, outcome in zip(formats.as_json(checked), outcomes.values(), strict=True)
             ],
+            "notChecked": missing,
         },
         findings=lambda: checked,
         unread=[Unread(kind, reason) for kind, reason in sorted(unread.items())],
@@ -117,3 +124,13 @@ def command(
 def _summary(outcomes: Mapping[Finding, RepairOutcome]) -> str:
     done = sum(outcome.repaired for outcome in outcomes.values())
     return f"{inputs.count_of(len(outcomes), 'finding')}{f', {done} repaired' if done else ''}"
+
+
+def _with_table(report: Report, missing: Sequence[NotChecked]) -> Report:
+    """Add what was not looked for, and the input that it needs."""
+    from rendering.report import Rows
+
+    rows = [(" ".join(one.codes), ", ".join(one.inputs), one.reason) for one in missing]
+    return replace(
+        report, parts=(*report.parts, Rows(("Findings", "Input", "Missing because"), rows, "Not looked for"))
+    )

@@ -51,6 +51,22 @@ class FindingKind(StrEnum):
     def reason(self) -> str:
         return "Device" + self.name.title().replace("_", "")
 
+    @property
+    def code(self) -> str:
+        return _CODES[self]
+
+
+_CODES = {
+    FindingKind.GIVEN_TWICE: "O221",
+    FindingKind.NOT_ALLOCATED: "O222",
+    FindingKind.NOT_PREPARED: "O223",
+    FindingKind.SUMS: "O224",
+    FindingKind.LEFT: "O225",
+    FindingKind.UNMARKED: "O226",
+    FindingKind.PROMISED_ELSEWHERE: "O227",
+    FindingKind.IN_DOUBT: "O228",
+}
+
 
 class AuditFinding(msgspec.Struct, frozen=True):
     """One contradiction. Affected pods (`users`) get an event with the text `pod_message`, which names nothing of another namespace."""

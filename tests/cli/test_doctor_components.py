@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from analysis.doctor import components, installed
+from analysis.doctor.rules import examine
 from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.running import manifest, run
@@ -51,7 +52,7 @@ def parts_of(objects, *unread):
 def examined(objects, *answers, unread=("Secret",)):
     parts = parts_of(objects, *unread)
     parts = components.msgspec.structs.replace(parts, answers=answers)
-    return [*components.examine(parts, NOW), *components.replica_warnings(parts)]
+    return [*examine(parts, NOW), *components.replica_warnings(parts, NOW)]
 
 
 def of(objects, kind, name):
@@ -276,7 +277,7 @@ def test_a_config_map_that_a_workload_mounts_and_an_administrator_writes_is_miss
     assert examined([*objects, inventory]) == []
     for stored, told in (((), 1), ((inventory,), 0)):
         parts = asyncio.run(installed.read_parts(loaded(*stored), objects, frozenset({"Secret"}), None))
-        assert len([*components.examine(parts, NOW)]) == told
+        assert len(examine(parts, NOW)) == told
 
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicy", "ClusterRole", "MutatingWebhookConfiguration"])

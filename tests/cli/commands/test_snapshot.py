@@ -371,8 +371,8 @@ def test_device_plugins_and_autoscalers_stay_as_far_as_they_are_read(monkeypatch
     of_both = {one for one in told[0] if one[0] != "DrawbridgeConfiguration"}
     assert of_both <= told[1]
     assert {name.partition(" (")[0] for name, _ in of_both} >= {
-        f"ConfigMap {HOME}/plugin",
-        f"Deployment {HOME}/scaler",
+        f"ConfigMap/{HOME}/plugin",
+        f"Deployment/{HOME}/scaler",
         "Karpenter",
     }
     assert not any("fake" in name for name, _ in told[0] | told[1])
@@ -417,4 +417,4 @@ def test_an_operator_and_the_device_plugin_that_it_owns_are_told_once_by_a_snaps
     replayed = run_json("survey", "-f", file)[1]["obstacles"]
     assert live == replayed
     named = [one["object"] for one in live if one["code"] != "S010"]
-    assert named == ["DaemonSet gpu-operator/default-device-plugin", "DeviceConfig kube-amd-gpu/default"]
+    assert named == ["DaemonSet/gpu-operator/default-device-plugin", "DeviceConfig/kube-amd-gpu/default"]

@@ -1,0 +1,209 @@
+"""Claims and templates that hold what they should not, or outlive what they were made for. Pure.
+
+Wrong reservations are found by the functions that the allocator runs every few minutes (`allocator.reservations`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, sweep
+from analysis.doctor.observed import (
+    NAMED,
+    QUOTED,
+    Seen,
+)
+from analysis.doctor.repair import Release, Removal
+from dra.finding import Finding, make_finding
+from dra.objects import (
+    Pod,
+    ResourceClaim,
+    claim_keys,
+    results_of,
+)
+from dra.raw import moment
+from dra.texts import count_of, list_first
+from webhook.claims import template_lifecycle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from analysis.doctor.repair import Repairable
+    from dra.objects import OwnerReference
+
+_UNUSED = timedelta(hours=1)  # the template controller sweeps long before
+_TAKEN_UP = timedelta(minutes=10)  # a claim that was made ahead of its pod is named by one
+_ENDING = timedelta(seconds=30)  # a finalizer is removed within a second
+_OF_JOBS = "batch.kubernetes.io/job-tracking"  # taken off by kube-controller-manager, which has its own finding
+
+
+def overlapping(observed: Seen) -> Iterator[Repairable]:
+    """Claims that hold the same device. Those without a pod on a node can release it; if none has one, the first allocated keeps it."""
+    by_uid = {claim.metadata.uid: claim for claim in observed.stock.claims.values()}
+    placed = {pod.metadata.uid for pod in observed.pods if pod.spec.node_name}
+
+    def allocated_at(claim: ResourceClaim) -> tuple[str, str]:
+        allocation = claim.status.allocation
+        stamp = allocation.allocation_timestamp if allocation is not None else None
+        return stamp or "", claim.metadata.key
+
+    for overlap in overlaps(observed.stock):
+        claims = sorted((by_uid[uid] for uid in overlap.claims), key=lambda claim: claim.metadata.key)
+        users: list[str] = []
+        idle: list[ResourceClaim] = []
+        for claim in claims:
+            consumers = claim.status.reserved_for
+            pods = ", ".join(consumer.name for consumer in consumers)
+            users.append(f"{claim.metadata.key} ({f'pods {pods}' if pods else 'no pods'})")
+            # A consumer other than a pod may be anything; a pod that is gone has no node.
+            if all(consumer.is_pod and consumer.uid not in placed for consumer in consumers):
+                idle.append(claim)
+        if len(idle) == len(claims):
+            idle.remove(min(idle, key=allocated_at))
+        finding = make_finding(
+            "O209",
+            f"ResourceClaim/{claims[0].metadata.key}",
+            f"claims hold what only one of them may hold: {'; '.join(users)}",
+        )
+        yield finding, Release(tuple(idle)) if idle and "Pod" not in observed.unread else None
+
+
+def left_behind(observed: Seen) -> Iterator[Repairable]:
+    """Reservations that outlived their pods."""
+    alive = {pod.metadata.uid for pod in observed.pods if not pod.has_ended}
+    for claim in observed.claims:
+        # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
+        hold = Hold(claim, is_ours=FINALIZER in claim.metadata.finalizers)
+        ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
+        # The allocator repairs what two sweeps find. Here the user is asked before a write, so both sweeps see the same.
+        first = sweep(ledger, alive)
+        if not first.suspects:
+            continue
+        second = sweep(ledger, alive, first.suspects)
+        [effect] = second.effects
+        finding = make_finding(
+            "O210",
+            f"ResourceClaim/{claim.metadata.key}",
+            "; ".join(second.sentences),
+        )
+        yield finding, effect
+
+
+def without_pod(observed: Seen) -> Iterator[Repairable]:
+    """Claims that outlived the pods that they were created for."""
+    pod_uids = {pod.metadata.uid for pod in observed.pods}
+    for claim in observed.claims:
+        meta = claim.metadata
+        owners = _owning_pods(claim)
+        if not owners or meta.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
+            continue
+        finding = make_finding(
+            "O211",
+            f"ResourceClaim/{meta.key}",
+            f"it was created for pod {owners[0].name}, which no longer exists",
+        )
+        yield finding, Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version)
+
+
+def idle_finalizers(observed: Seen) -> Iterator[Repairable]:
+    """Finalizers of claims without an allocation and without a pod."""
+    pod_uids = {pod.metadata.uid for pod in observed.pods}
+    used = {key for pod in observed.pods for key in claim_keys(pod)}
+    for claim in observed.claims:
+        repair = fence(claim)
+        if repair is None or claim.metadata.key in used or claim.status.reserved_for:
+            continue
+        # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names it.
+        if not claim.metadata.deletion_timestamp and any(owner.uid in pod_uids for owner in _owning_pods(claim)):
+            continue
+        finding = make_finding(
+            "O212",
+            f"ResourceClaim/{claim.metadata.key}",
+            "it has the finalizer of an allocation, and no allocation",
+        )
+        yield finding, repair
+
+
+def _owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
+    return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
+
+
+def in_deletion(observed: Seen) -> Iterator[Finding]:
+    """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
+    pods = [pod for pod in observed.pods if claim_keys(pod)]
+    objects: list[ResourceClaim | Pod] = [*observed.claims, *pods]
+    for one in objects:
+        meta = one.metadata
+        others = [name for name in meta.finalizers if name not in (FINALIZER, _OF_JOBS)]
+        since = moment(meta.deletion_timestamp)
+        if since is None or not others or observed.now - since <= _ENDING:
+            continue
+        keys = [meta.key] if isinstance(one, ResourceClaim) else claim_keys(one)
+        claims = filter(None, map(observed.stock.claims.get, keys))
+        devices = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
+        holding = f", with {list_first(devices, NAMED)}" if devices else ""
+        yield make_finding(
+            "O215",
+            f"{one.kind}/{meta.key}",
+            f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
+            f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
+        )
+    having = {claim.metadata.namespace for claim in observed.claims}
+    for space in observed.namespaces:
+        meta = space.metadata
+        since = moment(meta.deletion_timestamp)
+        if since is None or meta.name not in having or observed.now - since <= _ENDING:
+            continue
+        messages = [one.message for one in space.status.conditions if one.status == "True" and one.message]
+        yield make_finding(
+            "O215",
+            f"Namespace/{meta.name}",
+            f"it was deleted at {meta.deletion_timestamp}, and is still there with claims in it: {'; '.join(messages)[:QUOTED] or 'it gives no reason'}",
+            "correct what prevents that, as shown above for claims; such a namespace admits no new pod",
+        )
+
+
+def unused_templates(observed: Seen) -> Iterator[Repairable]:
+    """Templates of the webhook that no pod uses, and that the controller has not swept."""
+    in_use = frozenset(key for pod in observed.pods for key in template_lifecycle.templates_of(pod))
+    made: dict[tuple[str, str], float] = {}
+    for one in observed.templates:
+        born = moment(one.metadata.creation_timestamp)
+        made[one.metadata.namespace, one.metadata.name] = born.timestamp() if born else 0.0
+    _, over = template_lifecycle.sweep(
+        made, observed.templates, in_use, now=observed.now.timestamp(), grace=_UNUSED.total_seconds()
+    )
+    for one in over:
+        meta = one.metadata
+        finding = make_finding(
+            "O216",
+            f"ResourceClaimTemplate/{meta.namespace}/{meta.name}",
+            "drawbridge created it, and no pod uses it; the controller has not deleted it",
+        )
+        yield finding, Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version)
+
+
+def unused_claims(observed: Seen) -> Iterator[Finding]:
+    """Claims without an owner, a device, or a pod that names them, by namespace: a webhook may have made them for a pod that was refused."""
+    left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
+    used = {key for pod in observed.pods for key in claim_keys(pod)}
+    for claim in observed.claims:
+        meta, status = claim.metadata, claim.status
+        in_use = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers
+        born = moment(meta.creation_timestamp)
+        if in_use or meta.deletion_timestamp or born is None or observed.now - born < _TAKEN_UP:
+            continue
+        if meta.key not in used and meta.key not in observed.named:
+            left[meta.namespace].append(claim)
+    for namespace, claims in sorted(left.items()):
+        claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
+        listed = list_first([one.metadata.name for one in claims], NAMED)
+        oldest = claims[0].metadata
+        yield make_finding(
+            "O217",
+            f"ResourceClaim/{oldest.key}",
+            f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner, a device, or a pod that names it, "
+            f"the oldest since {oldest.creation_timestamp}: {listed}",
+        )

@@ -1,0 +1,174 @@
+"""What is wrong with DeviceClasses and with the devices that drivers publish. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from allocator.reports import unpublished
+from analysis.doctor.observed import (
+    NAMED,
+    Seen,
+    classes_of,
+    drivers_of_classes,
+    kept_by,
+)
+from analysis.doctor.open_claims import classes_named, open_claims
+from dra.finding import Finding, make_finding
+from dra.objects import (
+    DeviceToleration,
+    blocks,
+)
+from dra.stock import newest
+from dra.texts import list_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dra.objects import ResourceClaimSpec
+
+
+def without_class(observed: Seen) -> Iterator[Finding]:
+    """DeviceClasses that do not exist, and the claims, templates and pods that name them."""
+    asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
+
+    def note(spec: ResourceClaimSpec, requester: str) -> None:
+        for request in spec.devices.requests:
+            for one in request.alternatives.values():
+                if one.device_class_name:
+                    asking[one.device_class_name][requester] = None
+
+    for claim in observed.claims:
+        if claim.status.allocation is None:
+            note(claim.spec, f"ResourceClaim/{claim.metadata.key}")
+    for template in observed.templates:
+        note(template.spec.spec, f"ResourceClaimTemplate/{template.metadata.namespace}/{template.metadata.name}")
+    for name, requester in (*classes_named(observed), *_classes_of_webhook(observed)):
+        asking[name][requester] = None
+    for name in sorted(asking.keys() - observed.stock.classes.keys()):
+        yield make_finding(
+            "O107",
+            f"DeviceClass/{name}",
+            f"it does not exist, but is requested by {list_first(list(asking[name]), NAMED)}",
+        )
+
+
+def _classes_of_webhook(observed: Seen) -> Iterator[tuple[str, str]]:
+    """Give the DeviceClasses that pods to come need by the configuration, or by the devices that drivers publish, each with what names it."""
+    known = observed.stock.classes.keys()
+    if observed.configuration is None or (observed.is_dump and not known):
+        return
+    file, targets = observed.configuration.file, observed.configuration.targets
+    for name, class_name in file.classes.items():
+        yield class_name, f"the configuration (classes.{name})"
+    for class_name in file.kueue.device_classes:
+        yield class_name, "the configuration (kueue.deviceClasses)"
+    published: defaultdict[str, set[str | None]] = defaultdict(set)  # the types of devices, by driver
+    for piece in observed.stock.slices.values():
+        driver = piece.spec.driver
+        for device in piece.spec.devices:
+            type_ = device.attributes.get("type") or device.attributes.get(f"{driver}/type")
+            published[driver].add(type_.string if type_ is not None else None)
+    drivers = set(drivers_of_classes(observed.stock).values())
+
+    def has_class(name: str) -> bool:
+        target = targets[name]
+        declared = name in file.classes or not known.isdisjoint(target.classes)
+        return declared or (not target.type and target.driver in drivers)
+
+    for name, target in targets.items():
+        types = published[target.driver]
+        others = [one for one in (target.instead, target.virtual) if one in targets]
+        publishes = bool(types) and (not target.type or target.type in types)
+        if target.classes and publishes and not any(map(has_class, (name, *others))):
+            yield target.classes[0], f"claims of the webhook for devices of driver {target.driver} (target {name})"
+
+
+def without_devices(observed: Seen) -> Iterator[Finding]:
+    """DeviceClasses that select no device, and the claims and pods that wait for one."""
+    waiting = list(open_claims(observed))
+    classes = classes_of(observed.stock) if waiting else {}
+    empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for requester, requests in waiting:
+        for request in requests:
+            wanted = [one.device_class_name for one in request.alternatives.values()]
+            served = [classes.get(name) for name in wanted]
+            if served and all(one is not None and not one.devices for one in served):
+                empty[wanted[0]][requester] = None
+    for name, claims in empty.items():
+        yield make_finding(
+            "O108",
+            f"DeviceClass/{name}",
+            f"it selects no device of a pool that can be used, and is requested by {list_first(list(claims), NAMED)}",
+        )
+
+
+def incomplete_pools(observed: Seen) -> Iterator[Finding]:
+    """Pools of which slices are missing, or that have lost their devices."""
+    with_devices: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for piece in observed.stock.slices.values():
+        if piece.spec.devices:
+            with_devices[piece.spec.driver, piece.spec.pool.name].append(piece.metadata.name)
+    pools: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
+    for piece in newest(observed.stock.slices.values()):
+        pools[piece.spec.driver, piece.spec.pool.name].append(piece)
+    for (driver, name), pieces in pools.items():
+        wanted = max(piece.spec.pool.resource_slice_count for piece in pieces)
+        generation = max(piece.spec.pool.generation for piece in pieces)
+        if len(pieces) < wanted:
+            yield make_finding(
+                "O207",
+                f"ResourceSlice/{pieces[0].metadata.name}",
+                f"driver {driver} has published {len(pieces)} of {wanted} slices of pool {name}, generation {generation}, so the pool is not used",
+            )
+        elif (old := with_devices[driver, name]) and not any(piece.spec.devices for piece in pieces):
+            yield make_finding(
+                "O208",
+                f"ResourceSlice/{pieces[0].metadata.name}",
+                f"driver {driver} has published pool {name} without devices in generation {generation}, so those of {list_first(old, NAMED)} do not count",
+            )
+
+
+def on_devices_that_are_gone(observed: Seen) -> Iterator[Finding]:
+    """Claims on devices that no driver publishes any more."""
+    devices: defaultdict[str, list[str]] = defaultdict(list)
+    for key, device in unpublished(observed.stock):
+        devices[key].append(device)
+    for key, missing in devices.items():
+        message = f"it holds {list_first(missing, 3)}, which the driver no longer publishes"
+        yield make_finding("O218", f"ResourceClaim/{key}", message)
+
+
+def tainted(observed: Seen) -> Iterator[Finding]:
+    """Drivers of which every device is tainted, and claims and pods that wait for one and tolerate nothing."""
+    drivers = drivers_of_classes(observed.stock)
+    taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for page in observed.stock.pages.values():
+        taints[page.slice.spec.driver] += [device.taints for device in page.devices]
+
+    def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
+        blocking = [[taint.key for taint in of if blocks(taint, tolerations)] for of in taints.get(driver, ())]
+        return blocking[0][0] if blocking and all(blocking) else ""
+
+    waiting: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for requester, requests in open_claims(observed):
+        for request in requests:
+            for driver, key in kept_by(request, drivers, taint_of_all):
+                # The fence and the marks of audit agents have findings of their own.
+                if not key.startswith("drawbridge.dev/"):
+                    waiting[driver, key][requester] = None
+    for (driver, key), claims in waiting.items():
+        rules = [
+            one.metadata.name
+            for one in observed.stock.rules.values()
+            if one.spec.taint.key == key
+            and (one.spec.device_selector is None or one.spec.device_selector.driver in (None, driver))
+        ]
+        yield make_finding(
+            "O111",
+            f"DeviceTaintRule/{rules[0]}" if rules else f"Driver/{driver}",
+            f"every device of {driver} has the taint {key}, which is not tolerated by {list_first(list(claims), NAMED)}",
+            f"delete the rule once the devices may be used again: kubectl delete devicetaintrule {rules[0]}"
+            if rules
+            else "the driver reports it: see its log, and at what its devices report",
+        )

@@ -1,0 +1,100 @@
+"""What is wrong with the API server, with Kubernetes' own controllers, and with what the API server does for drawbridge. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from analysis.doctor.observed import (
+    QUOTED,
+    Seen,
+)
+from analysis.installation import LEASES
+from dra.finding import Finding, make_finding
+from dra.raw import moment
+from webhook import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_SILENT = timedelta(seconds=45)  # nodes and API servers renew their leases every ten seconds, controllers every two
+_RENEWED = 4  # a lease that was not renewed for so many times its length is idle
+_CONTROLLERS = {
+    "kube-controller-manager": "no claim is created from a template, and no ReplicaSet or Job creates pods",
+    "kube-scheduler": "no pod of its profiles is placed",
+}
+
+
+def nothing_stored(observed: Seen) -> Iterator[Finding]:
+    """An API server that answers what it is asked, and stores nothing: not even its own lease."""
+    renewed = {key: at for key, at in _renewals(observed).items() if key.rpartition("/")[2] not in LEASES}
+    if not renewed:
+        return
+    last = max(renewed, key=lambda key: renewed[key])
+    silent = observed.now - max(_renewals(observed).values())
+    if silent > _SILENT:
+        yield make_finding(
+            "O020",
+            f"Lease/{last}",
+            f"no Lease was renewed for {silent.total_seconds():.0f} s: the API server answers but stores nothing, as when etcd has no space (NOSPACE) or no quorum",
+        )
+
+
+def idle_controllers(observed: Seen) -> Iterator[Finding]:
+    """Kubernetes' own controllers and scheduler, of which no replica leads any more."""
+    renewals = _renewals(observed)
+    newest_ = max(renewals.values(), default=observed.now)
+    for name, without in _CONTROLLERS.items():
+        at = renewals.get(f"kube-system/{name}")
+        # While nothing is stored no lease can be renewed.
+        if at is not None and newest_ - at > _SILENT:
+            yield make_finding(
+                "O017",
+                f"Lease/kube-system/{name}",
+                f"no {name} has renewed it for {(observed.now - at).total_seconds():.0f} s: {without}",
+                f"check that {name} runs on the control plane; its log, and the events of its pods, say what prevents it",
+            )
+
+
+def _renewals(observed: Seen) -> dict[str, Any]:
+    """When each held Lease was renewed; one of the future, by a clock that is wrong, says nothing of the others."""
+    leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in observed.leases if one.spec.holder_identity)
+    return {key: at for key, at in leases if at is not None and at - observed.now <= _SILENT}
+
+
+def not_reached(observed: Seen) -> Iterator[Finding]:
+    """A webhook that is registered, that the API server cannot reach."""
+    if observed.unasked:
+        yield make_finding(
+            "O015",
+            f"MutatingWebhookConfiguration/{names.NAME}",
+            f"the API server cannot reach the webhook, as a dry-run pod showed: {observed.unasked[:QUOTED]}",
+            basis="a dry run of a pod",
+        )
+
+
+def names_not_sent(observed: Seen) -> Iterator[Finding]:
+    """A webhook configuration that lets pods pass by."""
+    if observed.unsent:
+        yield make_finding(
+            "O016",
+            f"MutatingWebhookConfiguration/{names.NAME}",
+            f"pods that request names of {', '.join(observed.unsent)} do not reach the webhook, and are admitted as written",
+        )
+
+
+def idle_leases(observed: Seen) -> Iterator[Finding]:
+    """Leases of drawbridge that no replica renews."""
+    for lease in observed.leases:
+        spec = lease.spec
+        renewed = moment(spec.renew_time)
+        if lease.metadata.name not in LEASES or not spec.holder_identity or renewed is None:
+            continue
+        silent = (observed.now - renewed).total_seconds()
+        if silent > _RENEWED * (spec.lease_duration_seconds or 15):
+            yield make_finding(
+                "O017",
+                f"Lease/{lease.metadata.namespace}/{lease.metadata.name}",
+                f"{spec.holder_identity} has not renewed it for {silent:.0f} s, and no other replica has taken it",
+            )

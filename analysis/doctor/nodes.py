@@ -1,0 +1,139 @@
+"""What is wrong with nodes, what audit agents reported about them, and what agents left there. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from analysis.doctor.observed import (
+    NAMED,
+    Seen,
+)
+from analysis.doctor.repair import ConditionRemoval, Removal
+from dra.finding import Finding, make_finding
+from dra.objects import (
+    claim_keys,
+)
+from dra.raw import Object, inside, items, moment, text
+from dra.texts import list_first
+from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from analysis.doctor.repair import Repairable
+
+_FRESH = timedelta(minutes=20)  # an audit agent repeats every ten minutes what is still so
+_CODE_OF_REASON = {kind.reason: kind.code for kind in FindingKind}
+_STOOD_BY = timedelta(minutes=30)  # and renews its marks and its condition as often
+
+
+def nodes_away(observed: Seen) -> Iterator[Finding]:
+    """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
+    published = {piece.spec.node_name for piece in observed.stock.slices.values()}
+    for node, condition in _unready(observed.nodes):
+        node_pods = [pod for pod in observed.pods if pod.spec.node_name == node and not pod.has_ended]
+        claims = {key: None for pod in node_pods for key in claim_keys(pod)}
+        if not claims and node not in published:
+            continue
+        keeps = (
+            f"claims {list_first(list(claims), NAMED)} keep its devices" if claims else "none of its devices is given"
+        )
+        at, reason = text(condition.get("lastTransitionTime")), text(condition.get("reason"))
+        since, why = f" since {at}" if at else "", f" ({reason})" if reason else ""
+        yield make_finding(
+            "O201",
+            f"Node/{node}",
+            f"it is not ready{since}{why}, and {keeps}",
+            f"look at its kubelet; if the node is lost, delete it, or free its pods: `kubectl taint node {node} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`",
+        )
+
+
+def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
+    """Give each node that is not ready, with the condition that says so."""
+    for node in nodes:
+        for one in items(inside(node, "status"), "conditions"):
+            if one.get("type") == "Ready" and one.get("status") != "True":
+                yield text(inside(node, "metadata").get("name")), one
+
+
+def on_both_or_neither(observed: Seen) -> Iterator[Finding]:
+    """Nodes on which a device plugin and a driver serve the same devices, or neither does."""
+    for one in observed.nodes_of_names:
+        for node in one.both:
+            yield make_finding(
+                "O202",
+                f"Node/{node}",
+                f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
+            )
+    for one in observed.nodes_of_names:
+        for node in one.halfway:
+            yield make_finding(
+                "O203",
+                f"Node/{node}",
+                f"it has none of {one.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
+            )
+
+
+def without_node(observed: Seen) -> Iterator[Finding]:
+    """Slices with the devices of nodes that do not exist."""
+    nodes = observed.stock.nodes
+    for piece in observed.stock.slices.values():
+        name = piece.spec.node_name
+        if name and name not in nodes:
+            yield make_finding(
+                "O204",
+                f"ResourceSlice/{piece.metadata.name}",
+                f"it has the devices of node {name}, which does not exist, so no pod can use them",
+                f"kubectl delete resourceslice {piece.metadata.name}; its driver names the Node as the owner of what it publishes",
+            )
+
+
+def reported_by_agents(observed: Seen) -> Iterator[Finding]:
+    """What audit agents report about their nodes."""
+    for event in observed.events:
+        about = event.involved_object
+        code = _CODE_OF_REASON.get(event.reason)
+        if code is None or about.kind != "Node" or event.message == OVER:
+            continue
+        last = moment(event.last_timestamp)
+        if last is not None and observed.now - last <= _FRESH:
+            yield make_finding(
+                code,
+                f"Node/{about.name}",
+                event.message,
+                basis="an event of the node's audit agent",
+            )
+
+
+def idle_marks(observed: Seen) -> Iterator[Repairable]:
+    """Taints of devices that no audit agent renews any more."""
+    for rule in observed.stock.rules.values():
+        meta = rule.metadata
+        renewed = seen_at(rule)
+        if MARKED_ON not in meta.labels or (renewed is not None and observed.now - renewed <= _STOOD_BY):
+            continue
+        owners = ", ".join(owner.name for owner in meta.owner_references) or "(unknown)"
+        finding = make_finding(
+            "O213",
+            f"DeviceTaintRule/{meta.name}",
+            f"it keeps claims off a device of node {owners}, and no audit agent renews it any more",
+        )
+        yield finding, Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version)
+
+
+def idle_conditions(observed: Seen) -> Iterator[Repairable]:
+    """Conditions of nodes that no audit agent renews any more."""
+    for node in observed.nodes:
+        condition = condition_on(node)
+        renewed = renewed_at(condition) if condition is not None else None
+        if condition is None or (renewed is not None and observed.now - renewed <= _STOOD_BY):
+            continue
+        name = node["metadata"]["name"]
+        finding = make_finding(
+            "O214",
+            f"Node/{name}",
+            f"it has {CONDITION}={condition.get('status')}, which no audit agent has renewed for half an hour",
+        )
+        yield finding, ConditionRemoval(name, node["status"]["conditions"].index(condition), condition)

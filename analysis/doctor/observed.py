@@ -1,0 +1,119 @@
+"""What doctor read of a cluster, and what several of its rules need of that. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from analysis.configuration import ConfigurationInForce
+from analysis.doctor.components import Parts
+from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
+from dra.objects import (
+    DeviceRequest,
+    DeviceToleration,
+    Pod,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from dra.raw import moment
+from dra.stock import Stock
+from webhook.mixed_fleet import NodesOfName
+from webhook.state import (
+    BridgeSettings,
+    Configuration,
+    Inventory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from webhook.dialects import Served
+
+
+FAILED_CREATE = "FailedCreate"
+FAILED_CLAIM = "FailedResourceClaimCreation"
+FAILED_PREPARE = "FailedPrepareDynamicResources"
+FAILED_TEMPLATE = "FailedTemplateCreation"  # of drawbridge's own controller
+FAILED_OF_PODS = (FAILED_CLAIM, FAILED_PREPARE, FAILED_TEMPLATE)
+NAMED = 5  # objects that a message names
+QUOTED = 400  # characters of a message of others
+_FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the latest
+_AGAIN = "(combined from similar events): "
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read."""
+
+    stock: Stock
+    now: datetime
+    claims: tuple[ResourceClaim, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    templates: tuple[ResourceClaimTemplate, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    nodes: tuple[dict[str, Any], ...] = ()  # as they are stored
+    owners: tuple[dict[str, Any], ...] = ()  # controllers that could not make a pod
+    named: frozenset[str] = frozenset()  # claims that pods, or templates of pods, have by their names
+    unasked: str = ""  # why the API server does not ask the webhook
+    unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
+    nodes_of_names: tuple[NodesOfName, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
+    events: tuple[Event, ...] = ()  # of audit agents, and of controllers that could not make a pod
+    namespaces: tuple[Namespace, ...] = ()
+    limits: tuple[ResourceQuota | LimitRange, ...] = ()
+    parts: Parts | None = None  # of the installation, if there is one
+    in_force: ConfigurationInForce
+    unread: dict[str, str] = {}  # inputs that are missing (kinds, and others that rules need), and why
+    is_dump: bool = False
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The configuration in force; None if nothing that was read configures drawbridge."""
+        return None if self.in_force.is_default else self.in_force.configuration
+
+    @property
+    def bridge(self) -> BridgeSettings | None:
+        """The bridge as configured; None if that is not known."""
+        return self.configuration.file.bridge if self.configuration is not None else None
+
+    @property
+    def fenced(self) -> tuple[str, ...]:
+        """The drivers whose devices the configuration wants tainted."""
+        return self.bridge.drivers if self.bridge is not None and self.bridge.fence else ()
+
+
+def latest(observed: Seen, reason: str) -> dict[str, str]:
+    """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
+    messages: dict[str, str] = {}
+    living = {pod.metadata.key: pod.metadata.uid for pod in observed.pods}
+    for event in sorted(observed.events, key=lambda one: one.last_timestamp):
+        last = moment(event.last_timestamp)
+        if event.reason == reason and (last is None or observed.now - last <= _FRESH):
+            about = event.involved_object
+            uid = living.get(f"{about.namespace}/{about.name}") if about.kind == "Pod" else ""
+            if uid and about.uid and uid != about.uid:
+                continue
+            messages[f"{about.kind}/{about.namespace}/{about.name}"] = event.message.removeprefix(_AGAIN)
+    return messages
+
+
+def classes_of(stock: Stock) -> Mapping[str, Served]:
+    return Inventory.of(stock.classes.values(), stock.slices.values(), ()).classes
+
+
+def drivers_of_classes(stock: Stock) -> dict[str, str]:
+    return {name: served.driver for name, served in classes_of(stock).items() if served.driver}
+
+
+def kept_by(
+    request: DeviceRequest, drivers: Mapping[str, str], taint_of: Callable[[str, tuple[DeviceToleration, ...]], str]
+) -> list[tuple[str, str]]:
+    """Name driver and taint that keep a request from every device; nothing where one alternative has a device."""
+    found: list[tuple[str, str]] = []
+    for one in request.alternatives.values():
+        driver = drivers.get(one.device_class_name, "")
+        taint = taint_of(driver, one.tolerations) if driver else ""
+        if not taint:
+            return []
+        found.append((driver, taint))
+    return found

@@ -1,0 +1,326 @@
+"""What keeps pods with devices waiting: others that refuse them, the webhook, templates, claims, schedulers, drivers. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from analysis.doctor.observed import (
+    FAILED_CLAIM,
+    FAILED_CREATE,
+    FAILED_PREPARE,
+    FAILED_TEMPLATE,
+    NAMED,
+    QUOTED,
+    Seen,
+    latest,
+)
+from cluster.objects import Event, ResourceQuota
+from dra.finding import Finding, make_finding
+from dra.objects import (
+    Pod,
+    claim_keys,
+    results_of,
+)
+from dra.raw import Object, containers_of, inside, items, moment
+from dra.texts import list_first
+from webhook import names
+from webhook.claims import template_lifecycle
+from webhook.dialects import TARGETS
+from webhook.state import (
+    Mode,
+    StateBuilder,
+    mode_of,
+    why_not,
+    with_mode,
+    workload,
+)
+from webhook.translate import find_missed, find_unknown, find_unserved, why_unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+TEMPLATES = "count/resourceclaimtemplates.resource.k8s.io"
+_MADE = timedelta(minutes=1)  # a template is there within a second
+_TRIED = timedelta(seconds=30)  # a scheduler looks at a pod within milliseconds
+_PREPARED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
+_PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
+_OF_OURS = ".drawbridge.dev"
+_DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
+
+
+def not_made(observed: Seen) -> Iterator[Finding]:
+    """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
+    lacking: set[str] = set()
+    for one in observed.owners:
+        if _asks(one) and _lacks(one):
+            meta = inside(one, "metadata")
+            lacking.add(f"{one.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
+    for about, message in latest(observed, FAILED_CREATE).items():
+        if about not in lacking or _OF_OURS in message:
+            continue
+        yield make_finding(
+            "O101",
+            about,
+            f"its pods cannot be created: {message[:QUOTED]}",
+            remedy_for(message),
+            basis=f"an event {FAILED_CREATE}",
+        )
+
+
+def _asks(owner: Object) -> bool:
+    """Whether the pods of a controller ask for devices, by whatever name."""
+    spec = inside(owner, "spec", "template", "spec")
+    if items(spec, "resourceClaims"):
+        return True
+    containers = containers_of(spec)
+    keys = [key for one in containers for part in ("limits", "requests") for key in inside(one, "resources", part)]
+    return any("/" in key for key in keys)
+
+
+def _lacks(owner: Object) -> bool:
+    """Whether a controller has fewer pods than it wants."""
+    spec, status = inside(owner, "spec"), inside(owner, "status")
+    match owner.get("kind"):
+        case "DaemonSet":
+            return _number(status, "currentNumberScheduled", 0) < _number(status, "desiredNumberScheduled", 0)
+        case "Job":
+            return not status.get("completionTime") and _number(status, "active", 0) < _number(spec, "parallelism", 1)
+    return _number(status, "replicas", 0) < _number(spec, "replicas", 1)
+
+
+def _number(value: Mapping[str, Any], name: str, default: int) -> int:
+    found = value.get(name, default)
+    return found if isinstance(found, int) else default
+
+
+def remedy_for(message: str) -> str:
+    if found := _DENIED.search(message):
+        name = found[1] or found[2]
+        return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
+    if found := _POLICY.search(message):
+        return f"ask who keeps ValidatingAdmissionPolicy {found[1]}, or write the pod as it wants"
+    if "PodSecurity" in message:
+        return "write the pod as the namespace's pod-security.kubernetes.io/enforce wants, or have that label changed"
+    if "exceeded quota" in message:
+        return "have the ResourceQuota that is named raised, or give something back in its namespace"
+    if "per Pod" in message or "per Container" in message:
+        return "stay within the LimitRanges of the namespace (`kubectl get limitrange -o yaml`), or have them changed"
+    return "do what it says, or ask who may change it"
+
+
+def not_translated(observed: Seen) -> Iterator[Finding]:
+    """Pods that wait for names of device plugins that no node hands out: the controller's rule, whatever the mode; and names that no
+    claim can stand for, of which their authors can fix nothing.
+    """
+    if observed.configuration is None:
+        return
+    builder = StateBuilder(observed.configuration)
+    stock = observed.stock
+    fleet = (stock.nodes, stock.classes, stock.slices, stock.claims)
+    builder.take_in([one for kind in fleet for one in kind.values()])
+    builder.take_in([*observed.namespaces, *observed.limits, *observed.templates])
+    builder.settle()
+    state = builder.state(fresh=True)
+    enforcing = with_mode(state, Mode.ENFORCE)
+    unserved: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for pod in observed.pods:
+        meta = pod.metadata
+        labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
+        as_sent = replace(pod, metadata=replace(meta, labels=labels))
+        missed = find_missed(as_sent, enforcing)
+        if missed is None:
+            for reason in find_unserved(as_sent, enforcing).items():
+                unserved[reason].append(meta.key)
+            for key, meant in find_unknown(pod, enforcing).items():
+                unserved[key, why_unknown(meant)].append(meta.key)
+            continue
+        mode = mode_of(state, workload(meta.namespace, template_lifecycle.known_at_admission(pod)))
+        why, first = "it was created while the webhook was down or slices of its devices were missing", ""
+        if labels != meta.labels:
+            why, first = f"its label {names.SKIP_LABEL} keeps it from the webhook", "remove the label; then "
+        elif mode is not Mode.ENFORCE:
+            why, first = why_not(state, meta.namespace), f"set {names.MODE_LABEL}=enforce there; then "
+            if not why:
+                why, first = "the configuration's canary leaves it out", "raise `canary`; then "
+        yield make_finding("O103", f"Pod/{meta.key}", f"{missed.message}: {why}", f"{first}{missed.remedy}")
+    for (key, because), pods in unserved.items():
+        yield make_finding(
+            "O104",
+            f"Pod/{pods[0]}",
+            f"no node has {key}, for which {list_first(pods, NAMED)} wait: {because}",
+        )
+
+
+def refused(observed: Seen) -> Iterator[Finding]:
+    """What the webhook refuses to controllers, and only an administrator can fix: each reason once."""
+    event_of_reason: dict[str, Event] = {}
+    for event in observed.events:
+        reason = event.message.partition(" denied the request: ")[2]
+        if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in reason:
+            event_of_reason.setdefault(reason, event)
+    for reason, event in event_of_reason.items():
+        about = event.involved_object
+        yield make_finding(
+            "O102",
+            f"{about.kind}/{about.namespace}/{about.name}",
+            reason[:QUOTED],
+            basis=f"an event {FAILED_CREATE}",
+        )
+
+
+def without_template(observed: Seen) -> Iterator[Finding]:
+    """Pods that wait for a template of ours that was not made."""
+    template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in observed.templates}
+    full = full_quotas(observed)
+    failed = latest(observed, FAILED_TEMPLATE)
+    for pod in observed.pods:
+        meta = pod.metadata
+        born = moment(meta.creation_timestamp)
+        quota, failure = full.get(meta.namespace), failed.get(f"Pod/{meta.key}", "")
+        late = born is not None and observed.now - born >= _MADE
+        if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or failure):
+            continue
+        made = {one.name for one in pod.status.resource_claim_statuses}
+        wanted = [one for one in pod.spec.resource_claims if one.name not in made]
+        ours = {name for _, name in template_lifecycle.templates_of(pod)}
+        lost = sorted({one.resource_claim_template_name or "" for one in wanted} & ours)
+        lost = [name for name in lost if f"{meta.namespace}/{name}" not in template_keys]
+        if not lost:
+            continue
+        why = "which the controller has not created"
+        remedy = "check that drawbridge-controller runs and that the namespace enforces; its log names the pod and the reason"
+        if template_lifecycle.is_copy(pod, lost[0]):
+            why = f"which {template_lifecycle.COPY}"
+            remedy = "delete the pod, and create it from its original manifest"
+        elif quota:
+            why = f"which ResourceQuota {meta.namespace}/{quota} has no room for"
+            remedy = f"raise {TEMPLATES} in that quota, or have unused templates deleted"
+        elif failure:
+            why, remedy = f"and {failure[:QUOTED]}", remedy_for(failure)
+        yield make_finding("O105", f"Pod/{meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy)
+
+
+def full_quotas(observed: Seen) -> dict[str, str]:
+    """The ResourceQuotas that allow no further template, by namespace."""
+    found: dict[str, str] = {}
+    for one in observed.limits:
+        hard = one.status.hard.get(TEMPLATES) if isinstance(one, ResourceQuota) else None
+        if (
+            isinstance(one, ResourceQuota)
+            and hard is not None
+            and one.status.used.get(TEMPLATES, hard).nano >= hard.nano
+        ):
+            found[one.metadata.namespace] = one.metadata.name
+    return found
+
+
+def without_claim(observed: Seen) -> Iterator[Finding]:
+    """Pods whose claims kube-controller-manager may not make."""
+    waiting = {f"Pod/{pod.metadata.key}": pod for pod in observed.pods if not (pod.spec.node_name or pod.has_ended)}
+    for about, message in latest(observed, FAILED_CLAIM).items():
+        pod = waiting.get(about)
+        # Where a template is not there yet, it looks again.
+        if pod is None or "not found" in message:
+            continue
+        made = {one.name for one in pod.status.resource_claim_statuses}
+        if all(one.name in made or not one.resource_claim_template_name for one in pod.spec.resource_claims):
+            continue
+        yield make_finding(
+            "O106",
+            about,
+            f"its claim cannot be created: {message[:QUOTED]}",
+            remedy_for(message),
+            basis=f"an event {FAILED_CLAIM}",
+        )
+
+
+def no_scheduler(observed: Seen) -> Iterator[Finding]:
+    """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
+    waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
+    served: dict[str, str] = {}
+    existing = {claim.metadata.key for claim in observed.claims}
+    for pod in observed.pods:
+        name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
+        if any(one.type == "PodScheduled" for one in pod.status.conditions):
+            served[name] = max(served.get(name, ""), born)
+            continue
+        resources = [one.resources for one in pod.spec.all_containers]
+        resource_names = [key for one in resources for key in (*one.limits, *one.requests)]
+        uses_devices = pod.spec.resource_claims or any("/" in key for key in resource_names)
+        if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
+            # A scheduler does not look at a pod whose claims are not there yet.
+            keys = claim_keys(pod)
+            if len(keys) >= len(pod.spec.resource_claims) and existing.issuperset(keys):
+                waiting[name].append((born, pod))
+    for name, pods in waiting.items():
+        born, first = min(pods, key=lambda one: (one[0], one[1].metadata.key))
+        at = moment(born)
+        if at is None or observed.now - at <= _TRIED or served.get(name, "") > born:
+            continue
+        bridge = observed.bridge.scheduler_name if observed.bridge is not None else ""
+        yield make_finding(
+            "O109",
+            f"Pod/{first.metadata.key}",
+            f"no scheduler called {name} has tried {list_first([one.metadata.key for _, one in pods], NAMED)} for {(observed.now - at).total_seconds():.0f} s",
+            f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
+            "or correct schedulerName where the pod is created",
+        )
+
+
+def not_prepared(observed: Seen) -> Iterator[Finding]:
+    """Pods on nodes whose driver does not prepare their claims."""
+    running = {f"Pod/{pod.metadata.key}": pod for pod in observed.pods if pod.spec.node_name and not pod.has_ended}
+    affected: dict[tuple[str, str], list[str]] = {}
+    for about, message in latest(observed, FAILED_PREPARE).items():
+        pod = running.get(about)
+        if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
+            continue
+        claims = [observed.stock.claims.get(key) for key in claim_keys(pod)]
+        drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
+        affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
+    for (node, drivers), pods in affected.items():
+        about, _, message = pods[0].partition("\n")
+        unregistered = "not registered" in message or "not found in the list of registered" in message
+        waiting = [one.partition("\n")[0].removeprefix("Pod/") for one in pods]
+        yield make_finding(
+            "O112",
+            about,
+            f"on node {node}, {drivers} does not prepare the devices of {list_first(waiting, NAMED)}: {message[:QUOTED]}",
+            f"check that the driver's pod runs on {node}, and restart it: the kubelet tries again"
+            if unregistered
+            else f"the driver's log on {node} says more; the kubelet tries again",
+            basis=f"an event {FAILED_PREPARE}",
+        )
+
+
+def not_prepared_again(observed: Seen) -> Iterator[Finding]:
+    """Pods with a node and no sandbox, whose driver prepares no claim twice: usual for its pods after a restart of the node."""
+    for pod in observed.pods:
+        if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
+            continue
+        stamps = [
+            stamp
+            for one in pod.status.conditions
+            if one.type == "PodReadyToStartContainers" and one.status == "False"
+            if (stamp := moment(one.last_transition_time)) is not None
+        ]
+        if not stamps or observed.now - stamps[0] <= _PREPARED:
+            continue
+        for key in claim_keys(pod):
+            claim = observed.stock.claims.get(key)
+            once = sorted({result.driver for result in results_of(claim)} & _PREPARE_ONCE)
+            if once:
+                yield make_finding(
+                    "O113",
+                    f"Pod/{pod.metadata.key}",
+                    f"it has waited on {pod.spec.node_name} for minutes: {once[0]} refuses to prepare claim {key.rpartition('/')[2]} again, "
+                    "as usual after a restart of kubelet or node",
+                    "delete the pod, and the claim if it was created by hand: a new claim is prepared",
+                )

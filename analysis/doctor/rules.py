@@ -1,0 +1,174 @@
+"""The rules of doctor, in one table: what each finds, from which input, and what `--repair` does about it.
+
+`diagnose` runs the rules whose input was read; `not_checked` names the others. docs/doctor.md is made from the table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
+from analysis.doctor.misspelt_settings import misspelt_settings
+from analysis.installation import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from datetime import datetime
+
+    from analysis.doctor.components import Parts
+    from analysis.doctor.observed import Seen
+    from analysis.doctor.repair import Repair, Repairable
+    from dra.finding import Finding
+
+# Inputs that are no kinds of objects.
+REPLICAS: Final = "pods/proxy"
+DRY_RUN: Final = "dry run of a pod"
+CONFIGURATION: Final = "DrawbridgeConfiguration"
+STATUS: Final = "status of Deployments"
+IMAGES: Final = "images of Deployments"
+_INSTALLED = tuple(kind.kind for kind in KINDS)
+
+
+class NotChecked(msgspec.Struct, frozen=True):
+    """Inputs that are missing, the codes of the findings that were therefore not looked for, and why or what is needed."""
+
+    inputs: tuple[str, ...]
+    codes: tuple[str, ...]
+    reason: str
+
+
+class Rule(NamedTuple):
+    """One rule: a function from what was read to findings, the codes of these, and the inputs that the rule needs.
+
+    `may_be_none` are kinds of which a cluster may have no object. So a rule runs on a dump that has none, and not on a live cluster
+    where they may not be listed.
+    """
+
+    find: Callable[..., Iterable[Finding | Repairable]]
+    codes: str
+    needs: tuple[str, ...] = ()
+    may_be_none: tuple[str, ...] = ()
+    repair: str = ""  # what `--repair` does
+    each: bool = False  # the rule judges each input by itself, so it runs on those that were read
+
+    def missing(self, observed: Seen) -> set[str]:
+        """Return the inputs that this rule lacks."""
+        return observed.unread.keys() & (self.needs if observed.is_dump else (*self.needs, *self.may_be_none))
+
+
+# Causes before what follows from them.
+_FIRST = (
+    Rule(control_plane.nothing_stored, "O020", ("Lease",)),
+    Rule(control_plane.idle_controllers, "O017", ("Lease",)),
+)
+# About the objects of an installation, and the time.
+_INSTALLATION = (
+    Rule(components.two_installations, "O001", ("Deployment",)),
+    Rule(components.about_configuration, "O002", ("ConfigMap",)),
+    Rule(components.missing, "O003", _INSTALLED, each=True),
+    Rule(components.changed, "O004", _INSTALLED, each=True),
+    Rule(components.replaced_accounts, "O005", ("ServiceAccount", "Pod")),
+    Rule(components.about_certificates, "O006 O007 O003", ("Secret", "MutatingWebhookConfiguration")),
+    Rule(components.served_certificates, "O006", (REPLICAS,)),
+    Rule(components.about_webhooks, "O008 O004", ("MutatingWebhookConfiguration",)),
+    Rule(components.not_running, "O009 O010", ("Deployment", STATUS), each=True),
+    Rule(components.several_versions, "O011", ("Deployment", IMAGES)),
+    Rule(components.without_leader, "O012 O013", ("Deployment", "Lease", STATUS)),
+    Rule(components.about_modes, "O014", ("Namespace",)),
+)
+_REST = (
+    Rule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),
+    Rule(nodes.nodes_away, "O201", ("Node", "Pod")),
+    Rule(pods.not_made, "O101", ("Event",)),
+    Rule(misspelt_settings, "O019", (CONFIGURATION,), ("ResourceSlice", "Namespace")),
+    Rule(classes.without_class, "O107", (), ("DeviceClass",)),
+    Rule(
+        pods.not_translated,
+        "O103 O104",
+        (CONFIGURATION, "Pod", "Node"),
+        ("Namespace", "DeviceClass", "ResourceSlice", "ResourceQuota", "LimitRange"),
+    ),
+    Rule(pods.refused, "O102", ("Event",)),
+    Rule(pods.without_template, "O105", ("Pod",), ("ResourceClaimTemplate",)),
+    Rule(pods.without_claim, "O106", ("Pod", "Event")),
+    Rule(pods.no_scheduler, "O109", ("Pod",)),
+    Rule(pods.not_prepared, "O112", ("Pod", "Event")),
+    Rule(claims.overlapping, "O209", (), ("ResourceClaim",), "frees the device from claims whose pods have no node"),
+    Rule(nodes.on_both_or_neither, "O202 O203", ("Node",), ("ResourceSlice",)),
+    Rule(nodes.without_node, "O204", ("Node",), ("ResourceSlice",)),
+    Rule(nodes.reported_by_agents, "O221 O222 O223 O224 O225 O226 O227 O228", ("Event",)),
+    Rule(claims.left_behind, "O210", ("Pod",), ("ResourceClaim",), "releases the claim"),
+    Rule(claims.without_pod, "O211", ("Pod",), ("ResourceClaim",), "deletes the claim"),
+    Rule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer"),
+    Rule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
+    Rule(pods.not_prepared_again, "O113", ("Pod",)),
+    Rule(classes.incomplete_pools, "O207 O208", (), ("ResourceSlice",)),
+    Rule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
+    Rule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
+    Rule(claims.in_deletion, "O215", (), ("ResourceClaim",)),
+    Rule(fences.without_fence, "O206", (CONFIGURATION,), ("DeviceTaintRule",), "creates the rule"),
+    Rule(fences.behind_the_fence, "O110", ("Pod",), ("DeviceClass", "DeviceTaintRule")),
+    Rule(fences.two_schedulers, "O205", (), ("DeviceTaintRule",)),
+    Rule(control_plane.names_not_sent, "O016", (CONFIGURATION, "MutatingWebhookConfiguration")),
+    Rule(control_plane.idle_leases, "O017", ("Lease",)),
+    Rule(nodes.idle_marks, "O213", (), ("DeviceTaintRule",), "deletes the rule"),
+    Rule(nodes.idle_conditions, "O214", ("Node",), (), "removes the condition"),
+    Rule(claims.unused_templates, "O216", ("Pod",), ("ResourceClaimTemplate",), "deletes the template"),
+    Rule(claims.unused_claims, "O217", ("Pod",), ("ResourceClaim",)),
+)
+_LAST = (Rule(components.replica_warnings, "O018", (REPLICAS,)),)
+RULES: Final = (*_FIRST, *_INSTALLATION, *_REST, *_LAST)
+# The kinds that a dump lacks if it has no object of them.
+DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if rule.needs != _INSTALLED)) - {
+    REPLICAS,
+    DRY_RUN,
+    CONFIGURATION,
+    STATUS,
+    IMAGES,
+}
+
+
+def diagnose(observed: Seen) -> dict[Finding, Repair | None]:
+    """Return what is wrong, the gravest first, and what would repair each."""
+    parts, now = observed.parts, observed.now
+    found = _run(_FIRST, lambda rule: rule.missing(observed), observed)
+    if parts is not None:
+        found |= _run(_INSTALLATION, lambda rule: rule.missing(observed), parts, now)
+    found |= _run(_REST, lambda rule: rule.missing(observed), observed)
+    if parts is not None:
+        found |= _run(_LAST, lambda rule: rule.missing(observed), parts, now)
+    return found
+
+
+def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:
+    """Return what is wrong with an installation, if there is one."""
+    if parts is None:
+        return ()
+    return tuple(_run(_INSTALLATION, lambda rule: parts.unread & {*rule.needs}, parts, now))
+
+
+def _run(
+    rules: Iterable[Rule], missing: Callable[[Rule], Collection[str]], *reading: object
+) -> dict[Finding, Repair | None]:
+    found: dict[Finding, Repair | None] = {}
+    for rule in rules:
+        for one in rule.find(*reading) if rule.each or not missing(rule) else ():
+            finding, repair = one if isinstance(one, tuple) else (one, None)
+            found[finding] = repair
+    return found
+
+
+def not_checked(observed: Seen) -> tuple[NotChecked, ...]:
+    """Return which findings were not looked for, by the inputs that are missing."""
+    codes_of: defaultdict[str, set[str]] = defaultdict(set)
+    for rule in RULES:
+        for kind in rule.missing(observed):
+            codes_of[kind].update(rule.codes.split())
+    inputs_of: defaultdict[tuple[tuple[str, ...], str], list[str]] = defaultdict(list)
+    for kind, codes in sorted(codes_of.items()):
+        inputs_of[tuple(sorted(codes)), observed.unread[kind]].append(kind)
+    return tuple(NotChecked(tuple(kinds), codes, why) for (codes, why), kinds in inputs_of.items())

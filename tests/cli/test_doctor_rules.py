@@ -1,0 +1,114 @@
+"""The table of doctor's rules: every finding has a rule, which says what it needs, and a dump without that says so."""
+
+import ast
+import inspect
+import re
+import textwrap
+
+import pytest
+
+from analysis.doctor import RULES
+from cluster import resources
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
+from cluster.kubernetes import Kubernetes
+from dra.codes import CODES
+from tests.cli.commands.test_doctor import FLEET, ILLS, told
+from tests.cli.running import run, run_json
+from tests.cli.test_doctor_components import installation
+
+
+def codes_in(rule):
+    """The codes that the source of a rule has."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(rule.find)))
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {text for text in texts if re.fullmatch(r"O\d{3}", text)}
+
+
+def test_every_code_of_doctor_is_that_of_a_rule():
+    assert {code for rule in RULES for code in rule.codes.split()} == {code for code in CODES if code.startswith("O")}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.find.__name__)
+def test_a_rule_names_the_codes_that_it_makes(rule):
+    # What agents report has the code of its reason.
+    assert codes_in(rule) == (set() if rule.find.__name__ == "reported_by_agents" else set(rule.codes.split()))
+
+
+def installed():
+    """The objects of an installation that the embedded store knows."""
+    known = {one.kind for one in resources.ALL}
+    return [one for one in installation() if one["kind"] in known and "apiVersion" in one]
+
+
+def live_and_saved(objects, tmp_path, monkeypatch):
+    """What doctor finds in a cluster and in a snapshot of it, and the answer about the snapshot."""
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded.of(objects))
+    file = tmp_path / "snapshot.json"
+    assert run("snapshot", "--to", file).exit_code == 0
+    (_, live), (_, saved) = run_json("doctor"), run_json("doctor", "-f", file)
+    of_cluster, of_file = ({(one["code"], one["object"]) for one in answer["findings"]} for answer in (live, saved))
+    return of_cluster, of_file, saved
+
+
+def assert_missing_is_named(of_cluster, of_file, saved):
+    not_checked = {code for one in saved["notChecked"] for code in one["codes"]}
+    assert of_file - of_cluster == set()
+    assert {code for code, _ in of_cluster - of_file} - not_checked == set()
+    assert all(one["inputs"] and one["reason"] for one in saved["notChecked"])
+
+
+@pytest.mark.parametrize("ill", ILLS)
+def test_a_snapshot_of_devices_names_the_findings_that_it_cannot_show(ill, tmp_path, monkeypatch):
+    found = live_and_saved([*FLEET, *ILLS[ill][0]], tmp_path, monkeypatch)
+    assert ill in {code for code, _ in found[0]}
+    assert_missing_is_named(*found)
+
+
+def scaled_down(objects):
+    next(one for one in objects if one["metadata"]["name"] == "drawbridge-webhook" and one["kind"] == "Deployment")["spec"]["replicas"] = 0  # fmt: skip
+
+
+def of_two_versions(objects):
+    [one] = next(one for one in objects if one["metadata"]["name"] == "drawbridge-controller" and one["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"]  # fmt: skip
+    one["image"] = "drawbridge:0"
+
+
+def not_ready(objects):
+    next(one for one in objects if one["metadata"]["name"] == "drawbridge-webhook" and one["kind"] == "Deployment")["status"]["readyReplicas"] = 0  # fmt: skip
+
+
+def without_bundle(objects):
+    for one in objects:
+        for hook in one.get("webhooks", ()):
+            hook["clientConfig"]["caBundle"] = ""
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [(list, "O012"), (scaled_down, "O009"), (of_two_versions, "O011"), (not_ready, "O009"), (without_bundle, "O008")],
+    ids=["no leader", "scaled down", "two versions", "not ready", "no bundle"],
+)
+def test_a_snapshot_of_an_installation_names_the_findings_that_it_cannot_show(change, code, tmp_path, monkeypatch):
+    objects = installed()
+    change(objects)
+    found = live_and_saved([*FLEET, *objects, told("DeviceInDoubt", "device x")], tmp_path, monkeypatch)
+    assert {code, "O228"} <= {code for code, _ in found[0]}
+    assert_missing_is_named(*found)
+    assert "O228" in run("doctor", "-f", tmp_path / "snapshot.json").stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes"), [("Event", {"O101", "O228"}), ("ResourceSlice", {"O207", "O218"}), ("Lease", {"O020"})]
+)
+def test_a_kind_that_may_not_be_listed_is_named_with_its_findings(kind, codes, monkeypatch):
+    class Closed(Embedded):
+        async def list(self, resource, *args, **kwargs):
+            if resource.kind == kind:
+                raise Forbidden("no")
+            return await super().list(resource, *args, **kwargs)
+
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Closed.of([*FLEET, *installed()]))
+    _, answer = run_json("doctor")
+    assert [one["kind"] for one in answer["unread"]] == [kind]
+    assert codes <= {code for one in answer["notChecked"] if kind in one["inputs"] for code in one["codes"]}
