@@ -20,7 +20,6 @@ from analysis.doctor.installed import parts_of, read_parts, with_configuration
 from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, Seen
 from analysis.doctor.rules import CONFIGURATION, DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
-from analysis.doctor.surroundings import FAILED_CREATE, FAILED_OF_PODS
 from analysis.files import read_files, warn_of_skipped
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import Portion
