@@ -8,7 +8,6 @@ template or of an object in a file, with the same steps. The decision is made as
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -68,11 +67,13 @@ class Candidate(NamedTuple):
 def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
     """Decide about the pod of a review, as if its mode were `enforce`; the record on the pod is sealed."""
     pod, namespace = candidate.pod, candidate.namespace
-    translated = partial(translate, pod, state, namespace=namespace, seal=True, budget=budget, origin=candidate.origin)
+    origin = candidate.origin
     try:
-        verdict = translated()
+        verdict = translate(pod, state, namespace=namespace, seal=True, budget=budget, origin=origin)
         if reason := why_cpus_left(candidate, verdict, state, budget):
-            verdict = translated(cpus_left=reason)
+            verdict = translate(
+                pod, state, namespace=namespace, seal=True, budget=budget, origin=origin, cpus_left=reason
+            )
         if not verdict.refusals:
             budget.confirm()
     except OutOfBudget:

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
-    from dra.objects import DeviceRequest, ResourceClaim
+    from dra.objects import DeviceRequest, DeviceSubRequest, ResourceClaim
     from dra.stock import Stock
     from webhook.translate import PodClaim
+
+    _Body = ExactDeviceRequest | DeviceSubRequest
 
 # About 50 ms of search on one kind of node; the review's budget bounds all of them together.
 STEPS = 3_000
@@ -119,9 +121,13 @@ def judge(
     """
     names, budget = given or {}, budget or Budget()
     budget.charge(len(claims))
-    if missing := _find_missing_class(stock, claims, names):
-        return missing
-    _compile_selectors(claims, budget)
+    for claim in claims:
+        for request in claim.spec.devices.requests:
+            bodies = tuple(request.alternatives.values())
+            if bodies and not [one for one in bodies if one.device_class_name in stock.classes]:
+                requester = _name_requester(claim.metadata.name, request.name, names)
+                return _missing_class(stock, bodies, requester, claim.metadata.name)
+            _compile_selectors(bodies, budget)
     if not stock.slices:
         return UNKNOWN  # no driver has spoken yet
     for claim in claims:
@@ -150,28 +156,17 @@ def judge(
     return judgement
 
 
-def _find_missing_class(
-    stock: Stock, claims: Iterable[ResourceClaim], given: Mapping[str, PodClaim]
-) -> Judgement | None:
-    """Find a request of which no alternative names a class that exists."""
-    for claim in claims:
-        for request in claim.spec.devices.requests:
-            classes = [one.device_class_name for one in request.alternatives.values()]
-            if not classes or any(name in stock.classes for name in classes):
-                continue
-            requester = _name_requester(claim.metadata.name, request.name, given)
-            existing = ", ".join(sorted(stock.classes)) or "none at all"
-            text = f"{requester}: there is no DeviceClass {' or '.join(classes)}; there is {existing}"
-            remedy = "name one that exists, or ask an administrator to install the driver that provides it"
-            return replace(_never(Code.NO_CLASS, text, remedy, claim.metadata.name), may_serve=MayServe.PLUGIN)
-    return None
+def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> Judgement:
+    """Say that no alternative of a request names a class that exists."""
+    existing = ", ".join(sorted(stock.classes)) or "none at all"
+    named = " or ".join([one.device_class_name for one in bodies])
+    text = f"{requester}: there is no DeviceClass {named}; there is {existing}"
+    remedy = "name one that exists, or ask an administrator to install the driver that provides it"
+    return replace(_never(Code.NO_CLASS, text, remedy, claim), may_serve=MayServe.PLUGIN)
 
 
-def _compile_selectors(claims: Iterable[ResourceClaim], budget: Budget) -> None:
-    """Compile the expressions of claims at the expense of this caller: others will find them compiled, and know no budget."""
-    bodies = [
-        body for claim in claims for request in claim.spec.devices.requests for body in request.alternatives.values()
-    ]
+def _compile_selectors(bodies: Iterable[_Body], budget: Budget) -> None:
+    """Compile the expressions of a request at the expense of this caller: others will find them compiled, and know no budget."""
     for body in bodies:
         for selector in body.selectors:
             if selector.cel:

@@ -270,7 +270,7 @@ def _answer(
         return replace(case, left=replicas)
     if refusals:
         return replace(case, refusals=tuple(refusals))
-    if not any(one.value or one.row.role is not Role.COUNT for each in containers for one in each.amounts):
+    if not [one for each in containers for one in each.amounts if one.value or one.row.role is not Role.COUNT]:
         return replace(case, keys=())  # amounts of 0 stay, and are not told
     request = _make_request(case, containers, owners, configuration, fleet)
     answer = configuration.vocabularies[dialect.name].read(request)

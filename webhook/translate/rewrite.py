@@ -142,8 +142,8 @@ def rewrite(
         patch.remove_annotations([name for name in foreign_annotations(pod, written) if name not in annotations])
     patch.annotate(annotations)
     if key is not None:  # after the annotations, which create missing metadata
-        exist = all((namespace, name) in existing_templates for name in templates)
-        patch.label(_TRANSLATED if exist else _AWAITING)
+        missing = [name for name in templates if (namespace, name) not in existing_templates]
+        patch.label(_AWAITING if missing else _TRANSLATED)
     cpus = bool(pod.cpus) and any(case.keeps and case.open for case in verdict.cases)
     return Rewrite(tuple(patch.operations), templates, tuple(given), cpus=cpus)
 

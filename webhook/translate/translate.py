@@ -162,7 +162,6 @@ def _translate_keys(
         of_cpus = make_cpu_cases(pod, state, cases, namespace=namespace, written=written)
         cases += leave_cpus(of_cpus, cpus_left) if cpus_left else of_cpus
     context = make_context(pod, state, owners, written, origin=origin, namespace=namespace)
-    current = current._replace(pod=pod, returned_keys=returned_keys, returned_annotations=returned_annotations)
     checked = judge(cases, context)
     if context.neglected and checked.translated:
         report.warnings.append(context.neglected)
@@ -170,6 +169,7 @@ def _translate_keys(
     report.add(checked, owners)
     if report.refusals:
         return UNCHANGED
+    current = Round(pod, written, namespace, current.path, current.key, returned_keys, returned_annotations)
     change = rewrite(current, checked, report.decisions, state.templates if state.confirmed else ())
     if change.too_large:
         del report.decisions[reported:]
