@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from allocator.reports import drift
 from analysis.capacity import UNKNOWN, since_of, texts
 from analysis.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold
-from dra.objects import results_of
+from dra.objects import owning_pods, results_of, why_orphaned
 from dra.stock import Stock
 from dra.texts import list_first
 from rendering import story
@@ -109,6 +109,11 @@ def faults(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
         slices += [page.slice for page in stock.pages_of.get(pool, ())]
     living = scene.living if scene.knows_pods else {one.uid for one in claim.status.reserved_for}
     yield from drift(Stock.of(slices=slices, claims=[claim]), living).left_behind
+    if scene.knows_pods:
+        namespace = claim.metadata.namespace or "default"
+        named = [scene.find_pod(namespace, owner.name) for owner in owning_pods(claim)]
+        if orphaned := why_orphaned(claim, {pod.metadata.uid for pod in named if pod is not None}):
+            yield orphaned
     uid = claim.metadata.uid
     for overlap in scene.overlaps(tuple(pools)):
         if uid in overlap.claims:

@@ -29,7 +29,9 @@ from dra.objects.claim import (
     ResourceClaimTemplateSpec,
     is_reserved_for,
     node_of,
+    owning_pods,
     results_of,
+    why_orphaned,
 )
 from dra.objects.compute_domains import channel_template, is_compute_domain
 from dra.objects.defaults import claim_spec
@@ -188,6 +190,7 @@ __all__ = [
     "matches",
     "node",
     "node_of",
+    "owning_pods",
     "protects",
     "requests_of",
     "results_of",
@@ -196,4 +199,5 @@ __all__ = [
     "served_resources",
     "template_site",
     "versions",
+    "why_orphaned",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import field
 
 from dra.objects.meta import Condition, ObjectMeta
@@ -9,6 +11,11 @@ from dra.objects.node import NodeSelector
 from dra.objects.taint import DeviceToleration
 from dra.quantity import Quantity
 from dra.wire import Int64, Opaque, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dra.objects.meta import OwnerReference
 
 
 class CELDeviceSelector(Wire, frozen=True, kw_only=True):
@@ -159,6 +166,19 @@ class ResourceClaim(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
+    """Return the pod that a claim was created for, as its controller."""
+    return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
+
+
+def why_orphaned(claim: ResourceClaim, pod_uids: Collection[str]) -> str:
+    """Say that the pod of a claim no longer exists; "" if it does, or the claim has none or is being deleted."""
+    owners = owning_pods(claim)
+    if not owners or claim.metadata.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
+        return ""
+    return f"it was created for pod {owners[0].name}, which no longer exists"
 
 
 class ResourceClaimTemplateSpec(Wire, frozen=True, kw_only=True):

@@ -348,6 +348,10 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
     late, runs = of_kind(*POD, ONE, uid="w"), of_kind(*POD, template({}, nodeName="a"), name="runs", uid="runs")
     runs["status"] = {"phase": "Running"}
     late["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1"}]}
+    loose = claim("loose", "gpu-1", "")
+    del loose["status"]["reservedFor"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone", "controller": True}
+    loose["metadata"]["ownerReferences"] = [owner]
     dump, config = tmp_path / "dump.json", tmp_path / "configuration.yaml"
     config.write_text(manifests.dump([WHOLE]))
     dump.write_text(
@@ -357,6 +361,7 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
                 namespace("enforce"),
                 claim("stale", "gpu-0", "gone"),
                 claim("ghost", "gpu-99", "runs"),
+                loose,
                 late,
                 runs,
             ]
@@ -364,7 +369,7 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
     )
     ill = json.dumps(asked("doctor", "-f", dump, "--config", config)["findings"])
     found = set()
-    for name in ("stale", "ghost"):
+    for name in ("stale", "ghost", "loose"):
         told = asked("explain", "claim", f"n/{name}", "-f", dump, "--config", config)["claim"]
         wrong = bool(told["claim"]["remarks"] or told.get("wrong"))
         if wrong != (f"n/{name}" in ill):
