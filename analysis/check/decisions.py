@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # Findings about a key, whatever its amount is.
-_OF_KEYS = ("D221", "D222")
+_OF_KEYS = ("D211", "D221", "D222")
 # Where requests may be, relative to a container.
 _REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/requests")
 

@@ -252,6 +252,12 @@ NAMED = {
     ),
     "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "R001", None),
     "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "unknown", "D011", False),
+    "a misspelt key with a placeholder": (
+        Scene(of_kind(*POD, template({"limits": {"nvdia.com/gpu": "${GPUS}"}}))),
+        "unknown",
+        "D211",
+        False,
+    ),
     "a node that is named": (
         Scene(of_kind(*POD, template(limits(gpu="9"), nodeName="a")), (), MOVED, WHOLE),
         "left",
