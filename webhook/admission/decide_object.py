@@ -261,8 +261,8 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
         patched = apply_json_patch(obj, filled.undo(verdict.operations))
     places = paths(obj)
     asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
-    about_devices = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
-    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=about_devices)
+    devices_only = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
+    faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=devices_only)
     if unfilled is not None and not faults and all(one.code != unfilled.code for one in verdict.decisions):
         return _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
     return verdict.refuse(faults)
