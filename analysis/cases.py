@@ -136,23 +136,13 @@ def _listed(devices: dict[str, int]) -> str:
 
 def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
     """Describe each pod that the webhook refuses or the allocator cannot place."""
-    from allocator.simulation import Snapshot, simulate
-    from allocator.strategies import choose_devices
     from analysis.devices import read_objects
-    from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate
+    from analysis.outlook import place, snapshot_of
 
     given = read_objects(around)
     arrived = arrivals((one.object for one in pods), state)
-    yield from (f"{name}: {reason}" for name, reason in arrived.refused.items())
-    snapshot = Snapshot(
-        given.stock(state.features.server),
-        (*given.of(Pod), *arrived.pods.values()),
-        tuple(given.of(ResourceClaim)),
-        (*given.of(ResourceClaimTemplate), *arrived.templates),
-        (),
-        tuple(given.of(DeviceQuota)),
-    )
-    for one in simulate(snapshot, ask=choose_devices).pods:
+    snapshot = snapshot_of(given, arrived, state.features.server)
+    for one in place(snapshot, state.configuration, arrived.refused).pods:
         if one.node is None:
             yield f"{one.pod}: {one.summary or 'no node'}"
 

@@ -16,8 +16,8 @@ from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
-from analysis.devices import read_object
 from dra.errors import NodeSelectorError
+from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from webhook.state import prospects
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
+    from analysis.devices import TypedObjects
     from analysis.loading import Scene
-    from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
+    from dra.server import Server
     from dra.stock import Stock
     from webhook.state import Configuration
 
@@ -45,6 +46,18 @@ def claim_allocator(strategy: str, budget_ms: int | None = None) -> Ask:
     return ask
 
 
+def snapshot_of(given: TypedObjects, arrived: Arrivals, server: Server) -> Snapshot:
+    """Put arriving pods beside what was read of files."""
+    return Snapshot(
+        given.stock(server),
+        (*given.of(Pod), *arrived.pods.values()),
+        tuple(given.of(ResourceClaim)),
+        (*given.of(ResourceClaimTemplate), *arrived.templates),
+        tuple(given.of(PodDisruptionBudget)),
+        tuple(given.of(DeviceQuota)),
+    )
+
+
 def beside(
     scene: Scene,
     arrived: Arrivals,
@@ -58,7 +71,7 @@ def beside(
         (*(pod for pod in scene.running if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
         (*scene.stock.claims.values(), *claims),
         (*scene.templates.values(), *arrived.templates, *templates),
-        tuple(filter(None, map(read_object, scene.gathered.of("PodDisruptionBudget")))),
+        tuple(scene.every.of(PodDisruptionBudget)),
         scene.quotas,
     )
 

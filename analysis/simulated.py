@@ -24,7 +24,8 @@ from analysis.devices import read_objects, warn_of_ignored
 from analysis.files import read_files, refuse, warn_of_skipped
 from analysis.loading import Gathered, state_of
 from analysis.naming import NotThere, refuse_unknown_node
-from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
+from analysis.outlook import snapshot_of
+from dra.objects import ResourceClaimTemplate
 from dra.texts import count_of, list_first
 from rendering import chart
 from rendering.exits import Broken
@@ -81,15 +82,7 @@ def read(
     state, _ = state_of(gathered, configuration, features)
     state = in_mode(state, mode)
     arrived = arrivals((one.object for one in pods), state)
-    snapshot = Snapshot(
-        given_objects.stock(features.server),
-        tuple(arrived.pods.values()),
-        tuple(given_objects.of(ResourceClaim)),
-        (*given_objects.of(ResourceClaimTemplate), *arrived.templates),
-        tuple(given_objects.of(PodDisruptionBudget)),
-        quotas=tuple(given_objects.of(DeviceQuota)),
-    )
-    return None, snapshot, arrived.refused, in_force
+    return None, snapshot_of(given_objects, arrived, features.server), arrived.refused, in_force
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:

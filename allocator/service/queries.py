@@ -18,7 +18,7 @@ import msgspec
 from allocator import allocate
 from allocator.answer import Verdict, as_granted
 from allocator.decisions import Unreplaceable, claims_for, plan_replacement, try_out
-from allocator.pods import claim_obstacle
+from allocator.pods import claim_obstacle, reaches
 from allocator.reports import DeviceState, node_report, shares
 from allocator.service.app import Endpoint, HttpError, json, query, refuse, routes, whole
 from allocator.service.settings import ANSWER_SECONDS
@@ -127,7 +127,9 @@ class Queries:
         pod = _pod(objects)
         wanted = claims_for(pod, templates, stock.claims | given)
         unallocated = [claim for claim in wanted.claims if claim.status.allocation is None]
-        reachable = [name for name, node in stock.nodes.items() if not claim_obstacle(wanted.claims, node)]
+        may_go = reaches(pod)
+        nodes = stock.nodes.items()
+        reachable = [name for name, node in nodes if may_go(node) and not claim_obstacle(wanted.claims, node)]
         groups = () if wanted.missing else try_out(unallocated, stock, reachable)
         fits = [node for group in groups if group.verdict is Verdict.FEASIBLE for node in group.nodes]
         room: Victims | None = None
