@@ -179,7 +179,7 @@ class _Finder:
         yield NearestFit(Kind.RELEASE, f"would fit once {_all(self._names(freed))}{ends}", claims=tuple(freed))
 
     def _ends(self, keys: Iterable[str], ends: str, deleted: str) -> str:
-        """Say how claims end: with their pods, or, if no pod uses them, once somebody deletes them."""
+        """Return how claims end: with their pods, or by deletion if no pod uses them."""
         used = {bool(self.stock.claims[key].status.reserved_for) for key in keys}
         if used == {False}:
             return f", used by no pod, {deleted}"

@@ -1,4 +1,4 @@
-"""Every command and page answers alike where a pod can run, what it waits for, and whom it would displace."""
+"""Every command and page gives one answer about where a pod can run, what it waits for, and its victims."""
 
 import random
 
