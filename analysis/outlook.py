@@ -21,7 +21,7 @@ from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, Re
 from webhook.state import prospects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
@@ -137,22 +137,31 @@ class Queue(NamedTuple):
     """The waiting pods in the order of the queue, and the outcomes of those that are placed already."""
 
     waiting: dict[str, Pod]
+    first: frozenset[str]  # those that take what they are given
+    ahead: Iterator[str]  # of these, the ones that are not placed yet
     outcomes: dict[str, PodOutcome]
-    place: Callable[[Pod], PodOutcome]  # after those before it; the pod holds nothing
+    place: Callable[[Pod, bool], PodOutcome]  # the pod takes what it is given, or does not
 
 
 def placed(key: str, scene: Scene, configuration: Configuration) -> PodOutcome:
     """Return where a waiting pod goes once the pods before it in the queue have their place; a new pod passes the webhook first."""
-    queue = queue_of(scene, configuration)
-    if key not in queue.outcomes:
-        pod = queue.waiting.get(key)
-        gated = PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
-        queue.outcomes[key] = queue.place(pod) if pod is not None else gated
-    return queue.outcomes[key]
+    queue = _queue_of(scene, configuration)
+    waiting, outcomes = queue.waiting, queue.outcomes
+    if key not in waiting and key not in outcomes:
+        return PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
+    while key not in outcomes:
+        first = next(queue.ahead, None)
+        outcomes[first or key] = queue.place(waiting[first or key], first is not None)
+    return outcomes[key]
 
 
-def queue_of(scene: Scene, configuration: Configuration) -> Queue:
-    """Place the first pods of the queue: of those that were read, and that the read objects would create. The scene keeps the result."""
+def placed_in_turn(key: str, scene: Scene, configuration: Configuration) -> PodOutcome | None:
+    """Return where one of the first pods of the queue goes; None for the others, of which equal ones are placed alike."""
+    return placed(key, scene, configuration) if key in _queue_of(scene, configuration).first else None
+
+
+def _queue_of(scene: Scene, configuration: Configuration) -> Queue:
+    """Gather the pods that were read, and those that the read objects would create; the scene keeps the queue."""
     for of, queue in scene.queues:
         if of is configuration:
             return queue
@@ -169,13 +178,12 @@ def queue_of(scene: Scene, configuration: Configuration) -> Queue:
     except NodeSelectorError as error:  # it is unknown which nodes reach a slice
         problem = f"it is not known: {error}"
 
-    def place_one(pod: Pod, *, hold: bool = False) -> PodOutcome:
+    def place_one(pod: Pod, hold: bool) -> PodOutcome:
         if run is None:
             return PodOutcome(pod=pod.metadata.key, node=None, summary=problem)
         return _name_new_node(run.schedule(pod, hold=hold), pod, snapshot, configuration, ask)
 
-    outcomes = {key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()}
-    for key, pod in islice(waiting.items(), MOST_PLACED):
-        outcomes[key] = place_one(pod, hold=True)
-    scene.queues.append((configuration, Queue(waiting, outcomes, place_one)))
+    refused = {key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()}
+    first = tuple(islice(waiting, MOST_PLACED))
+    scene.queues.append((configuration, Queue(waiting, frozenset(first), iter(first), refused, place_one)))
     return scene.queues[-1][1]

@@ -15,7 +15,7 @@ import msgspec
 from allocator.pods import requests
 from analysis import explain
 from analysis.loading import inside, items
-from analysis.outlook import queue_of
+from analysis.outlook import placed_in_turn
 from dra.objects import claim_name, is_extended
 from dra.wire import encode
 from webhook import names
@@ -99,8 +99,8 @@ def _owner(key: str, scene: Scene) -> str:
 def _kind_of(pod: Pod, scene: Scene, configuration: Configuration) -> object:
     """What the reason of a pod depends on: equal for pods that wait for the same, whatever they and their claims are called."""
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
-    with _TELLING:  # pods beyond the first of the queue are placed alike
-        place = queue_of(scene, configuration).outcomes.get(meta.key)
+    with _TELLING:
+        place = placed_in_turn(meta.key, scene, configuration)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)

@@ -157,6 +157,7 @@ class SnapshotRun:
         allocated = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
         resources = served_resources(pod, self.serving)
+        find = podfit.barriers_by_name(pod, resources)
         by_lacking: dict[tuple[str, ...], Sequence[ResourceClaim]] = {}
         unfit: dict[str, str] = {}
         claims_by_node: dict[str, Sequence[ResourceClaim]] = {}
@@ -164,7 +165,7 @@ class SnapshotRun:
             allocatable = node.status.allocatable
             lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
             used = self.used.get(name, {})
-            why = podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(allocated, node)
+            why = next(map(": ".join, find(node, used)), "") or podfit.claim_obstacle(allocated, node)
             if why:
                 unfit[name] = why
             else:
@@ -209,6 +210,9 @@ class SnapshotRun:
             return refused
         stock = self.fleet.stock
         holders = run_to_end(holders_below(pod, self.pods, stock, self.budgets))
+        if not holders.by_node:  # no pod has a lower priority
+            return refused
+        find = podfit.barriers_by_name(pod, served_resources(pod, self.serving))
 
         def suffices(victims: Victims) -> bool:
             self.looks -= 1
@@ -221,9 +225,7 @@ class SnapshotRun:
                 if victim.spec.node_name == victims.node:
                     for resource, amount in podfit.requests(victim).items():
                         used[resource] = used.get(resource, 0) - amount
-            allocatable = node.status.allocatable
-            lacking = [name for name in served_resources(pod, self.serving) if not allocatable.get(name)]
-            if podfit.refusal(pod, node, used, lacking) or podfit.claim_obstacle(allocated, node):
+            if next(find(node, used), None) or podfit.claim_obstacle(allocated, node):
                 return False
             claims = self._with_extended(pod, free, node)
             answer = self.fleet.ask(after, victims.node, claims).answer
