@@ -19,6 +19,7 @@ from analysis.state import find_controlled, in_namespace, state_of_files
 from analysis.trees import Trees, with_own_templates
 from cluster.manifests import chart_of, dump
 from cluster.patch import apply_json_patch
+from dra.finding import stated
 from dra.raw import inside, text
 from dra.texts import count_of
 from dra.validation import name
@@ -28,7 +29,6 @@ from rendering.report import Marked, Report, Rows
 from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.names import PREFIX
-from webhook.refusals import Denial
 from webhook.translate import Verdict, at, is_unknown_kind, keys_of, name_of, paths
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def _decided(result: Result) -> Iterator[Sequence[Cell]]:
     whole = "claim" if result.object.get("kind") in _CLAIMS else "pod"
     for decision in done.decisions:
         where = f"{decision.container or whole}: {decision.key}" if decision.key else decision.container or whole
-        detail = str(Denial(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
+        detail = str(stated(decision.code, decision.reason, decision.remedy)) if decision.code else decision.reason
         detail = "; ".join(filter(None, (detail, decision.stays and f"at the webhook: {decision.stays}")))
         basis = f"[{decision.basis}]" if decision.basis else ""
         yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))

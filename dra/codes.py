@@ -1,4 +1,4 @@
-"""Every code a finding can carry, except refusals: what it stands for, how bad it is, what generally helps.
+"""Every code of a finding: what it stands for, how bad it is, what generally helps, and what happens without drawbridge.
 
 A code never changes its meaning and is never used again for another one. Errors of the D0 and D1 rows, and R001, are what
 the API server itself would answer; everything that it accepts and that will go wrong later is a warning or an information.
@@ -151,6 +151,20 @@ CODES: Final[dict[str, FindingCode]] = {
     "C002": FindingCode("the configuration declares a version or feature gate that no server has", _WARNING, "correct its name; it is ignored meanwhile"),
     # The webhook refuses it with the same code.
     "R001": FindingCode("not an amount that the API server accepts for a device", _ERROR, "set a whole number as the limit of a container, and the same number or nothing as the request", "the API server refuses it"),
+    # What the webhook refuses (`webhook.refusals`).
+    "R002": FindingCode("an amount that the legacy system does not accept", _ERROR, "stay in the range that the message gives, in its unit", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
+    "R004": FindingCode("the legacy system would refuse it", _ERROR, "see the message", "the legacy system's webhook or scheduler refuses it, or it gets no device"),
+    "R005": FindingCode("a ResourceClaim cannot express this, and policy says refuse", _ERROR, "request less, or have it left", "it might run; `numaBind: refuse` requests the refusal"),
+    "R006": FindingCode("the device size is not known, so the percentage cannot be resolved, and policy says refuse", _ERROR, "an administrator can declare the sizes under `models`, or set `unresolved: leave`", "it might run; `unresolved: refuse` requests the refusal"),
+    "R007": FindingCode("the pod's scheduler would misread the claim", _ERROR, "name a scheduler that serves claims", "it might run; `notUnderstood: refuse` requests the refusal"),
+    "R008": FindingCode("one count must be a multiple of the other", _ERROR, "request counts of which one divides the other", "it might run; `otherwise: refuse` requests the refusal"),
+    "R010": FindingCode("requested again after it was translated", _ERROR, "disable the webhook that restores the key", "it would run with its devices requested twice, and a claim cannot be withdrawn then"),
+    "R011": FindingCode("the template that the pod needs does not match its name", _ERROR, "delete it, or ask who made it", "it would run with what that template requests"),
+    "R020": FindingCode("no node could serve the pod, even if nothing were in use", _ERROR, "take the nearest fit that the message names", "it waits, as no node publishes the devices, or offers enough of its keys"),
+    "R021": FindingCode("a DeviceClass that does not exist", _ERROR, "name one that exists, or ask an administrator to install the driver that provides it", "it waits, as no node publishes the devices"),
+    "R022": FindingCode("no device matches what was requested: a product or a profile that does not exist", _ERROR, "request one of those that the message lists", "it waits, as no node publishes the devices"),
+    "R023": FindingCode("more devices than any node has", _ERROR, "request no more than the largest node has, or split the pod", "it waits, as no node publishes that many, or offers enough of its keys"),
+    "R030": FindingCode("an invalid object of a drawbridge kind", _ERROR, "do what the finding says", "it is stored, and its invalid parts have no effect"),
     # What becomes of requests: what `translate` and `survey` print in formats that know only findings.
     "M001": FindingCode("a request that a claim can only approximate", _WARNING, "read what differs; with `approximations: leave` it stays"),
     "M002": FindingCode("a request that stays with its device plugin", _WARNING, "do what the message says, or leave it: it works as before"),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from dra.codes import CODES, Severity
 from dra.wire import Wire
 
-__all__ = ["Finding", "Findings", "Place", "Severity", "finding_at", "make_finding", "recoded"]
+__all__ = ["Finding", "Findings", "Place", "Severity", "finding_at", "make_finding", "recoded", "stated"]
 
 
 class Place(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -36,6 +38,14 @@ class Finding(Wire, frozen=True, kw_only=True, omit_defaults=False):
     place: Place = Place()
     basis: str = ""
 
+    def __str__(self) -> str:
+        helps = f" ({self.remedy})" if self.remedy else ""
+        return f"{self.message}{helps} [{self.code}]"
+
+    def prefixed(self, opening: str) -> Finding:
+        """Put an opening before the message, for a warning."""
+        return replace(self, message=f"{opening}{self.message}")
+
 
 Findings = Iterator[Finding]
 
@@ -43,6 +53,11 @@ Findings = Iterator[Finding]
 def finding_at(code: str, path: str, message: str, remedy: str = "") -> Finding:
     """Make a finding about a place of an object that the caller names."""
     return make_finding(code, "", message, remedy, path=path)
+
+
+def stated(code: str, message: str, remedy: str = "") -> Finding:
+    """Make a finding of an answer that names its object: a refusal or a warning. It has no remedy but this one."""
+    return Finding(code=code, severity=CODES[code].severity, object="", path="", message=message, remedy=remedy)
 
 
 def recoded(finding: Finding, code: str) -> Finding:

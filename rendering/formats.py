@@ -18,7 +18,6 @@ from rendering.exits import Broken
 from rendering.report import Marked, Own, Report, Rows, Why, striped
 from rendering.terminal import escaped_in_json, printable
 from webhook.names import VERSION
-from webhook.refusals import PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 APPROXIMATED, STAYS, WAITS, AT_WEBHOOK = "M001", "M002", "M003", "M004"
 USUAL_MEANING: Final = "the usual meaning of the key"  # a basis: no object of the input says what the key means
-# Every code that a finding can have.
-KNOWN: Final = {**CODES, **PAGES}
 _SHOWN: Final = 3  # findings of one kind about one object that people are shown
 _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _SARIF_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -113,9 +110,9 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
     rules = [
         {
             "id": code,
-            "shortDescription": {"text": KNOWN[code].title},
-            "help": {"text": KNOWN[code].remedy},
-            "defaultConfiguration": {"level": _SARIF_LEVELS[KNOWN[code].severity]},
+            "shortDescription": {"text": CODES[code].title},
+            "help": {"text": CODES[code].remedy},
+            "defaultConfiguration": {"level": _SARIF_LEVELS[CODES[code].severity]},
         }
         for code in used
     ]
@@ -250,16 +247,16 @@ def by_object(findings: Iterable[Finding]) -> list[ObjectFindings]:
 def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, FindingCode]:
     """Choose codes that are separated by blanks, or all; `also` are words that might have been meant instead."""
     if wanted == "all":
-        return KNOWN
+        return CODES
     names = [name.strip("[],").upper() for name in wanted.split()]
     for name in names:
-        if name not in KNOWN:
-            similar = shape.nearest(name, [*also, *KNOWN])
+        if name not in CODES:
+            similar = shape.nearest(name, [*also, *CODES])
             meant = f"did you mean {similar}? " if similar else ""
             objects = ", and `drawbridge explain KIND/NAME` explains an object" if also else ""
             remedy = f"{meant}`drawbridge explain all` lists them{objects}"
             raise Broken(f"no finding and no refusal has the code {name!r}", remedy)
-    return {name: KNOWN[name] for name in names}
+    return {name: CODES[name] for name in names}
 
 
 _ABOUT: Final = (
@@ -293,7 +290,7 @@ _CHAPTERS: Final = {
 def report_of_codes(codes: Mapping[str, FindingCode]) -> Report:
     """Say what codes mean; of all codes this is docs/findings.md."""
     head = ("Code", "Severity", "Meaning", "What helps", "Without drawbridge")
-    is_whole = len(codes) == len(KNOWN)
+    is_whole = len(codes) == len(CODES)
     parts: list[Part] = [Own(" ".join(_ABOUT))] if is_whole else []
     for chapter, group in groupby(codes, key=lambda name: _CHAPTERS[name[:2]]):
         rows: list[Sequence[Cell]] = []

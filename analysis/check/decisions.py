@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dra.codes import CODES
 from dra.finding import Finding, Place, Severity, make_finding
 from dra.pointer import member, split
 from dra.raw import Object, inside, mapping, members
 from dra.validation import name
-from rendering.formats import APPROXIMATED, AT_WEBHOOK, KNOWN, STAYS, USUAL_MEANING, ObjectFindings
+from rendering.formats import APPROXIMATED, AT_WEBHOOK, STAYS, USUAL_MEANING, ObjectFindings
 from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
-from webhook.refusals import PAGES, Code
+from webhook.refusals import REFUSALS, Code
 from webhook.state import mistake_of
 from webhook.translate import Decision, at, find_placeholder, group_kind, paths
 
@@ -53,7 +54,7 @@ def add_webhook_findings(
                 added[make_finding("D214", name(value), wrong, path=member("/metadata/labels", MODE_LABEL))] = None
         for decision in decisions:
             code = decision.code
-            by_server = decision.outcome is Outcome.REFUSED and code not in PAGES
+            by_server = decision.outcome is Outcome.REFUSED and code not in REFUSALS
             if code and not (by_server and code in codes):
                 added[finding_of(value, decision, code)] = None
         amounts = {_amount(finding.path) for finding in added if finding.code == Code.AMOUNT}
@@ -70,7 +71,7 @@ def _amount(path: str) -> tuple[str, str]:
 
 def finding_of(value: Object, decision: Decision, code: str) -> Finding:
     """Make a finding of a decision, at the path of its key."""
-    page = KNOWN[code]
+    page = CODES[code]
     container = f"container {decision.container}: " if decision.container else ""
     is_place = decision.key.startswith("/")  # of a fault that the API server finds outside of requests
     key = f"{decision.key}: " if decision.key and not is_place else ""

@@ -47,8 +47,9 @@ def find_unservable(
 ) -> list[list[Finding]]:
     """Add a finding about each claim and template that an idle fleet could not serve; `found` are those about each object."""
     from dra.budget import Budget
+    from dra.finding import stated
     from webhook.admission import Feasibility, find_broken_rule, judge
-    from webhook.refusals import PAGES, Denial
+    from webhook.refusals import REFUSALS
 
     values = [_read(value) for value in objects]
     others = [_read(value) for value in known]
@@ -66,13 +67,15 @@ def find_unservable(
             demand = defaults.claim(ResourceClaim(metadata=value.metadata, spec=value.spec.spec))
         else:
             continue
-        if any(one.code in _EXPLAINING or one.code in PAGES or one.severity.value == "error" for one in found[number]):
+        if any(
+            one.code in _EXPLAINING or one.code in REFUSALS or one.severity.value == "error" for one in found[number]
+        ):
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if key not in answers and len(answers) < _MOST_SEARCHED:
             judgement = judge(stock, [demand])
             never = judgement.verdict is Feasibility.NEVER
-            answers[key] = (str(Denial(judgement.code, judgement.text)), judgement.remedy) if never else None
+            answers[key] = (str(stated(judgement.code, judgement.text)), judgement.remedy) if never else None
         reference = name(objects[number])
         if answer := answers.get(key):
             added[number].append(make_finding("D315", reference, *answer, path="/spec"))

@@ -162,7 +162,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
     concerned = {family.top.namespace for family in families}
     for namespace in sorted(concerned):
         if wrong := mistake_of(state.namespaces.get(namespace, {}).get(names.MODE_LABEL, "")):
-            yield namespace, make_finding("D214", f"Namespace {namespace}", wrong)
+            yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
     for one in gathered.of("ResourceQuota"):
         name = identity_of(one)
         keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]

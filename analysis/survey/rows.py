@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.survey.overview import needs_decision
 from analysis.survey.report import why
+from dra import codes
 from dra.finding import Finding, Place, Severity
 from dra.texts import joined
 from rendering import formats
@@ -66,7 +67,7 @@ def findings(overview: Overview) -> list[formats.ObjectFindings]:
             if not code:
                 continue
             where = f"container {key.container}: " if key.container else ""
-            severity = formats.KNOWN[code].severity
+            severity = codes.CODES[code].severity
             if key.would and severity is Severity.ERROR:  # the mode admits the pod
                 severity = Severity.WARNING
             finding = Finding(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypedDict, cast
 import msgspec
 
 from dra import wire
+from dra.finding import Finding
 from dra.wire import Json, Wire
-from webhook.refusals import Denial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,7 +235,7 @@ def _one_line(warning: Warned) -> str:
     if len(encoded) <= MAX_WARNING:
         return line
     # The part that is cut off can be looked up by the code.
-    code = f" [{warning.code}]" if isinstance(warning, Denial) else ""
+    code = f" [{warning.code}]" if isinstance(warning, Finding) else ""
     room = MAX_WARNING - len(_MORE) - len(code)
     cut = encoded[:room].decode(errors="ignore")
     words = cut.rsplit(" ", 1)[0]

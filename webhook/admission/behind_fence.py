@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from dra.finding import stated
 from dra.policy import fences
 from webhook.dialects import Outcome
 from webhook.names import NAME
-from webhook.refusals import Denial
 from webhook.translate import Decision
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, nam
         bridge = state.configuration.file.bridge
         remedy = f"set schedulerName: {bridge.scheduler_name} on the pod" if bridge else _NO_BRIDGE
         stranded = Decision(name, container, "", key, Outcome.LEFT, reason, code=STRANDED, remedy=remedy)
-        warnings.append(str(Denial(STRANDED, f"container {container}: {key}: {reason}", remedy)))
+        warnings.append(str(stated(STRANDED, f"container {container}: {key}: {reason}", remedy)))
         at = next((at for at, one in enumerate(decisions) if _stays(one, container, key)), None)
         if at is None:
             decisions.append(stranded)

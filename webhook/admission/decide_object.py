@@ -18,7 +18,7 @@ from cluster.patch import apply_json_patch
 from dra import validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
-from dra.finding import Severity
+from dra.finding import Severity, stated
 from dra.objects import is_extended, template_site, versions
 from dra.pointer import split
 from dra.raw import Object, inside, mapping
@@ -37,7 +37,7 @@ from webhook.admission.decide import (
 from webhook.admission.judge import inspect_claim
 from webhook.admission.limit_ranges import fill_in
 from webhook.dialects import REPLACED, Outcome
-from webhook.refusals import Code, Denial
+from webhook.refusals import Code
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
 from webhook.translate import (
     NO_NODE,
@@ -228,7 +228,7 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
         verdict = judge_pod(candidate, verdict, state, budget.separate(STEPS))
     # Words on the pod that are not understood are named in every case.
     warnings = [
-        str(Denial(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code
+        str(stated(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code
     ]
     verdict = replace(verdict, notes=tuple(dict.fromkeys((*verdict.notes, *warnings))))
     if mode is not Mode.ENFORCE and _is_unfilled(verdict):
@@ -323,7 +323,7 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
         if one.outcome is Outcome.REFUSED:
             one = replace(one, outcome=Outcome.UNKNOWN, code=_UNFILLED)  # noqa: PLW2901
         if one.code == _UNFILLED:
-            warnings.append(str(Denial(one.code, f"{one.key}: {one.detail}", one.remedy)))
+            warnings.append(str(stated(one.code, f"{one.key}: {one.detail}", one.remedy)))
         decisions.append(one)
     return Verdict(
         decisions=tuple(decisions),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from dra.finding import Finding, stated
 from webhook.dialects import Outcome
-from webhook.refusals import Denial, Warned
+from webhook.refusals import Warned
 from webhook.translate import Decision
 
 if TYPE_CHECKING:
@@ -35,20 +36,20 @@ class Found(msgspec.Struct, frozen=True):
     waits: str = ""
 
     @property
-    def denials(self) -> tuple[Denial, ...]:
+    def denials(self) -> tuple[Finding, ...]:
         """The refusals, as messages."""
         if not self.decisions:
             return ()
         refused = [one for one in self.decisions if one.outcome is Outcome.REFUSED]
-        return tuple([Denial(one.code, one.detail, one.remedy) for one in refused])
+        return tuple([stated(one.code, one.detail, one.remedy) for one in refused])
 
 
 NOTHING_FOUND = Found()
 
 
-def denied(denial: Denial, container: str, key: str, may_serve: MayServe) -> Found:
+def denied(denial: Finding, container: str, key: str, may_serve: MayServe) -> Found:
     """Refuse a pod for a key of a container."""
-    decision = Decision("", container, "", key, Outcome.REFUSED, denial.text, code=denial.code, remedy=denial.remedy)
+    decision = Decision("", container, "", key, Outcome.REFUSED, denial.message, code=denial.code, remedy=denial.remedy)
     return Found((decision,), may_serve=may_serve)
 
 

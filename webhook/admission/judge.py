@@ -15,7 +15,7 @@ from allocator.decisions import redact
 from allocator.pods import plugin_could_serve, plugin_may_serve, reaches
 from dra import validation, wire
 from dra.errors import OutOfBudget
-from dra.finding import Severity
+from dra.finding import Severity, stated
 from dra.objects import ResourceClaim, ResourceClaimTemplate
 from dra.raw import mapping
 from webhook.admission.feasibility import Feasibility, judge
@@ -25,7 +25,6 @@ from webhook.admission.pod_claims import find_claim, make_claim
 from webhook.admission.risk import find_broken_rule
 from webhook.dialects import REPLACED
 from webhook.mixed_fleet import choose, place_of, reach_ignoring_taints
-from webhook.refusals import Denial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -261,11 +260,11 @@ def _find_problems(
                 return Found(warnings=(f"no node has the devices for this pod: it waits until {plugin} can serve it",))
             one = given.get(answer.claim)
             if one is None:
-                return denied(Denial(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
+                return denied(stated(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
             remedy = (_plugin_offer(one, answer.most, state) if answer.most else "") or answer.remedy
             # The refusal is about the first key of the container whose claim is at fault.
             container, key = next(iter(one.users), ""), next(iter(one.words), "")
-            return denied(Denial(answer.code, answer.text, remedy), container, key, answer.may_serve)
+            return denied(stated(answer.code, answer.text, remedy), container, key, answer.may_serve)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from allocator.pods import most_of, requests
 from dra import wire
 from dra.errors import QuantityError
+from dra.finding import stated
 from dra.objects import Pod, is_extended, requests_of
 from dra.quantity import NANO
 from dra.raw import mapping
@@ -33,7 +34,7 @@ from dra.wire import WireError
 from webhook.admission.found import NOTHING_FOUND, Found, MayServe, denied
 from webhook.dialects import REPLACED
 from webhook.mixed_fleet import place_of, reach_ignoring_taints, reach_templates
-from webhook.refusals import Code, Denial, none_could
+from webhook.refusals import Code, none_could
 from webhook.translate import MIRROR, find_names, is_passed_by
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         largest_anywhere, most_anywhere = _largest(key, nodes.values())
         if most_anywhere < amount:
             text = f"{opening}: {request.asks(key)}, and the largest node has {most_anywhere // NANO} (device plugin on {largest_anywhere})"
-            return denied(Denial(Code.TOO_MANY, text, remedy), request.users.get(key, ""), key, MayServe.NEW_NODE)
+            return denied(stated(Code.TOO_MANY, text, remedy), request.users.get(key, ""), key, MayServe.NEW_NODE)
         has = f"of the nodes that the pod can run on, {largest} has the most, {most // NANO} by its device plugin"
         other = f"node {largest_anywhere}, where the pod cannot run, has {most_anywhere // NANO}"
         return _beyond(request, key, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
@@ -202,7 +203,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
 def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Found:
     """Refuse a pod that could be served only by a node that it cannot run on."""
     may_serve = MayServe.NEW_NODE | MayServe.UNREACHED
-    return denied(Denial(Code.NEVER, text, remedy), request.users.get(key, ""), key, may_serve)
+    return denied(stated(Code.NEVER, text, remedy), request.users.get(key, ""), key, may_serve)
 
 
 def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:

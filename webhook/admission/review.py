@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dra import validation
 from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
-from dra.finding import Severity
+from dra.finding import Finding, Severity, stated
 from dra.objects import Pod
 from dra.pointer import escape
 from dra.raw import inside, mapping
@@ -31,7 +31,7 @@ from webhook.admission.judge import Requested, inspect_claim, judge_requests, pl
 from webhook.admission.pod_claims import DEFAULT_SCHEDULER, own_claims
 from webhook.claims import template
 from webhook.names import WAY_OUT
-from webhook.refusals import Code, Denial, Warned
+from webhook.refusals import Code, Warned
 from webhook.state import Mode, doubts, mode_of, workload
 from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_passed_by, paths, replay, unseal_record
 
@@ -259,7 +259,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         restored = [operation["path"] for operation in operations if operation["op"] == "remove"]
         if restored:
             message = f"{', '.join(map(str, restored))}: another webhook restored keys that claims replace, so the pod would request its devices twice"
-            return Verdict(refusals=(Denial(Code.TWICE, message, "disable that webhook for this pod"),))
+            return Verdict(refusals=(stated(Code.TWICE, message, "disable that webhook for this pod"),))
     sealed = pod.metadata.annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
@@ -299,14 +299,14 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
     Slices and classes only get warnings: the API server refuses invalid ones itself. Objects of drawbridge's own kinds are refused.
     """
     budget.charge_whole(OBJECT)  # its selectors are compiled by rules that know no budget
-    denials: list[Denial] = []
+    denials: list[Finding] = []
     warnings: list[Warned] = []
     is_own_kind = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
     problems = validation.problems(obj, state.features.likely.gates)
     for finding in validation.findings(problems, str(obj.get("kind", ""))):
         text = text_of(finding)
         if is_own_kind and finding.severity == Severity.ERROR:
-            denials.append(Denial(Code.OBJECT, text))
+            denials.append(stated(Code.OBJECT, text))
         else:
             warnings.append(text)
     return Verdict(refusals=tuple(denials), waits=tuple(warnings))

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from cluster.protocol import Cluster
+    from dra.finding import Finding
     from dra.objects import Pod
     from runtime.controllers import Recorder
     from webhook.claims import TemplateKey
-    from webhook.refusals import Denial
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
     from webhook.translate import MissedPod
@@ -63,7 +63,7 @@ class MissedPods:
         metrics: WebhookMetrics,
         *,
         home: str = names.NAMESPACE,
-        refused: Mapping[tuple[str, TemplateKey], Denial] | None = None,
+        refused: Mapping[tuple[str, TemplateKey], Finding] | None = None,
         every: float = 60.0,
     ) -> None:
         """`home` is the namespace of the controller; `refused` are the workloads whose pods are, and why."""
@@ -122,7 +122,9 @@ class MissedPods:
             self._reported[pod.metadata.uid] = clock()
             await self._recorder.record(pod, reason, text, warning=True)
         for (kind, (namespace, name)), denial in self._refused.items():
-            problem = f"its pods are refused: {denial.text} [{denial.code}]; bring what is missing, or tell its author"
+            problem = (
+                f"its pods are refused: {denial.message} [{denial.code}]; bring what is missing, or tell its author"
+            )
             for_administrator[problem].append((namespace, f"{kind} {namespace}/{name}"))
         await self._report_to_administrator(for_administrator)
         living = {pod.metadata.uid for pod in waiting}

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from cluster.objects import StoredWorkload
     from cluster.protocol import Cluster
     from cluster.resources import Resource
+    from dra.finding import Finding
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.wire import Json
     from runtime.controllers import Recorder
     from runtime.informers import Batch
     from webhook.claims import TemplateKey as Key
-    from webhook.refusals import Denial
     from webhook.service.metrics import WebhookMetrics
     from webhook.state import State
 
@@ -129,7 +129,7 @@ class Templates:
         )
         kinds = [resources.as_workload(kind) for kind in resources.WORKLOADS]
         # Workloads whose pods would be turned back for what an administrator can fix.
-        self.refused: dict[tuple[str, Key], Denial] = {}
+        self.refused: dict[tuple[str, Key], Finding] = {}
         self._workloads = [Informer(cluster, kind, quarantine=self.quarantine, trim=_without_spec) for kind in kinds]
 
     async def run(self) -> None:

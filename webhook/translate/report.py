@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 from msgspec.structs import replace
 
+from dra.finding import Finding, stated
 from webhook.dialects import REPLACED, WHOLE, Outcome, Refusal, Untranslated, say_dropped
-from webhook.refusals import Code, Denial
+from webhook.refusals import Code
 from webhook.translate.pod_view import equal
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class PodReport:
         self._approximations = approximations
         self.decisions: list[Decision] = []
         self.warnings: list[str] = []
-        self.refusals: list[Denial] = []
+        self.refusals: list[Finding] = []
 
     def add(self, verdict: CheckedPod, owners: Owners) -> None:
         """Report every case, and the known keys that are dropped."""
@@ -196,7 +197,7 @@ class PodReport:
         )
         self.decisions.append(decision)
         message = f"{_subject(container)}{refusal.key}: {refusal.reason}"
-        self.refusals.append(Denial(refusal.code, message, refusal.remedy))
+        self.refusals.append(stated(refusal.code, message, refusal.remedy))
 
     def add_misread(self, key: str, detail: str) -> None:
         """Report a label or annotation of ours with an invalid value."""

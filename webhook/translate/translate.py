@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cluster.patch import apply_json_patch
+from dra.finding import stated
 from dra.objects import template_site
 from dra.raw import inside
 from webhook import names
 from webhook.dialects import Outcome
-from webhook.refusals import Denial
 from webhook.translate.case import make_cases, make_cpu_cases
 from webhook.translate.checks import CheckedPod, judge, make_context
 from webhook.translate.cpus import leave_cpus, with_cpus
@@ -312,7 +312,7 @@ def translate_template(
     spec = inside(pod, "spec")
     if spec.get(CLAIMS) and (lost := origin.drops or _dropped(obj, path, version, definitions)):
         decision = Decision(name_of(obj), "", "", CLAIMS, Outcome.UNKNOWN, lost, code="D002", remedy=_LOST)
-        warning = str(Denial(decision.code, f"{CLAIMS}: {lost}", _LOST))
+        warning = str(stated(decision.code, f"{CLAIMS}: {lost}", _LOST))
         done = replace(done, decisions=(*done.decisions, decision), notes=(*done.notes, warning))
     return done
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from dra.finding import stated
 from dra.objects import template_site
 from dra.pointer import escape
 from dra.raw import Object, mapping, members, strings
 from webhook.dialects import Outcome
-from webhook.refusals import Denial
 from webhook.translate.pod_template import OWN_GROUP, at, bodies, name_of, namespace_of, paths
 from webhook.translate.report import Decision
 from webhook.translate.unanswered_requests import BEYOND, MOST, judge_resource
@@ -117,7 +117,7 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
         place = _place(one.where)
         if one.beyond:
             decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, one.beyond, code="D215")
-            warning = str(Denial("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
+            warning = str(stated("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
             verdicts.append(Verdict(decisions=(decision,), notes=(warning,)))
             continue
         if counted:
@@ -282,7 +282,7 @@ def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Verdict:
     reason = f"not checked: {why}"
     place = _place(one.where)
     decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
-    warning = str(Denial("D211", f"{place}: {one.key}: {reason}", remedy))
+    warning = str(stated("D211", f"{place}: {one.key}: {reason}", remedy))
     return Verdict(decisions=(decision,), notes=(warning,))
 
 

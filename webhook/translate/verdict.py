@@ -8,9 +8,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from dra.finding import Finding, stated
 from dra.wire import Json
 from webhook.dialects import REPLACED, Outcome
-from webhook.refusals import INVALID, Denial, Warned
+from webhook.refusals import INVALID, Warned
 from webhook.translate.report import Decision
 from webhook.translate.rewrite import Operation, PodClaim
 
@@ -32,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     given: tuple[PodClaim, ...] = ()
     # Whether some of these are for CPUs: they count only if a node can serve all of them.
     claims_cpus: bool = False
-    refusals: tuple[Denial, ...] = ()
+    refusals: tuple[Finding, ...] = ()
     # Why the pod has to wait, or was not checked; the log records these as problems.
     waits: tuple[Warned, ...] = ()
     # What else its author should know.
@@ -72,7 +73,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         decisions = tuple(decisions)
         if not decisions:
             return self
-        refusals = tuple([Denial(one.code, one.detail, one.remedy) for one in decisions])
+        refusals = tuple([stated(one.code, one.detail, one.remedy) for one in decisions])
         return replace(
             self,
             decisions=(*self.decisions, *decisions),

@@ -16,6 +16,7 @@ from cli.main import main
 from cluster import manifests, resources
 from cluster.embedded import Embedded
 from cluster.errors import Forbidden
+from dra import codes
 from dra.finding import Severity
 from rendering import formats
 from rendering.report import as_text
@@ -670,7 +671,7 @@ def test_an_invalid_mode_label_is_an_obstacle_and_counts_as_warn():
     seen = look(*in_mode("Enforce", *deployment()))
     assert seen.modes == {"a": "warn"}
     [found] = [one for one in seen.obstacles if one.code == "D214"]
-    assert (found.object, found.remedy) == ("Namespace a", formats.KNOWN["D214"].remedy)
+    assert (found.object, found.remedy) == ("Namespace/a", codes.CODES["D214"].remedy)
     assert "drawbridge.dev/mode='Enforce' is not a valid mode" in found.message
 
 
@@ -828,7 +829,7 @@ def test_findings_of_a_live_cluster_have_no_file_location():
 
 
 def test_an_outcome_bears_the_severity_of_its_code():
-    assert {outcome: formats.KNOWN[code].severity for outcome, code in CODES.items()} == {
+    assert {outcome: codes.CODES[code].severity for outcome, code in CODES.items()} == {
         Outcome.APPROXIMATED: Severity.WARNING,
         Outcome.LEFT: Severity.WARNING,
         Outcome.UNKNOWN: Severity.WARNING,

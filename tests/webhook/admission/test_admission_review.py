@@ -3,9 +3,9 @@ import json
 
 import pytest
 
+from dra.finding import stated
 from dra.wire import WireError
 from webhook.admission import admission_review as reviews
-from webhook.refusals import Denial
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
@@ -105,7 +105,7 @@ def test_a_warning_in_wide_characters_is_cut_by_bytes():
 
 
 def test_a_long_warning_keeps_the_code_that_it_can_be_looked_up_by():
-    (kept,) = reviews.shorten([Denial("R023", "a word " * 80)])
+    (kept,) = reviews.shorten([stated("R023", "a word " * 80)])
     assert len(kept.encode()) <= reviews.MAX_WARNING
     assert kept.endswith("… [R023]")
     (other,) = reviews.shorten(["a word " * 80 + "[" + "x" * 300])

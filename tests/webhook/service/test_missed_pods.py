@@ -10,12 +10,13 @@ from cluster.embedded.embedded import Embedded
 from cluster.errors import Forbidden, NotFound, Throttled
 from cluster.patch import Merge
 from dra import wire
+from dra.finding import stated
 from dra.objects import Node, Pod
 from runtime.controllers import Recorder
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, state
 from tests.webhook.pods import ROOT
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
-from webhook.refusals import Code, Denial
+from webhook.refusals import Code
 from webhook.service import missed_pods
 from webhook.service.metrics import WebhookMetrics
 from webhook.service.missed_pods import EVENTS, OF_NAMESPACE, MissedPods
@@ -300,7 +301,7 @@ async def administered(*pods, refused=None):
 
 
 async def test_problems_for_an_admin_are_reported_once_on_the_controller_deployment():
-    denial = Denial(Code.NO_CLASS, "there is no DeviceClass x", "ask an administrator")
+    denial = stated(Code.NO_CLASS, "there is no DeviceClass x", "ask an administrator")
     cluster, controller = await administered(
         waiting("p"), waiting("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
     )
@@ -321,7 +322,7 @@ async def test_problems_for_an_admin_are_reported_once_on_the_controller_deploym
 
 async def test_an_administrator_is_told_so_much_of_one_namespace_and_so_much_in_all():
     def denials(namespace):
-        return {("Job", (namespace, f"j{at}")): Denial(Code.NO_CLASS, f"{namespace} {at}") for at in range(50)}
+        return {("Job", (namespace, f"j{at}")): stated(Code.NO_CLASS, f"{namespace} {at}") for at in range(50)}
 
     refused = denials("hostile")
     cluster, controller = await administered(refused=refused)
