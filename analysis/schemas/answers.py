@@ -219,15 +219,6 @@ class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
     done: bool
 
 
-class Misfit(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not fit on a node."""
-
-    what: str
-    object: str
-    message: str
-    remedy: str
-
-
 class HeldOfPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """A device that a container has of a device plugin, and the devices of claims that it is."""
 
@@ -251,7 +242,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     """`drawbridge node-agent --once -o json`."""
 
     node: str
-    findings: list[Misfit]
+    findings: list[Finding]
     # What containers have of device plugins.
     devices: list[HeldOfPlugin] = msgspec.field(name="held")
     unread: list[NotRead]

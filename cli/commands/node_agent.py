@@ -17,6 +17,7 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit, is_loopback
 from cli.node import check_node
 from cli.settings import options_of
+from dra.finding import Finding
 from node.service import TOKEN, AgentSettings
 from rendering.report import Report, Screen
 
@@ -124,10 +125,7 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
         if selector := rule.spec.device_selector:
             marked.add(f"{selector.driver}/{selector.pool}/{selector.device}")
     snapshot = look.snapshot
-    findings = [
-        {"what": one.kind.value, "object": one.object, "message": one.message, "remedy": one.remedy}
-        for one in look.findings
-    ]
+    findings = [{name: getattr(one, name) for name in Finding.__struct_fields__} for one in look.findings]
     held_devices: list[Answer] = []
     for given in snapshot.given:
         devices = sorted(str(where) for where in hardware.excluded_by_plugin(given.resource, given.id))
@@ -147,7 +145,7 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
 def _report(answer: Answer) -> Report:
     lines: list[str] = []
     for one in answer["findings"]:
-        lines += [f"{one['object']}: {one['what']}: {one['message']}", f"  {one['remedy']}"]
+        lines += [f"{one['object']}: {one['severity']} {one['code']}: {one['message']}", f"  {one['remedy']}"]
     for one in answer["held"]:
         devices = ", ".join(one["devices"]) or "no published device"
         unmarked = len(one["devices"]) - len(one["marked"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from node.audit.findings import AuditFinding
+    from node.audit.findings import NodeFinding
 
 CONDITION = "DrawbridgeDevicesConsistent"
 RENEWAL_INTERVAL = timedelta(minutes=10)
@@ -27,9 +27,7 @@ def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
     return found[0] if found else None
 
 
-def condition_of(
-    findings: Iterable[AuditFinding], unread: str, before: NodeCondition | None, now: str
-) -> NodeCondition:
+def condition_of(findings: Iterable[NodeFinding], unread: str, before: NodeCondition | None, now: str) -> NodeCondition:
     """Return the condition for these findings. It names no pod, because every account that can read nodes can read it."""
     numbers = Counter(one.kind for one in findings)
     if numbers:

@@ -13,8 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from dra.finding import Finding, make_finding
 from dra.objects import claim_name, results_of
 from node.audit.snapshot import DeviceId, plain, where_of
 
@@ -68,15 +69,32 @@ _CODES = {
 }
 
 
-class AuditFinding(msgspec.Struct, frozen=True):
-    """One contradiction. Affected pods (`users`) get an event with the text `pod_message`, which names nothing of another namespace."""
+_KINDS = {code: kind for kind, code in _CODES.items()}
 
-    kind: FindingKind
-    object: str
-    message: str
-    remedy: str
+
+class NodeFinding(Finding, frozen=True, kw_only=True):
+    """A contradiction on a node. Affected pods (`users`) get an event with the text `pod_message`, which names nothing of another namespace."""
+
     users: tuple[tuple[str, str], ...] = ()
     pod_message: str = ""
+
+    @property
+    def kind(self) -> FindingKind:
+        return _KINDS[self.code]
+
+
+def contradiction(
+    kind: FindingKind,
+    about: str,
+    message: str,
+    remedy: str,
+    *,
+    users: tuple[tuple[str, str], ...] = (),
+    pod_message: str = "",
+) -> NodeFinding:
+    """Make a finding of a kind."""
+    found = make_finding(kind.code, about, message, remedy)
+    return NodeFinding(**asdict(found), users=users, pod_message=pod_message)
 
 
 class _User(NamedTuple):
@@ -105,17 +123,17 @@ class FindingAges(msgspec.Struct, frozen=True):
 
     since: dict[tuple[str, str], float] = {}
 
-    def after(self, found: Iterable[AuditFinding], now: float) -> FindingAges:
-        keys = [(one.kind.value, one.object) for one in found]
+    def after(self, found: Iterable[NodeFinding], now: float) -> FindingAges:
+        keys = [(one.code, one.object) for one in found]
         return FindingAges({key: self.since.get(key, now) for key in keys})
 
-    def is_old(self, one: AuditFinding, now: float) -> bool:
+    def is_old(self, one: NodeFinding, now: float) -> bool:
         """Report whether a finding has lasted long enough to be reported."""
-        since = self.since.get((one.kind.value, one.object), now)
+        since = self.since.get((one.code, one.object), now)
         return now - since >= _WAITS.get(one.kind, SOON)
 
 
-def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, ...]:
+def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ...]:
     """Return the contradictions of a node, the most important kinds first."""
     users = _users(snapshot)
     by_kind = (
@@ -141,19 +159,19 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[AuditFinding, .
     )
 
 
-def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
+def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
     """Find devices that a container has from a device plugin and that a claim has, too."""
     for given in snapshot.given:
         excluded = hardware.excluded_by_plugin(given.resource, given.id)
         for where in sorted(excluded & users.keys()):
             for user in sorted(users[where]):
-                yield AuditFinding(
+                yield contradiction(
                     FindingKind.GIVEN_TWICE,
-                    f"device {where}",
+                    f"Device/{where}",
                     f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin, and ResourceClaim {_claim_text(user.claim)} has it",
                     "delete one of the two pods; the agent's mark keeps new claims off the device while the plugin's pod has it",
-                    ((given.namespace, given.pod), *user.pods),
-                    f"a device is in use twice: as {given} of a device plugin, and as {where} of a ResourceClaim",
+                    users=((given.namespace, given.pod), *user.pods),
+                    pod_message=f"a device is in use twice: as {given} of a device plugin, and as {where} of a ResourceClaim",
                 )
 
 
@@ -176,7 +194,7 @@ def _users(snapshot: NodeSnapshot) -> Users:
     return users
 
 
-def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
+def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
     """Find hardware that two drivers publish and that two claims have."""
     for where in sorted(users):
         for other in sorted(hardware.same_hardware(where) & users.keys()):
@@ -184,17 +202,17 @@ def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[AuditFinding]:
                 continue
             names = {one.claim for one in (*users[where], *users[other])}
             pods = {pod for one in (*users[where], *users[other]) for pod in one.pods}
-            yield AuditFinding(
+            yield contradiction(
                 FindingKind.GIVEN_TWICE,
-                f"device {where}",
+                f"Device/{where}",
                 f"{other} is the same hardware; claims have both: {', '.join(_claim_text(name) for name in sorted(names))}",
                 "let only one driver publish it, and delete the pods of the other driver's claim",
-                tuple(sorted(pods)),
-                f"a device is in use twice: as {where} and as {other}",
+                users=tuple(sorted(pods)),
+                pod_message=f"a device is in use twice: as {where} and as {other}",
             )
 
 
-def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[AuditFinding]:
+def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[NodeFinding]:
     """Find devices that an allocator has reserved for a claim and that are held already: once the status is written, they are in use twice."""
     if not snapshot.reservations:
         return
@@ -203,13 +221,13 @@ def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[
         for device in reservation.devices:
             for one in rivals[device.where]:
                 if one.hinders(reservation, device):
-                    yield AuditFinding(
+                    yield contradiction(
                         FindingKind.PROMISED_ELSEWHERE,
-                        f"device {device.where}",
+                        f"Device/{device.where}",
                         f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {one.has}",
                         "delete the pod that has it, or the pod that it is reserved for, so that it is scheduled again",
-                        one.users,
-                        f"{device.where}, or a part of it, which this pod has, is reserved for a claim of another pod",
+                        users=one.users,
+                        pod_message=f"{device.where}, or a part of it, which this pod has, is reserved for a claim of another pod",
                     )
 
 
@@ -266,20 +284,20 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
     return found
 
 
-def _in_doubt(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
+def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find allocations whose write got no answer."""
     for reservation in snapshot.reservations:
         if reservation.in_doubt:
             devices = ", ".join(str(one.where) for one in reservation.devices[:_NAMED])
-            yield AuditFinding(
+            yield contradiction(
                 FindingKind.IN_DOUBT,
-                f"ResourceClaim {reservation.namespace}/{reservation.claim}",
+                f"ResourceClaim/{reservation.namespace}/{reservation.claim}",
                 f"an allocator has reserved {devices} for it, and the write got no answer, so it may or may not have them",
                 "check that the allocator reaches the API server; it holds the devices until it can read the claim",
             )
 
 
-def _not_allocated(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
+def _not_allocated(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find prepared devices that the claim's status does not allocate."""
     for one in _without_duplicates(snapshot.known):
         claim = snapshot.claims.get((one.namespace, one.claim))
@@ -287,15 +305,15 @@ def _not_allocated(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
             continue  # a deleted claim is another finding; an unread one proves nothing
         if not one.where.device or one.where in {where_of(result) for result in results_of(claim)}:
             continue
-        yield AuditFinding(
+        yield contradiction(
             FindingKind.NOT_ALLOCATED,
-            f"ResourceClaim {one.namespace}/{one.claim}",
+            f"ResourceClaim/{one.namespace}/{one.claim}",
             f"{one.by} has {one.where} prepared for it, but its status does not allocate that device",
             "delete the pods that use the claim on this node, so that the kubelet unprepares it",
         )
 
 
-def _not_prepared(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
+def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find claims of running containers of which the kubelet and drivers know no device."""
     if snapshot.kubelet is None:
         return
@@ -312,17 +330,17 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
             needed = [where_of(one) for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
             missing = [where for where in needed if (namespace, name, where) not in known]
             if missing:
-                yield AuditFinding(
+                yield contradiction(
                     FindingKind.NOT_PREPARED,
-                    f"ResourceClaim {namespace}/{name}",
+                    f"ResourceClaim/{namespace}/{name}",
                     f"pod {pod.metadata.name} runs with it, but no driver of this node has {missing[0]} prepared for it",
                     "delete the pod, so that it is started with its devices; if it happens again, see the driver's log",
-                    ((namespace, pod.metadata.name),),
-                    f"{missing[0]} of the ResourceClaim {name} is not prepared on the node",
+                    users=((namespace, pod.metadata.name),),
+                    pod_message=f"{missing[0]} of the ResourceClaim {name} is not prepared on the node",
                 )
 
 
-def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[AuditFinding]:
+def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[NodeFinding]:
     """Find prepared shares that exceed the device, or that differ from the claim's status."""
     sums: defaultdict[tuple[DeviceId, str], int] = defaultdict(int)
     for one in snapshot.prepared:
@@ -337,32 +355,32 @@ def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device])
                 and result.share_id == one.share
                 and result.consumed_capacity != one.consumed
             ):
-                yield AuditFinding(
+                yield contradiction(
                     FindingKind.SUMS,
-                    f"ResourceClaim {one.namespace}/{one.claim}",
+                    f"ResourceClaim/{one.namespace}/{one.claim}",
                     f"{one.by} has prepared {_amounts(one.consumed)} of {one.where}, but the status has {_amounts(result.consumed_capacity)}",
                     "delete the pods that use the claim, so that it is prepared again",
                 )
     for (where, name), nano in sums.items():
         capacity = devices[where].capacity.get(name) if where in devices else None
         if capacity is not None and nano > capacity.value.nano:
-            yield AuditFinding(
+            yield contradiction(
                 FindingKind.SUMS,
-                f"device {where}",
+                f"Device/{where}",
                 f"shares of {nano / 10**9:g} of its {name} are prepared, but it has only {capacity.value}",
                 "delete pods that have shares of it until the rest fits",
             )
 
 
-def _leftovers(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
+def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find devices prepared for deleted claims, and CDI files without a claim."""
     for one in _without_duplicates(snapshot.known):
         name = one.namespace, one.claim
         claim = snapshot.claims.get(name)
         if name in snapshot.claims and (claim is None or (one.uid and claim.metadata.uid != one.uid)):
-            yield AuditFinding(
+            yield contradiction(
                 FindingKind.LEFT,
-                f"ResourceClaim {one.namespace}/{one.claim}",
+                f"ResourceClaim/{one.namespace}/{one.claim}",
                 f"it is deleted, but {one.by} still has {one.where if one.where.device else 'it'} prepared",
                 "check that its driver runs: drawbridge's drivers unprepare it after five minutes; restart any other driver",
             )
@@ -370,7 +388,7 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     if snapshot.pods is None or named - snapshot.claims.keys():
         return  # an unknown UID may be that of a claim that could not be read
     for uid, by in sorted({(one.uid, one.by) for one in snapshot.prepared if not one.claim}):
-        yield AuditFinding(
+        yield contradiction(
             FindingKind.LEFT,
             f"claim with the uid {uid}",
             f"{by} has it prepared, but no claim of a pod of this node has that uid",
@@ -382,7 +400,7 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[AuditFinding]:
     for file in snapshot.files:
         uid = claim_uid(file, drivers)
         if uid and uid not in living:
-            yield AuditFinding(
+            yield contradiction(
                 FindingKind.LEFT,
                 f"CDI file {file}",
                 "no claim of a pod on this node has its uid, and no driver has it prepared",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dra.objects import DeviceTaintRule
-from node.audit.findings import MOST, AuditFinding, FindingKind
+from node.audit.findings import MOST, FindingKind, NodeFinding, contradiction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -127,11 +127,11 @@ def markable(node: str, wanted: Mapping[DeviceId, Holds]) -> dict[DeviceId, Hold
     return {where: wanted[where] for where in chosen[:MOST_MARKS]}
 
 
-def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[AuditFinding, ...]:
+def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[NodeFinding, ...]:
     """Return a finding for each device that should be marked and cannot be."""
     chosen = markable(node, wanted) if served else {}
     left = sorted(wanted.keys() - chosen.keys())
-    found: list[AuditFinding] = []
+    found: list[NodeFinding] = []
     for where in left[:MOST]:
         if not served:
             why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
@@ -141,9 +141,9 @@ def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> 
             why = f"{MOST_MARKS} other devices of the node are marked already"
             remedy = "let the plugin offer fewer devices"
         found.append(
-            AuditFinding(
+            contradiction(
                 FindingKind.UNMARKED,
-                f"device {where}",
+                f"Device/{where}",
                 f"a device plugin has it as {', '.join(sorted(wanted[where]))}, and nothing keeps claims off it: {why}",
                 f"{remedy}, or keep claims off this node until the plugin is removed",
             )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dra.quantity import Quantity
-    from node.audit import AuditFinding, ContainerDevice
+    from node.audit import ContainerDevice, NodeFinding
 
 MOST_SERIES = 2048  # of each metric; a node has a few hundred devices at most
 LONGEST_LABEL = 256  # characters
@@ -56,7 +56,7 @@ class AgentMetrics(MetricsPort):
         )
         self.show_findings(())
 
-    def show_findings(self, findings: Iterable[AuditFinding]) -> None:
+    def show_findings(self, findings: Iterable[NodeFinding]) -> None:
         """Show how many contradictions there are of each kind."""
         counts = Counter(one.kind for one in findings)
         for kind in FindingKind:

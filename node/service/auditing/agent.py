@@ -15,8 +15,8 @@ from cluster.resources import NODES
 from dra.objects import DeviceTaintRule
 from node.audit import (
     COMPONENT,
-    AuditFinding,
     FindingAges,
+    NodeFinding,
     NodePluginDevice,
     NodeSnapshot,
     PreparedDeviceRecord,
@@ -47,7 +47,7 @@ class AuditResult(msgspec.Struct, frozen=True):
     """The result of one look. Without DeviceTaintRules in the API server, `marks` has the value None."""
 
     snapshot: NodeSnapshot
-    findings: tuple[AuditFinding, ...]
+    findings: tuple[NodeFinding, ...]
     marks: tuple[DeviceTaintRule, ...] | None = ()
 
 
@@ -73,7 +73,7 @@ class Agent:
         self._kubelet_devices: tuple[tuple[NodePluginDevice, ...], tuple[PreparedDeviceRecord, ...]] = (), ()
         self._seen = NodeSnapshot(self._node)
         self._named: set[str] = set()
-        self.findings: tuple[AuditFinding, ...] = ()
+        self.findings: tuple[NodeFinding, ...] = ()
         self._show()
 
     async def run(self, stop: asyncio.Event) -> None:

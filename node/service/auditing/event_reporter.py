@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from dra.objects import Node, Pod
-    from node.audit import AuditFinding
+    from node.audit import NodeFinding
     from runtime.controllers import Recorder
 
 RENEWAL_INTERVAL = 600.0  # seconds
@@ -47,7 +47,7 @@ class EventReporter:
         self._clock = clock
         self._written: dict[Key, _Report] = {}
 
-    async def report(self, found: Iterable[AuditFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
+    async def report(self, found: Iterable[NodeFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
         """Write the events of the current findings, unless they were written recently."""
         sentences_by_key: dict[Key, list[str]] = {}
         about: dict[Key, Node | Pod] = {}
@@ -101,7 +101,7 @@ class Conditioner:
         self._wanted = wanted
         self.problem = ""
 
-    async def keep(self, findings: Iterable[AuditFinding], unread: str) -> None:
+    async def keep(self, findings: Iterable[NodeFinding], unread: str) -> None:
         if not self._wanted:
             return
         try:

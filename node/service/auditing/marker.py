@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cluster import Cluster
     from dra.objects import DeviceTaintRule
-    from node.audit import AuditFinding, DeviceId, Hardware, NodePluginDevice, NodeSnapshot
+    from node.audit import DeviceId, Hardware, NodeFinding, NodePluginDevice, NodeSnapshot
     from node.service.settings import Marking
 
 
@@ -29,7 +29,7 @@ class Marker:
         self._labels = f"{MARKED_ON}={hash_of(node)}"
         self._done: tuple[tuple[NodePluginDevice, ...], Mapping[DeviceId, frozenset[str]]] | None = None
         self._missed = False  # whether the last round left work for the next one
-        self.findings: tuple[AuditFinding, ...] = ()
+        self.findings: tuple[NodeFinding, ...] = ()
         self.count = 0
 
     async def keep(self, snapshot: NodeSnapshot, hardware: Hardware, *, again: bool) -> None:

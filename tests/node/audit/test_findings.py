@@ -60,7 +60,7 @@ def test_so_is_one_that_a_claim_has_of_which_the_kubelet_says_nothing_yet():
         plugged("old", "GPU-1"), pods=[pod("new", "c", phase="Pending")], claims=[allocated("c", "gpu-1-1g-2")]
     )
     [one] = found(seen)
-    assert (one.kind, one.object) == (FindingKind.GIVEN_TWICE, f"device {DRIVER}/node-1/gpu-1-1g-2")
+    assert (one.kind, one.object) == (FindingKind.GIVEN_TWICE, f"Device/{DRIVER}/node-1/gpu-1-1g-2")
 
 
 def test_so_is_one_by_the_kubelets_word_alone():
@@ -102,8 +102,8 @@ def test_two_drivers_that_publish_one_device_and_two_claims():
 def test_prepared_and_not_allocated():
     seen = snapshot(pods=[], claims=[allocated("c"), allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-0")))  # fmt: skip
     assert [(one.kind, one.object) for one in found(seen)] == [
-        (FindingKind.NOT_ALLOCATED, "ResourceClaim ns/c"),
-        (FindingKind.NOT_ALLOCATED, "ResourceClaim ns/d"),
+        (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c"),
+        (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/d"),
     ]
 
 
@@ -153,7 +153,7 @@ def test_shares_that_are_more_than_the_device():
         ),
     )
     [one] = found(seen)
-    assert (one.kind, one.object) == (FindingKind.SUMS, f"device {DRIVER}/node-1/gpu-2-shared")
+    assert (one.kind, one.object) == (FindingKind.SUMS, f"Device/{DRIVER}/node-1/gpu-2-shared")
 
 
 def test_a_share_that_is_not_what_the_status_says():
@@ -170,8 +170,8 @@ def test_a_share_that_is_not_what_the_status_says():
 def test_devices_prepared_for_a_deleted_or_replaced_claim_are_found():
     seen = snapshot(gone=["c"], claims=[allocated("d", "gpu-1")], prepared=(prepared("c", "gpu-0"), prepared("d", "gpu-1", uid="before")))  # fmt: skip
     assert [(one.kind, one.object) for one in found(seen)] == [
-        (FindingKind.LEFT, "ResourceClaim ns/c"),
-        (FindingKind.LEFT, "ResourceClaim ns/d"),
+        (FindingKind.LEFT, "ResourceClaim/ns/c"),
+        (FindingKind.LEFT, "ResourceClaim/ns/d"),
     ]
 
 
@@ -185,7 +185,7 @@ def test_a_cdi_file_is_reported_as_orphaned_only_if_all_claims_could_be_read():
     assert found(snapshot(files=files, prepared=(prepared("c", "gpu-0"),))) == ()
     assert found(snapshot(files=files, pods=[pod("p", "c", phase="Pending")])) == ()
     assert found(replace(snapshot(files=files), pods=None)) == ()
-    assert found(snapshot(files=files, claims=[allocated("c", "gpu-0")], prepared=(prepared("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim ns/c"  # fmt: skip
+    assert found(snapshot(files=files, claims=[allocated("c", "gpu-0")], prepared=(prepared("c", "gpu-0", uid=UID),)))[0].object == "ResourceClaim/ns/c"  # fmt: skip
 
 
 def test_a_node_that_is_all_wrong_has_an_end():

@@ -91,7 +91,7 @@ def test_of_very_many_devices_the_first_are_marked_and_that_others_are_not_is_sa
     assert list(chosen) == sorted(many)[:MOST_MARKS]
     found = unmarkable(NODE, many, served=True)
     assert len(found) == MOST
-    assert found[0].object == f"device {sorted(many)[MOST_MARKS]}"
+    assert found[0].object == f"Device/{sorted(many)[MOST_MARKS]}"
     assert f"{MOST_MARKS} other devices" in found[0].message
 
 

@@ -153,7 +153,7 @@ def test_a_device_that_a_driver_prepared_and_the_claim_has_not_is_found():
     there = read_other_driver(second({"uid-c": completed("gpu-1", namespace="ns", name="c")}), DRIVER)
     seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[allocated("c", "gpu-0")], prepared=there)
     [one] = examine(seen, hardware(seen))
-    assert (one.kind.value, one.object) == ("prepared, not allocated", "ResourceClaim ns/c")
+    assert (one.kind.value, one.object) == ("prepared, not allocated", "ResourceClaim/ns/c")
     assert f"the driver {DRIVER} has {DRIVER}/{NODE}/gpu-1" in one.message
 
 
@@ -164,7 +164,7 @@ def test_a_claim_without_a_name_gets_it_from_its_uid_or_is_left_over():
     assert where(named) == [("ns", "c", "uid-c", "gpu-1", ""), ("", "", UID, "gpu-0", "")]
     seen = snapshot(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=claims, prepared=named)
     assert [(one.kind.value, one.object) for one in examine(seen, hardware(seen))] == [
-        ("prepared, not allocated", "ResourceClaim ns/c"),
+        ("prepared, not allocated", "ResourceClaim/ns/c"),
         ("left on the node", f"claim with the uid {UID}"),
     ]
     unread = msgspec.structs.replace(seen, claims={})

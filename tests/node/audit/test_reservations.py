@@ -48,7 +48,7 @@ def test_a_commit_on_its_way_has_no_finding():
 
 def test_a_reservation_of_a_device_that_a_plugin_gave_to_a_pod_is_found():
     [one] = found(plugged("old", "GPU-0"), reservations=(promised("c", "gpu-0"),))
-    assert (one.kind, one.object) == (FindingKind.PROMISED_ELSEWHERE, f"device {device('gpu-0')}")
+    assert (one.kind, one.object) == (FindingKind.PROMISED_ELSEWHERE, f"Device/{device('gpu-0')}")
     assert one.users == (("ns", "old"),)
     assert "reserved it for ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in one.message
     assert "ns/" not in one.pod_message
@@ -109,7 +109,7 @@ def test_a_claim_with_admin_access_does_not_hold_the_device():
 
 def test_doubt_is_a_finding():
     [one] = found(reservations=(promised("c", "gpu-0", in_doubt=True), promised("d", "gpu-1")))
-    assert (one.kind, one.object) == (FindingKind.IN_DOUBT, "ResourceClaim ns/c")
+    assert (one.kind, one.object) == (FindingKind.IN_DOUBT, "ResourceClaim/ns/c")
     assert str(device("gpu-0")) in one.message
 
 

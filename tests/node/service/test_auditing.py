@@ -395,7 +395,7 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     kubelet.said = None
     look = await agent.look_once()
     assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
-    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.LEFT, "ResourceClaim ns/gone")]
+    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.LEFT, "ResourceClaim/ns/gone")]
 
 
 async def test_a_checkpoint_of_an_unknown_format_is_logged_once_and_is_not_an_error(root, agent, caplog):
@@ -427,7 +427,7 @@ async def test_devices_prepared_by_another_vendors_driver_are_compared_with_clai
         while not agent.watcher.pods:  # noqa: ASYNC110  an object has no event
             await asyncio.sleep(0.01)
     look = await agent.look_once()
-    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.NOT_ALLOCATED, "ResourceClaim ns/c")]
+    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c")]
     (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
     assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
 
