@@ -63,7 +63,7 @@ class Outlook(StrEnum):
 
 
 class Hindrance(msgspec.Struct, frozen=True):
-    """What is in the way on some nodes, in words."""
+    """What is in the way on some nodes, in words. No Finding: nodes that are full or unfit are not wrong."""
 
     message: str
     nodes: tuple[str, ...]

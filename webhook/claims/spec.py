@@ -80,7 +80,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """No claim can express a demand. This refuses no pod unless an administrator configures it."""
+    """No claim can express a demand. No Finding: the configuration decides whether the key is left or refused."""
 
     reason: str
     unresolved: bool = False  # only because device sizes are unknown

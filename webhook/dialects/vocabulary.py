@@ -126,7 +126,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why a container or pod can't be admitted as it is, and what to do."""
+    """Why a container or pod can't be admitted as it is, and what to do: the outcome of one key, from which `translate` makes a Finding."""
 
     key: str
     reason: str
@@ -135,7 +135,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Untranslated(msgspec.Struct, frozen=True, gc=False):
-    """Why a container, or the whole pod, stays as it is."""
+    """Why a container, or the whole pod, stays as it is. No Finding: the key is left, and nothing need be wrong."""
 
     key: str
     reason: str
