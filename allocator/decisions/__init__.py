@@ -6,7 +6,7 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 
 from allocator.decisions.advice import advice
 from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
-from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, Unserved, demand_key
+from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, demand_key
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
@@ -27,7 +27,6 @@ __all__ = [
     "PlacementRules",
     "Serving",
     "Unreplaceable",
-    "Unserved",
     "advice",
     "claims_for",
     "demand_key",

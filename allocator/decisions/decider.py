@@ -99,12 +99,6 @@ class Serving(msgspec.Struct, frozen=True):
         return as_granted(self.open, self.answer)
 
 
-class Unserved(msgspec.Struct, frozen=True):
-    """Why a pod gets nothing on a node, now."""
-
-    message: str
-
-
 class Decider:
     """Answers questions about stocks that follow each other."""
 
@@ -206,17 +200,17 @@ class Decider:
 
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
-    ) -> Serving | Unserved:
-        """Say what a pod gets on one node. A stock that others do not follow is asked with the options `uncached`, and nothing of it is kept."""
+    ) -> Serving | str:
+        """Return what a pod gets on one node, or why it gets nothing now. A stock that others do not follow is asked with the options `uncached`, and nothing of it is kept."""
         pod_claims = find_claims(pod, stock)
         if pod_claims.waits_for:
-            return Unserved(pod_claims.waits_for)
+            return pod_claims.waits_for
         node_object = stock.nodes.get(node)
         if node_object is None:
-            return Unserved(f"node {node} does not exist")
+            return f"node {node} does not exist"
         pod_claims = pod_claims.on(node_object)
         if why := node_obstacle(pod_claims, node_object):
-            return Unserved(why)
+            return why
         if not pod_claims.open:
             return Serving(pod_claims.claims, (), Answer(Verdict.FEASIBLE))
         if uncached is None:
@@ -226,8 +220,8 @@ class Decider:
         if answer.feasible:
             serving = Serving(pod_claims.claims, pod_claims.open, answer)
             unaccounted = _unaccounted(serving.allocated_claims(), stock)
-            return Unserved(unaccounted) if unaccounted else serving
-        return Unserved(answer.error or "the free devices were taken by another pod")
+            return unaccounted or serving
+        return answer.error or "the free devices were taken by another pod"
 
     # ---- one node
 

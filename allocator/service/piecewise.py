@@ -22,7 +22,7 @@ from allocator.decisions import BY_DEFAULT, Decider
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from allocator.decisions import Outlooks, Serving, Unserved
+    from allocator.decisions import Outlooks, Serving
     from allocator.one_node import Options
     from allocator.service.namespace_turns import NamespaceTurns
     from allocator.strategies import Placement
@@ -120,7 +120,7 @@ class PiecewiseDecider(Decider):
 
     def serve(
         self, pod: Pod, node: str, stock: Stock, placement: Placement = BY_DEFAULT, *, uncached: Options | None = None
-    ) -> Serving | Unserved:
+    ) -> Serving | str:
         # Of a stock that has changed since an earlier turn it is asked again, which is quick: what is reserved rests on the stock of this turn.
         if uncached is not None:
             return super().serve(pod, node, stock, placement, uncached=uncached)

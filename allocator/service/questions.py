@@ -16,7 +16,6 @@ from allocator.decisions import (
     Hindrance,
     Outlook,
     Outlooks,
-    Unserved,
     find_claims,
     reaches_shared_pool,
     with_pods,
@@ -173,7 +172,7 @@ class Questions:
         options = for_supposed_stock()
         for node in sorted(nodes):
             serving = bridge.decider.serve(pod, node, stock, placement, uncached=options)
-            if not isinstance(serving, Unserved) and self.outbid(pod, node, serving.allocated_claims(), stock):
+            if not isinstance(serving, str) and self.outbid(pod, node, serving.allocated_claims(), stock):
                 taken.append(node)
         if not taken:
             return found
@@ -210,7 +209,7 @@ class Questions:
     def _would_fit(self, pod: Pod, node: str, stock: Stock) -> bool:
         """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""
         options = Options(steps=SOON, budget=Budget(SOON))
-        return not isinstance(self._bridge.decider.serve(pod, node, stock, uncached=options), Unserved)
+        return not isinstance(self._bridge.decider.serve(pod, node, stock, uncached=options), str)
 
     def nominated_in_shared_pools(self, pod: Pod, group: Collection[str] = ()) -> dict[str, list[Pod]]:
         """List by node the nominated pods, at least as important as this one, whose node reaches pools of several nodes."""
@@ -246,7 +245,7 @@ class Questions:
 
     def _unserved(self, pod: Pod, node: str, stock: Stock) -> str:
         serving = self._bridge.decider.serve(pod, node, stock, uncached=for_supposed_stock())
-        message = serving.message if isinstance(serving, Unserved) else ""
+        message = serving if isinstance(serving, str) else ""
         return self._bridge.pods.redact(pod, message)
 
     def take_back_elsewhere(self, pod: Pod, nodes: Iterable[str]) -> str:

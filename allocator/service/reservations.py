@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.decisions import Unserved, devices_ready, find_claims, latest_binding, unusable
+from allocator.decisions import devices_ready, find_claims, latest_binding, unusable
 from allocator.reservations import ReservationState, effects, events, overlaps, pools_of
 from allocator.service.app import HttpError
 from allocator.service.live_ledger import PAUSE
@@ -65,8 +65,8 @@ class Reservations:
             raise self._again(pod, problem)
         stock = bridge.questions.stock_with_nominated(pod)
         serving = bridge.decider.serve(pod, node, stock, placement)
-        if isinstance(serving, Unserved):
-            raise self._again(pod, serving.message)
+        if isinstance(serving, str):
+            raise self._again(pod, serving)
         if not serving.claims:
             return  # there is nothing to hold
         if not all(claim.metadata.uid for claim in serving.claims):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.answer import with_allocation
-from allocator.decisions import Decider, Unserved
+from allocator.decisions import Decider
 from allocator.one_node import Options
 from allocator.preemption import (
     Victims,
@@ -59,7 +59,7 @@ def running(stock, name, count, *pods, node="n0"):
 def asking(wanted, stock):
     def does(asked):
         after = without_pods(stock, asked.pods)
-        return not isinstance(Decider().serve(wanted, asked.node, after, uncached=Options()), Unserved)
+        return not isinstance(Decider().serve(wanted, asked.node, after, uncached=Options()), str)
 
     return does
 

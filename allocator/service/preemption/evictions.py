@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from allocator import allocate
 from allocator.answer import as_granted
-from allocator.decisions import Unserved, name_pods, with_pods
+from allocator.decisions import name_pods, with_pods
 from allocator.one_node import Options
 from allocator.pods import barriers, requests
 from allocator.preemption import (
@@ -303,7 +303,7 @@ class Evictions:
         bridge = self._bridge
         placement, _ = bridge.pods.placement_of(pod)
         serving = bridge.decider.serve(pod, node, after, placement, uncached=options)
-        return None if isinstance(serving, Unserved) else serving.allocated_claims()
+        return None if isinstance(serving, str) else serving.allocated_claims()
 
     def _suffices_at(self, places: Places, stock: Stock, serve: Serve, *, together: bool = False) -> Suffices:
         """Say how it is found out whether pods fit once some are gone, one at the place asked or all `together`: devices, and quota."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.decisions import Outlooks, Unserved, with_pods
+from allocator.decisions import Outlooks, with_pods
 from allocator.preemption import Holders, priority, without_pods
 from allocator.service.app import HttpError
 from allocator.service.questions import for_supposed_stock
@@ -71,18 +71,18 @@ class Supposition:
         coming = [self._bridge.pods.newest(one) for one in add]
         stock = with_pods(without_pods(self._stock, remove), node, coming)
         serving = self._serve(token, node, stock)
-        return self._bridge.pods.redact(self._pod_of(token), serving.message) if isinstance(serving, Unserved) else ""
+        return self._bridge.pods.redact(self._pod_of(token), serving) if isinstance(serving, str) else ""
 
     def place(self, token: str, node: str) -> None:
         """Suppose that a member holds its devices, and that the victims of that are gone."""
         pod = self._pod_of(token)
         now = self._now
         serving = self._serve(token, node, now)
-        if isinstance(serving, Unserved):
+        if isinstance(serving, str):
             now = self._evictions.stock_with_room(pod, node, now, self._holders)
             serving = self._serve(token, node, now)
-        if isinstance(serving, Unserved):
-            raise HttpError(HTTPStatus.CONFLICT, serving.message, "decide again")
+        if isinstance(serving, str):
+            raise HttpError(HTTPStatus.CONFLICT, serving, "decide again")
         self._before[token] = self._stock, self._now
         self._stock, self._now = (stock.with_all(serving.allocated_claims()) for stock in (self._stock, now))
 
@@ -91,7 +91,7 @@ class Supposition:
         if (before := self._before.pop(token, None)) is not None:
             self._stock, self._now = before
 
-    def _serve(self, token: str, node: str, stock: Stock) -> Serving | Unserved:
+    def _serve(self, token: str, node: str, stock: Stock) -> Serving | str:
         pod = self._pod_of(token)
         placement, _ = self._bridge.pods.placement_of(pod)
         return self._bridge.decider.serve(pod, node, stock, placement, uncached=for_supposed_stock())
