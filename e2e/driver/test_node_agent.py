@@ -207,7 +207,7 @@ def test_a_claimed_device_given_by_the_plugin_too_is_reported_to_node_and_pods(
     assert "O221" in {one["code"] for one in silicon.once()["findings"]}
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ("O221", f"Node {silicon.node.name}") in {(one["code"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
+    assert ("O221", f"Node/{silicon.node.name}") in {(one["code"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
     gone(silicon, namespace, "old", "new")
     control_plane.until("it is over", lambda: silicon.told("default", **node) == ["it is over"], 60)
     control_plane.until("no mark is left", silicon.marked, 60)

@@ -115,7 +115,7 @@ def test_a_reserved_device_that_a_plugin_pod_holds_is_reported_until_unreserved(
     assert "drawbridge_node_promises 1.0" in seeing.metrics()
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ("O227", f"Node {seeing.node.name}") in {(one["code"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
+    assert ("O227", f"Node/{seeing.node.name}") in {(one["code"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
     asked(seeing, "unreserve", **reserved)
     control_plane.until("it is over", lambda: seeing.told("default", **node) == ["it is over"], 100)
     gone(seeing, namespace, "old", "new")

@@ -262,7 +262,7 @@ def test_a_driver_that_is_gone_is_named_with_the_pod_that_waits_for_it(control_p
         "the kubelet says so", lambda: "is not registered" in str(control_plane.events(namespace, "p")), 60
     )
     code, told, _ = drawbridge(control_plane.kubeconfig, "doctor")
-    [one] = [one for one in told["findings"] if one["object"] == f"Pod {namespace}/p"]
+    [one] = [one for one in told["findings"] if one["object"] == f"Pod/{namespace}/p"]
     assert (code, one["code"]) == (1, "O112")
     assert f"on node {name}, {driver} does not prepare the devices of {namespace}/p" in one["message"]
     assert f"check that the driver's pod runs on {name}" in one["remedy"]

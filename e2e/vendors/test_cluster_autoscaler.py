@@ -150,7 +150,7 @@ def test_survey_names_a_group_without_nodes(autoscaler, control_plane, webhook):
         return {one["code"]: one for one in json.loads(done.stdout)["obstacles"]}
 
     found = control_plane.until("the group is named", lambda: told().get("S009"), 60)
-    assert found["object"] == f"Deployment {PLACE}/{PLACE}"
+    assert found["object"] == f"Deployment/{PLACE}/{PLACE}"
     assert found["message"].startswith(f"no node of {EMPTY} is there")
     assert "S008" not in told()
 

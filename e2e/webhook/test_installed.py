@@ -128,8 +128,8 @@ def test_installed_components_decide_while_they_exist_and_tenants_cannot_fake_th
     [cards] = [one for one in surveyed["workloads"] if (one["namespace"], one["name"]) == (gated, "cards")]
     assert [one["key"] for one in cards["keys"]] == ["runtimeClassName"]
     obstacles = {one["object"]: one["message"] for one in surveyed["obstacles"]}
-    assert "does not consider claims" in obstacles[f"Deployment {HOME}/scaler"]
-    assert "it makes 4 time-sliced replicas of each" in obstacles[f"ConfigMap {HOME}/plugin (any)"]
+    assert "does not consider claims" in obstacles[f"Deployment/{HOME}/scaler"]
+    assert "it makes 4 time-sliced replicas of each" in obstacles[f"ConfigMap/{HOME}/plugin (any)"]
     assert not any(gated in name for name in obstacles)
     snapshot = tmp_path / "snapshot.json"
     drawbridge("snapshot", "--to", str(snapshot))

@@ -189,4 +189,4 @@ def test_a_key_restored_by_a_later_webhook_is_refused_and_survey_names_the_webho
     assert "[R010]" in why["p"]
     assert drawbridge("translate", "-f", str(manifests), "--inventory", str(dump), "-o", "json")["refusals"] == []
     surveyed = drawbridge("survey", "-f", str(manifests), "-f", str(dump), "-n", gated, "-o", "json")
-    assert f"MutatingWebhookConfiguration zz-{gated}"[:60] in json.dumps(surveyed["obstacles"])
+    assert f"MutatingWebhookConfiguration/zz-{gated}"[:60] in json.dumps(surveyed["obstacles"])
