@@ -24,7 +24,7 @@ def doctor(control_plane, namespace, *options):
     """Ask it; answer with what it found in a namespace, and its exit code."""
     done = run(control_plane.kubeconfig, *options)
     found = json.loads(done.stdout)["findings"]
-    return [one for one in found if f" {namespace}/" in f"{one['object']} {one['message']}"], done.returncode
+    return [one for one in found if f"/{namespace}/" in f"{one['object']} {one['message']}"], done.returncode
 
 
 def examine(control_plane, *options):
