@@ -303,7 +303,7 @@ def as_csv(table: Rows) -> str:
 
 
 def _harmless(cell: Cell) -> str:
-    if isinstance(cell, int):
+    if cell == "" or isinstance(cell, int):
         return str(cell)
-    text = printable("; ".join(filter(None, _texts(cell))))
+    text = printable(cell if isinstance(cell, str) else "; ".join(filter(None, _texts(cell))))
     return f"'{text}" if text.startswith(_FORMULA) else text

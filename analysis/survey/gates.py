@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec.structs import replace
-
 from analysis.loading import identity_of, inside, items, text
 from analysis.survey.remedies import remedy_of
-from analysis.survey.verdicts import Key, gates_on
+from analysis.survey.verdicts import JudgedWorkload, Key, gates_on
 from dra import server
 from dra.finding import Finding, make_finding
 from dra.objects import IMPLICIT, versions
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
     from analysis.loading import Gathered, Object
     from analysis.survey.families import Family
-    from analysis.survey.verdicts import JudgedWorkload
     from dra.stock import Stock
     from webhook.state import Features
 
@@ -133,7 +130,7 @@ class GateNeeds:
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return replace(judged, keys=(key,))
+        return JudgedWorkload.of((key,), classes=judged.classes, warnings=judged.warnings, gates=judged.gates)
 
     def obstacles(self) -> Iterator[Finding]:
         """Name each gate that is missing, and how many wait for it."""

@@ -15,13 +15,13 @@ from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, 
 from analysis.survey.gates import GateNeeds
 from analysis.survey.obstacles import obstacles, of_unread_pools
 from analysis.survey.pools import PoolTables, pool_tables
-from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, is_on_claims, stays_for_good
+from analysis.survey.verdicts import JudgedWorkload, Key, MoveJudge, MoveReason, is_on_claims
 from dra.finding import Finding
 from webhook import names
 from webhook.dialects import Outcome
 from webhook.mixed_fleet import NodesOfName, group_nodes
 from webhook.state import Mode, mode_in
-from webhook.translate import asks_in_unknown_kind, decides_outcome, outcome_of, pods_in
+from webhook.translate import asks_in_unknown_kind, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,20 +29,6 @@ if TYPE_CHECKING:
     from webhook.state import Configuration, Features
 
     Test = Callable[[Mapping[str, str]], bool]
-
-
-class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why keys are not simply translated in mode `enforce`, and how many workloads it concerns: what a person has to decide."""
-
-    outcome: Outcome
-    key: str
-    detail: str
-    remedy: str
-    code: str
-    stays: str = ""
-    until: str = ""
-    workloads: int = 0
-    pods: int = 0
 
 
 class Asking(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -121,8 +107,11 @@ def overview(
     workloads: list[Asking] = []
     concerned: list[Family] = []
     wanted: set[str] = set()
+    stays: set[str] = set()
     moving: Counter[Use] = Counter()
     staying: Counter[Use] = Counter()
+    of_reason: Counter[MoveReason] = Counter()
+    pods_of_reason: Counter[MoveReason] = Counter()
     for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state), gathered.places):
         judged = move_judge.judge(family)
         own = needs.of_own_claims(family)
@@ -132,18 +121,20 @@ def overview(
             continue
         judged = needs.settled(judged, own)
         # The use of nodes counts all workloads, whichever are asked about.
-        (staying if any(map(_stays, judged.keys)) else moving).update(uses(family.pods))
+        (staying if judged.stays else moving).update(uses(family.pods))
         if scope.holds(family):
             workloads.append(_asking(family, judged, *(gathered.places[family.number] if gathered.places else ("", 0))))
             concerned.append(family)
             wanted |= judged.classes
+            stays |= judged.stays
+            of_reason.update(judged.reasons)
+            pods_of_reason.update(dict.fromkeys(judged.reasons, len(family.pods)))
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
     plugins = plugin_stocks(stock, moving, staying, configuration) if stock is not None else []
     is_installed = any(
         identity_of(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration")
     )
     modes = {name: mode_in(state, name) for name in sorted({one.namespace for one in workloads} - {CLUSTER})}
-    stays = {key.key for one in workloads for key in one.keys if _stays(key)}
     known = state.fleet.installed.network.pools
     pools = [pool for name, pool in known.items() if name in stays]
     live = sorted(stays - known.keys()) if gathered.server else ()  # in files every ConfigMap counts
@@ -154,7 +145,7 @@ def overview(
         objects=len(gathered.objects),
         pods=sum(not has_ended(one) for one in gathered.of("Pod")),
         workloads=tuple(workloads),
-        reasons=tuple(_reasons(workloads)),
+        reasons=tuple(_sorted([replace(one, workloads=of_reason[one], pods=pods_of_reason[one]) for one in of_reason])),
         obstacles=(
             *needs.obstacles(),
             *of_unread_pools(unread_pools),
@@ -172,13 +163,12 @@ def overview(
 
 def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Asking:
     top = family.top
-    outcome, would = outcome_of(judged.keys), outcome_of(key.enforced() for key in judged.keys)
     return Asking(
         namespace=top.namespace,
         kind=top.kind,
         name=top.name,
-        outcome=outcome,
-        would=would if would is not outcome else None,
+        outcome=judged.outcome,
+        would=judged.would,
         dialects=tuple(dict.fromkeys(key.dialect for key in judged.keys if key.dialect)),
         keys=judged.keys,
         pods=len(family.pods),
@@ -190,22 +180,11 @@ def _asking(family: Family, judged: JudgedWorkload, file: str, line: int) -> Ask
     )
 
 
-_OF_REASON = ("outcome", "key", "detail", "remedy", "code", "stays", "until")
-
-
-def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
-    """Put equal reasons together; the reason of the gravest outcome and of most pods comes first."""
-    counts: Counter[MoveReason] = Counter()
-    pods: Counter[MoveReason] = Counter()
-    for one in workloads:
-        deciding = [key.enforced() for key in one.keys if needs_decision(key)]
-        for reason in {MoveReason(**{name: getattr(key, name) for name in _OF_REASON}) for key in deciding}:
-            counts[reason] += 1
-            pods[reason] += one.pods
-    found = [replace(one, workloads=number, pods=pods[one]) for one, number in counts.items()]
+def _sorted(reasons: Iterable[MoveReason]) -> list[MoveReason]:
+    """Sort reasons: the one of the gravest outcome and of most pods comes first."""
     order = list(Outcome)
     return sorted(
-        found,
+        reasons,
         key=lambda one: (
             -order.index(one.outcome),
             bool(one.until or one.stays),
@@ -215,17 +194,3 @@ def _reasons(workloads: Iterable[Asking]) -> list[MoveReason]:
             one.detail,
         ),
     )
-
-
-def needs_decision(key: Key) -> bool:
-    """Say whether a person has to read why a key is not simply translated in mode `enforce`, or served."""
-    key = key.enforced()
-    if key.would:  # the reason is with the key for which the object is refused
-        return False
-    if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):
-        return bool(key.stays or key.until or key.code)
-    return bool(decides_outcome(key) or key.code)
-
-
-def _stays(key: Key) -> bool:
-    return decides_outcome(key.enforced()) and stays_for_good(key)

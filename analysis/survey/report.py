@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from analysis.survey.overview import MoveReason
+from analysis.survey.verdicts import MoveReason
 from dra.texts import count_of, joined, list_first
 from rendering import formats
 from rendering.report import Marked, Report, Rows, Screen, Why, striped
@@ -97,7 +97,7 @@ def _row(one: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
     # Each key once: two containers may ask for it.
     amounts_by_key: dict[str, list[str]] = {}
     listed: set[tuple[str, str]] = set()
-    for key in [each for each in one.keys if decides_outcome(each)] or one.keys:
+    for key in [each for each in one.keys if decides_outcome(each.enforced())] or one.keys:
         amounts = amounts_by_key.setdefault(key.key, [])
         container_key = key.container, key.key
         if key.amount and container_key not in listed:

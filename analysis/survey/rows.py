@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from analysis.survey.overview import needs_decision
 from analysis.survey.report import why
 from dra import codes
+from analysis.survey.verdicts import needs_decision
 from dra.finding import Finding, Place, Severity
 from dra.texts import joined
 from rendering import formats
@@ -26,9 +27,10 @@ _OF_KEY = ("container", "dialect", "key", "amount", *_DECIDED)
 def table(overview: Overview) -> Rows:
     """Make a row for each key, for a spreadsheet."""
     rows: list[list[str | int]] = []
+    of_workload, of_key, none = attrgetter(*_OF_WORKLOAD), attrgetter(*_OF_KEY), [""] * len(_OF_KEY)
     for workload in overview.workloads:
-        mine: list[str | int] = ["" if (value := getattr(workload, name)) is None else value for name in _OF_WORKLOAD]
-        rows += ([*mine, *(getattr(key, name, "") for name in _OF_KEY)] for key in workload.keys or (None,))
+        mine = ["" if value is None else value for value in of_workload(workload)]
+        rows += [[*mine, *of_key(key)] for key in workload.keys] or [[*mine, *none]]
     return Rows(
         [*_OF_WORKLOAD, *(f"key{name.capitalize()}" if name in _OF_WORKLOAD else name for name in _OF_KEY)], rows
     )
@@ -45,9 +47,9 @@ CODES = {
 
 def code_of(key: Key) -> str:
     """Return the code of the finding about a key; "" if it is simply translated or served."""
+    key = key.enforced()
     if not needs_decision(key):
         return ""
-    key = key.enforced()
     if key.code or key.outcome is Outcome.APPROXIMATED:
         return key.code or formats.APPROXIMATED
     if key.until:

@@ -8,7 +8,8 @@ the classes and the gates come from that.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -25,10 +26,10 @@ from webhook import names
 from webhook.admission import STRANDED, decide_object
 from webhook.dialects import ALTERNATIVES, CLAIMS, REPLACED, SHARES, Outcome, Position, Role, Served, assumed
 from webhook.state import Mode, State, with_mode, workload
-from webhook.translate import Decision, find_unrequested_access, pods_in, view_pod
+from webhook.translate import Decision, decides_outcome, find_unrequested_access, outcome_of, pods_in, view_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.state import PodOwner
     from webhook.translate import Verdict
@@ -48,14 +49,55 @@ class Key(Decision, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     amount: str = ""
 
 
+class MoveReason(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why keys are not simply translated in mode `enforce`, and how many workloads it concerns: what a person has to decide."""
+
+    outcome: Outcome
+    key: str
+    detail: str
+    remedy: str
+    code: str
+    stays: str = ""
+    until: str = ""
+    workloads: int = 0
+    pods: int = 0
+
+
+_OF_REASON = ("outcome", "key", "detail", "remedy", "code", "stays", "until")
+
+
 class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the keys of a workload: none has claims of its own alone. `classes` are the DeviceClasses that its claims would name."""
+    """What becomes of a workload. `classes` are the DeviceClasses that its claims would name."""
 
     keys: tuple[Key, ...]
-    classes: frozenset[str] = frozenset()
-    warnings: tuple[str, ...] = ()
+    outcome: Outcome | None  # none of a workload that has claims of its own and no keys
+    would: Outcome | None  # in mode `enforce`, where that is another one
+    reasons: frozenset[MoveReason]
+    # The keys that stay with their device plugins.
+    stays: frozenset[str]
+    classes: frozenset[str]
+    warnings: tuple[str, ...]
     # The feature gates that its claims would need where they cannot be made for one that is off.
-    gates: frozenset[str] = frozenset()
+    gates: frozenset[str]
+
+    @classmethod
+    def of(
+        cls, keys: tuple[Key, ...], *, classes: Iterable[str], warnings: Iterable[str], gates: Iterable[str]
+    ) -> Self:
+        """Judge a workload by its keys."""
+        enforced = [key.enforced() for key in keys]
+        outcome, would = outcome_of(keys), outcome_of(enforced)
+        deciding = filter(needs_decision, enforced)
+        return cls(
+            keys=keys,
+            outcome=outcome,
+            would=would if would is not outcome else None,
+            reasons=frozenset([MoveReason(**{name: getattr(key, name) for name in _OF_REASON}) for key in deciding]),
+            stays=frozenset([key.key for key in enforced if decides_outcome(key) and stays_for_good(key)]),
+            classes=frozenset(classes),
+            warnings=tuple(dict.fromkeys(warnings)),
+            gates=frozenset(gates),
+        )
 
 
 _Word = tuple[str, str]  # container, key
@@ -108,11 +150,13 @@ class MoveJudge:
         if not any(one.keys for one in judged):
             pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
             return judged[0] if any(map(_has_claims, pods)) else None
-        return JudgedWorkload(
-            keys=tuple(dict.fromkeys(key for one in judged for key in one.keys)),
-            classes=frozenset().union(*[one.classes for one in judged]),
-            warnings=tuple(dict.fromkeys(text for one in judged for text in one.warnings)),
-            gates=frozenset().union(*[one.gates for one in judged]),
+        if len(judged) == 1:
+            return judged[0]
+        return JudgedWorkload.of(
+            tuple(dict.fromkeys(key for one in judged for key in one.keys)),
+            classes=chain.from_iterable(one.classes for one in judged),
+            warnings=chain.from_iterable(one.warnings for one in judged),
+            gates=chain.from_iterable(one.gates for one in judged),
         )
 
     def _as_created(self, pod: Object) -> Object:
@@ -161,12 +205,7 @@ class MoveJudge:
         # Warnings that say what stands with a key already are left out.
         details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
-        found = self._judged[sign] = JudgedWorkload(
-            keys=keys,
-            classes=frozenset(classes),
-            warnings=tuple(dict.fromkeys(warnings)),
-            gates=frozenset(needed),
-        )
+        found = self._judged[sign] = JudgedWorkload.of(keys, classes=classes, warnings=warnings, gates=needed)
         return found
 
     def _owner(self, metadata: Object) -> PodOwner | None:
@@ -242,9 +281,17 @@ def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
     return {(one.container, one.key): one for one in verdict.decisions}
 
 
+def needs_decision(key: Key) -> bool:
+    """Say whether a person has to read why a key is not simply translated, or served; of a key as it is in mode `enforce`."""
+    if key.would:  # the reason is with the key for which the object is refused
+        return False
+    if key.outcome in (Outcome.TRANSLATED, Outcome.SERVED):
+        return bool(key.stays or key.until or key.code)
+    return bool(decides_outcome(key) or key.code)
+
+
 def stays_for_good(decision: Decision) -> bool:
-    """Say whether a key stays with its device plugin in mode `enforce`, whatever changes on the cluster."""
-    decision = decision.enforced()
+    """Say whether a key stays with its device plugin, whatever changes on the cluster."""
     if decision.outcome is Outcome.LEFT:
         return not decision.until
     return decision.outcome in (Outcome.UNKNOWN, Outcome.REFUSED)
