@@ -354,9 +354,11 @@ def is_fenced(configuration: Configuration) -> bool:
     return bridge_file is not None and bridge_file.fence and bool(bridge_file.drivers)
 
 
-def make_chart(folder: Path, text: str, configuration: Configuration) -> None:
-    """Make the chart of a configuration (and its text) in a folder that is not there yet, whole or not at all."""
-    from analysis.schemas import text_of
+def make_chart(folder: Path, text: str, configuration: Configuration, schema_text: str) -> None:
+    """Make the chart of a configuration (and its text) in a folder that is not there yet, whole or not at all.
+
+    `schema_text` is the JSON schema of configurations.
+    """
     from cluster import manifests
     from webhook import names
 
@@ -366,7 +368,7 @@ def make_chart(folder: Path, text: str, configuration: Configuration) -> None:
     # The schema of the values, with that of the configuration in its place.
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     _require_all(schema)
-    whole = json.loads(text_of("config"))
+    whole = json.loads(schema_text)
     schema["definitions"] |= whole["definitions"]
     values = schema["properties"]
     values["configuration"] = {"type": "object", "properties": whole["properties"], "additionalProperties": False}

@@ -196,13 +196,15 @@ def command(
     source = source_of(config).current
     text = installation.configuration_text(config) if config else ""
     if helm:
+        from analysis.schemas import CONFIGURATION, text_of
+
         context = click.get_current_context()
         for parameter, value in _IN_VALUES.items():
             if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
                 option = next(one.opts[0] for one in context.command.params if one.name == parameter)
                 remedy = f"set {value} in the values of the chart" if value else "leave it out"
                 raise Broken(f"{option} excludes --helm", remedy)
-        installation.make_chart(Path(helm), text, source)
+        installation.make_chart(Path(helm), text, source, text_of(CONFIGURATION))
         install = f"helm install drawbridge {helm} -n {NAMESPACE} --create-namespace"
         inputs.print_lines([f"{helm}: chart written. To install it:", f"{install} --set image=REGISTRY/drawbridge:TAG"])
         return Exit.FINE
