@@ -4,6 +4,7 @@ import ast
 import re
 from collections import defaultdict
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,7 @@ class Read(NamedTuple):
     """What the tests here ask of a module, so that each is parsed once."""
 
     imports: list[ast.ImportFrom]  # `from … import …`
+    imports_of_types: list[ast.stmt]  # those for type checkers only
     at_the_top: set[str]  # names of classes
     says_what_it_is: bool
     public: set[str]
@@ -55,6 +57,12 @@ def read(path):
     statements = list(picture.statements(tree))
     return Read(
         [node for node in statements if isinstance(node, ast.ImportFrom) and node.module],
+        [
+            one
+            for node in statements
+            if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"
+            for one in node.body
+        ],
         {node.name for node in tree.body if isinstance(node, ast.ClassDef)},
         bool(ast.get_docstring(tree)),
         listed(tree),
@@ -98,6 +106,20 @@ def test_other_folders_are_used_through_their_face():
         if (folder := folder_of(node.module)) not in (None, folder_of(dotted(path))) and node.module != folder
     ]
     assert around == []
+
+
+@pytest.mark.parametrize("room", ["analysis", "cli", "dashboard"])
+def test_no_files_import_each_other_in_a_circle(room):
+    """Also not inside of functions. A folder imports what it exports, so its own files do not count as its users."""
+    files = {dotted(path): path for path in below(room)}
+    imported = defaultdict(set)
+    for module, path in files.items():
+        for node in read(path).imports:
+            for name in node.names if node not in read(path).imports_of_types else ():
+                used = next((one for one in (f"{node.module}.{name.name}", node.module) if one in files), module)
+                if not module.startswith(used):
+                    imported[module].add(used)
+    TopologicalSorter(imported).prepare()
 
 
 def test_names_imported_from_a_package_of_ours_are_in_its_public_list():

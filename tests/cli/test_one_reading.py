@@ -45,3 +45,42 @@ def test_a_template_that_no_file_has_does_not_exist(arguments, tmp_path):
     file = manifest(tmp_path / "pod.json", named)
     output = run(*arguments, "-f", file, "-f", FLEET).output
     assert "could not be read" not in output
+
+
+# Every command that reads pods from files.
+COMMANDS = (
+    *(("translate", "-o", form) for form in ("yaml", "json", "diff", "patch", "report")),
+    ("check",),
+    ("survey",),
+    ("simulate",),
+    ("explain", "pod/p"),
+    ("resize", "pod/p", f"{GPU}=1"),
+    ("nodes",),
+    ("doctor",),
+    ("matrix",),
+    ("quota",),
+    ("demo", "--once"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_null_amount_is_no_amount(command, tmp_path):
+    asking = pod()
+    asking["spec"]["containers"][0]["resources"]["limits"][GPU] = None
+    file = manifest(tmp_path / "pod.json", asking)
+    result = run(*command, "-f", file, *(() if command[0] == "demo" else ("-f", FLEET)))
+    assert result.exit_code == 0, result.output
+    assert "quantity" not in result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_helm_template_is_skipped_and_named(command, tmp_path):
+    manifest(tmp_path / "pod.json", pod())
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: c\nversion: 0.1.0\n")
+    (tmp_path / "templates" / "a.yaml").write_text(
+        "kind: Pod\nmetadata: {{ .Values.metadata }}\nspec: {{ .Values.spec }}\n"
+    )
+    result = run(*command, "-f", tmp_path, *(() if command[0] == "demo" else ("-f", FLEET)))
+    assert result.exit_code == 0, result.output
+    assert f"skipped, templates in 1 file ({tmp_path}/templates/a.yaml)" in result.stderr
