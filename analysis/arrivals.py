@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from analysis.devices import GeneratedNames
+    from analysis.loading import GeneratedNames
     from dra.objects import Pod, ResourceClaimTemplate
     from dra.raw import Object
     from webhook.state import State
@@ -42,7 +42,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
     A pod that an API server has stored, or that has a node, is kept unchanged: no webhook sees it again. Of two pods with the same name
     the later one counts.
     """
-    from analysis.devices import GeneratedNames
+    from analysis.loading import GeneratedNames
     from cluster.patch import apply_json_patch
     from dra.objects import Pod, ResourceClaimTemplate, defaults
     from dra.raw import mapping
@@ -112,7 +112,7 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
 
     A workload that has only a generateName gets a name, by which its pods are called; of several objects `generated` tells them apart.
     """
-    from analysis.devices import GeneratedNames
+    from analysis.loading import GeneratedNames
     from dra.raw import mapping
     from webhook.translate import at, controller_kind, kind_of, marks_of, name_of, namespace_of, scheduler_of
 

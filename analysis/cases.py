@@ -14,8 +14,7 @@ import msgspec
 
 from analysis.arrivals import arrivals, brings_pods, created_pods
 from analysis.configuration import configuration_in_force, features_of, given_configuration
-from analysis.devices import read_each
-from analysis.files import read, refuse
+from analysis.loading import read, read_each, refuse
 from analysis.state import state_of_files
 from cluster.manifests import bounds, parse
 from dra.texts import count_of
@@ -138,6 +137,10 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
     """Describe each pod that the webhook refuses or the allocator cannot place."""
     from analysis.devices import read_objects
     from analysis.outlook import place, snapshot_of
+    from allocator.simulation import Snapshot, simulate
+    from allocator.strategies import choose_devices
+    from analysis.loading import read_objects
+    from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate
 
     given = read_objects(around)
     arrived = arrivals((one.object for one in pods), state)

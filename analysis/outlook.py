@@ -16,6 +16,7 @@ from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
+from analysis.loading import read_object
 from dra.errors import NodeSelectorError
 from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from webhook.state import prospects

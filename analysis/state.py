@@ -26,8 +26,7 @@ def state_of_files(
 
     Objects that cannot be read are reported.
     """
-    from analysis.devices import problems_of_unreadable
-    from analysis.loading import Gathered, state_of
+    from analysis.loading import Gathered, problems_of_unreadable, state_of
     from rendering.answers import report_unread
 
     every = [*not_replaced(around, documents), *documents]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.files import (
+from analysis.loading import (
     CHARTS,
     EXCLUDED,
     KUSTOMIZATIONS,

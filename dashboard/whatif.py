@@ -16,8 +16,7 @@ import msgspec
 from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot
 from analysis.arrivals import arrivals, brings_pods
-from analysis.devices import TypedObjects
-from analysis.loading import state_of
+from analysis.loading import TypedObjects, state_of
 from analysis.outlook import beside, place
 from analysis.quota import foretell_in
 from analysis.simulated import change_nodes

@@ -10,8 +10,7 @@ from analysis.check.decisions import add_webhook_findings, locate, name_placehol
 from analysis.check.feasible import find_unservable, prospective_nodes
 from analysis.check.stranded import with_taint_finding
 from analysis.configuration import features_of, in_mode, is_config_map, read_config_map
-from analysis.devices import problems_of_unreadable
-from analysis.loading import Gathered, state_of
+from analysis.loading import Gathered, problems_of_unreadable, state_of
 from analysis.quota import findings_of_quotas, foretell
 from analysis.state import find_controlled, in_namespace, not_replaced
 from dra.validation import findings, name, review

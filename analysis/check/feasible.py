@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from analysis.devices import TypedObjects
+from analysis.loading import TypedObjects
 from dra.finding import Finding, make_finding
 from dra.objects import (
     DeviceClass,

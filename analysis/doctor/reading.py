@@ -14,15 +14,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from analysis.configuration import defaults
-from analysis.devices import TypedObjects, identified, read_each, read_kind, read_objects, warn_of_ignored
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import parts_of, read_parts, with_configuration
 from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, Seen
 from analysis.doctor.rules import CONFIGURATION, DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
-from analysis.files import read_files, warn_of_skipped
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
-from analysis.loading import Portion
+from analysis.loading import (
+    Portion,
+    TypedObjects,
+    identified,
+    read_each,
+    read_files,
+    read_kind,
+    read_objects,
+    warn_of_ignored,
+    warn_of_skipped,
+)
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from analysis.arrivals import created_pods
-from analysis.devices import read_object
 from analysis.explain.claims import FALSE
 from analysis.explain.pods import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import foretell
-from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, text
+from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
 from analysis.naming import NotThere, find
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod

@@ -19,10 +19,10 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.devices import GeneratedNames, TypedObjects, is_pod
-from analysis.files import read_files, warn_of_skipped
+from analysis.loading.files import read_files, warn_of_skipped
+from analysis.loading.live import Visit, configuration_of_cluster, look_around
 from analysis.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, unread_of, without_bookkeeping
-from analysis.loading.visit import Visit, configuration_of_cluster, look_around
+from analysis.loading.typed import GeneratedNames, TypedObjects, is_pod
 from cluster import resources
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from allocator.pods import Amounts
+    from analysis.loading.live import ReportProgress
     from analysis.loading.objects import ObjectIdentity
-    from analysis.loading.visit import ReportProgress
     from analysis.outlook import Queue
     from cluster.protocol import Cluster
     from cluster.resources import Resource

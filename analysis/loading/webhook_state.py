@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from analysis.devices import TypedObjects
+from analysis.loading.typed import TypedObjects
 from cluster.manifests import unfold
 from cluster.objects import LimitRange
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -22,8 +22,8 @@ from webhook.state import (
 )
 
 if TYPE_CHECKING:
-    from analysis.devices import UnreadableObject
     from analysis.loading.objects import Gathered
+    from analysis.loading.typed import UnreadableObject
     from webhook.state import Configuration
 
 # Kinds that pods refer to by name; a dump may lack them.

@@ -99,7 +99,7 @@ def large_fleet(nodes: int) -> Callable[[], Any]:
 
 def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     """The example fleet over and over: classes, slices, nodes."""
-    from analysis.devices import read_objects
+    from analysis.loading import read_objects
     from cluster import manifests
     from dra.objects.claim import DeviceClass
     from dra.objects.device import ResourceSlice

@@ -69,7 +69,7 @@ def command(
     import allocator.strategies.choose  # noqa: F401  imported here, so that the search time does not include it
     from analysis import allocated
     from analysis.configuration import server_named
-    from analysis.devices import choose_claims, read_objects, warn_of_ignored
+    from analysis.loading import choose_claims, read_objects, warn_of_ignored
     from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate
     from dra.server import EVERYTHING
 

@@ -50,7 +50,7 @@ def command(
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from analysis.check import check, findings_of_skipped, separate
-    from analysis.files import read_files, warn_of_skipped
+    from analysis.loading import read_files, warn_of_skipped
     from rendering import formats
 
     server = server_named(kubernetes, feature_gates)

@@ -63,7 +63,7 @@ async def _demo(
 ) -> None:
     from analysis.arrivals import brings_pods
     from analysis.configuration import KIND, watched_configuration
-    from analysis.devices import GeneratedNames
+    from analysis.loading import GeneratedNames
     from analysis.state import find_controlled
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cluster.errors import BadRequest

@@ -81,9 +81,15 @@ def command(
         raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")
     given = given_configuration(config)
 
-    from analysis.devices import warn_of_misspelt
-    from analysis.files import SkippedFile, read_files, warn_of_skipped
-    from analysis.loading import NECESSARY_KINDS, Gathered, Trimmer
+    from analysis.loading import (
+        NECESSARY_KINDS,
+        Gathered,
+        SkippedFile,
+        Trimmer,
+        read_files,
+        warn_of_misspelt,
+        warn_of_skipped,
+    )
     from analysis.survey import SurveyScope, overview, read_cluster
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest

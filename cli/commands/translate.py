@@ -86,8 +86,7 @@ def command(
     if undo:
         return _undo(files, dry_run=dry_run or check)
     from analysis import translated
-    from analysis.devices import warn_of_misspelt
-    from analysis.files import read_files, warn_of_skipped
+    from analysis.loading import read_files, warn_of_misspelt, warn_of_skipped
     from cluster import manifests
 
     server = server_named(kubernetes, feature_gates)

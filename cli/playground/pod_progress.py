@@ -13,7 +13,7 @@ from rendering.story import End, PodProgress, describe_claim, describe_devices, 
 from webhook import names
 
 if TYPE_CHECKING:
-    from analysis.devices import GeneratedNames
+    from analysis.loading import GeneratedNames
     from cli.playground.playground import Playground
     from dra.objects import Pod
 

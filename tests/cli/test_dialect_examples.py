@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from analysis.arrivals import created_pods
 from analysis.configuration import source_of
-from analysis.devices import GeneratedNames
+from analysis.loading import GeneratedNames
 from cli.main import main
 from cli.playground import playground
 from dra import validation

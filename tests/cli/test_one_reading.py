@@ -64,7 +64,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_null_amount_is_no_amount(command, tmp_path):
+def test_a_null_amount_counts_as_absent(command, tmp_path):
     asking = pod()
     asking["spec"]["containers"][0]["resources"]["limits"][GPU] = None
     file = manifest(tmp_path / "pod.json", asking)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import jsonpatch
 
-from analysis.devices import read_objects
-from analysis.loading import Gathered, state_of
+from analysis.loading import Gathered, read_objects, state_of
 from cluster import manifests
 from dra import cel, wire
 from dra.objects.claim import DeviceClass

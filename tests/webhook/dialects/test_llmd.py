@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.devices import read_objects
+from analysis.loading import read_objects
 from cluster import manifests
 from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.webhook.dialects.rows import Row

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from analysis.devices import read_objects
+from analysis.loading import read_objects
 from cluster import manifests
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice

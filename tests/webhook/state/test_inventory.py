@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allocator import allocate
-from analysis.devices import read_objects
+from analysis.loading import read_objects
 from cluster import manifests
 from dra import wire
 from dra.objects.claim import DeviceClass, ResourceClaim

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.devices import read_objects
+from analysis.loading import read_objects
 from cluster import manifests
 from dra import wire
 from dra.objects.claim import DeviceClass, ResourceClaimSpec

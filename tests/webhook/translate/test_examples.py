@@ -3,7 +3,7 @@
 import pytest
 
 import allocator
-from analysis.devices import read_objects
+from analysis.loading import read_objects
 from cluster import manifests
 from cluster.patch import apply_json_patch
 from dra import validation, wire

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.files import problems, refuse
+from analysis.loading.files import problems, refuse
 from cluster import resources
 from cluster.manifests import ManifestError
 from dra.objects import (
