@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dra.texts import list_first
 from dra.validation import shape
+from rendering.exits import MissingObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,15 +15,6 @@ if TYPE_CHECKING:
 
 _NAMED = 5
 _NEAR = 200  # names that are compared: those with the same beginning or end
-
-
-class NotThere(Exception):  # noqa: N818  an answer, not a failure
-    """There is nothing of that name, or more than one thing."""
-
-    def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
 
 
 def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
@@ -42,7 +34,7 @@ def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
         names = {key.partition("/")[2]: key for key in some}
         meant = meant or names.get(nearest(name, list(names)), "")
     where = f" in namespace {place}" if place else ""
-    raise NotThere(f"there is no {kind} {name!r}{where}", advice(meant, in_namespace or all_keys))
+    raise MissingObject(f"there is no {kind} {name!r}{where}", advice(meant, in_namespace or all_keys))
 
 
 def find_device(wanted: str, stock: Stock) -> str:
@@ -60,7 +52,7 @@ def find_device(wanted: str, stock: Stock) -> str:
         for name in names:
             ends.setdefault("/".join(name.split("/")[-parts:]), name)
         similar = ends.get(nearest(wanted, list(ends)), "")
-    raise NotThere(f"there is no device {wanted!r}", advice(similar, names))
+    raise MissingObject(f"there is no device {wanted!r}", advice(similar, names))
 
 
 def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
@@ -81,7 +73,9 @@ def device_names(stock: Stock) -> dict[str, tuple[str, str, str]]:
 
 def _only(kind: str, wanted: str, fitting: Sequence[str], remedy: str) -> str:
     if len(fitting) > 1:
-        raise NotThere(f"{len(fitting)} {kind}s are called {wanted!r}: {list_first(sorted(fitting), _NAMED)}", remedy)
+        raise MissingObject(
+            f"{len(fitting)} {kind}s are called {wanted!r}: {list_first(sorted(fitting), _NAMED)}", remedy
+        )
     return fitting[0]
 
 
@@ -102,7 +96,7 @@ def nearest(name: str, names: list[str]) -> str:
 
 
 def refuse_unknown_node(name: str, stock: Stock) -> None:
-    """Raise NotThere for a node that there is not."""
+    """Raise MissingObject for a node that there is not."""
     if name not in stock.nodes:
         names = list(stock.nodes)
-        raise NotThere(f"there is no node {name!r}", advice(nearest(name, names), names))
+        raise MissingObject(f"there is no node {name!r}", advice(nearest(name, names), names))

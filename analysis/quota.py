@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, future_extended_claims, report_quota
 from analysis.arrivals import brings_pods, created_pods
 from analysis.loading import scene_of
+from cluster import resources
 from cluster.patch import apply_json_patch
 from dra.finding import Finding, make_finding
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, claim_spec, versions
@@ -25,6 +26,7 @@ from dra.stock import total
 from dra.texts import list_first
 from dra.validation import name
 from dra.wire import WireError, convert
+from rendering.exits import CommandFailed
 from rendering.report import Rows, amount_bar
 from webhook.admission import decide_object, future_claims_of_pod
 from webhook.translate import namespace_of
@@ -136,6 +138,20 @@ def report(scene: Scene) -> Iterator[QuotaReport]:
     for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
         namespace_claims = claims_of[quota.metadata.namespace or "default"]
         yield report_quota(quota, namespace_claims, scene.stock, scene.find_pod, waiting)
+
+
+def necessary(scene: Scene, namespace: str) -> Scene:
+    """Leave out what is not read of other namespaces, if one is meant. Raises CommandFailed if quotas or claims are not read."""
+    elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
+    unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
+    reasons = {one.kind.split()[0]: one for one in unread}
+    for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
+        if missed := reasons.get(kind):
+            raise CommandFailed(
+                f"{missed.kind} cannot be read: {missed.reason}",
+                "ask for the rights of manifests/explain/role.yaml, or for those in one namespace and use -n (docs/quota.md)",
+            )
+    return replace(scene, unread=unread)
 
 
 def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Part]:

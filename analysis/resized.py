@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from allocator.preemption import without_pods
 from allocator.simulation import PodOutcome
 from analysis.arrivals import arrivals
-from analysis.explain import as_written
+from analysis.explain import as_written, find_workload
 from analysis.loading import identity_of, inside, items
+from analysis.naming import find
 from analysis.outlook import beside, place
 from analysis.quota import Foretold, foretell_in
 from cluster import manifests
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from analysis.loading import Object, Scene
     from dra.objects import ResourceClaim
     from webhook.state import Configuration
+
+
+POD = ("pod", "pods", "po")
 
 
 class ResizedObject(msgspec.Struct, frozen=True):
@@ -62,6 +66,29 @@ class Resized(msgspec.Struct, frozen=True):
     def fits(self) -> bool:
         """Whether every new pod is placed and no quota refuses one."""
         return all(one.node is not None for one in self.pods) and not any(one.crossed for one in self.quotas)
+
+
+class ResizeTarget(NamedTuple):
+    """The workload or pod to resize, and its pods."""
+
+    object: Object
+    pods: Sequence[Pod]
+
+
+def find_target(kind_name: str, name: str, namespace: str, scene: Scene) -> ResizeTarget:
+    """Find a workload or a pod that no workload made. Raises MissingObject and Broken."""
+    if kind_name in POD:
+        key = find("pod", name, namespace, scene.pods)
+        subject, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
+        if obj and (owners := scene.owners(obj)):
+            kind, _, owner = owners[-1].partition(" ")
+            raise Broken(f"{subject} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
+    else:
+        found, obj, pods = find_workload(kind_name, name, namespace, scene)
+        subject = f"{found.kind} {found.namespace}/{found.name}"
+    if obj is None:
+        raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
+    return ResizeTarget(obj, pods)
 
 
 def resize(

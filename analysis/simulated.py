@@ -24,9 +24,14 @@ from analysis.loading import Gathered, read_files, read_objects, refuse, state_o
 from analysis.naming import NotThere, refuse_unknown_node
 from analysis.outlook import snapshot_of
 from dra.objects import ResourceClaimTemplate
+from analysis.devices import read_objects, warn_of_ignored
+from analysis.files import read_files, refuse, warn_of_skipped
+from analysis.loading import Gathered, state_of
+from analysis.naming import refuse_unknown_node
+from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from dra.texts import count_of, list_first
 from rendering import chart
-from rendering.exits import Broken
+from rendering.exits import Broken, MissingObject
 from rendering.html import Html, fleet, squares, words_of
 from rendering.report import Drawn, Report, Rows, striped
 
@@ -97,7 +102,7 @@ def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str
     try:
         for name in (*(like for like, _ in copies), *removed):
             refuse_unknown_node(name, snapshot.stock)
-    except NotThere as error:
+    except MissingObject as error:
         raise Broken(error.message, error.remedy) from None
     for like, number in copies:
         snapshot = with_more_nodes(snapshot, like, number)

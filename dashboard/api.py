@@ -12,7 +12,7 @@ from analysis.capacity import NodeStory
 from analysis.explain import DeviceStory, LoneClaimStory, PodStory
 from analysis.loading import Unread
 from analysis.matrix import PoolMatrix, judge, reachable
-from analysis.naming import NotThere, find_device
+from analysis.naming import find_device
 from analysis.survey import DriverStock, MoveReason, PluginStock
 from dashboard.events import Events
 from dashboard.hardware import HardwareUsage, hardware_of
@@ -24,6 +24,7 @@ from dashboard.timeline import Step, steps_of, steps_of_claim
 from dashboard.waiting import Waiting, pod_story
 from dashboard.whatif import WhatIf
 from dra.finding import Finding
+from rendering.exits import MissingObject
 from webhook.mixed_fleet import NodesOfName
 from webhook.names import VERSION
 
@@ -161,7 +162,7 @@ def _claim(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any]
 def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     try:
         return {"device": explain.device_story(find_device(device_of(parameters), view.scene.stock), view.scene)}
-    except NotThere:
+    except MissingObject:
         return None
 
 

@@ -8,7 +8,7 @@ from allocator.strategies import DEFAULT
 from analysis import explain
 from analysis.capacity import count_devices, in_use
 from analysis.matrix import group_equal, report
-from analysis.naming import NotThere, find_device
+from analysis.naming import find_device
 from analysis.quota import tables
 from analysis.redaction import redaction_of
 from analysis.simulated import reasons_of
@@ -26,6 +26,7 @@ from dashboard.waiting import pod_story, reasons
 from dra.raw import moment
 from dra.texts import count_of, list_first
 from dra.wire import builtins
+from rendering.exits import MissingObject
 from rendering.html import STATE_TEXTS, Html, area, bar, el, lines, link, squares, table, together, words_of
 from rendering.report import Drawn, part_as_html
 
@@ -450,7 +451,7 @@ def device(view: DashboardView, name: str) -> Html | None:
     """One device."""
     try:
         story = explain.device_story(find_device(name, view.scene.stock), view.scene)
-    except NotThere:
+    except MissingObject:
         return None
     holders = [
         (

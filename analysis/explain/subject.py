@@ -58,7 +58,7 @@ def subject_of(arguments: tuple[str, ...]) -> Subject | None:
 
 
 def story_of(subject: Subject, namespace: str, scene: Scene) -> Story:
-    """Explain an object. Raises NotThere."""
+    """Explain an object. Raises MissingObject."""
     match subject.kind:
         case "pod":
             return pod_story(find("pod", subject.name, namespace, scene.raw | scene.pods), scene, scene.configuration)

@@ -19,10 +19,13 @@ from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import foretell
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
 from analysis.naming import NotThere, find
+from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, text
+from analysis.naming import find
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
 from dra.wire import WireError
+from rendering.exits import MissingObject
 
 if TYPE_CHECKING:
     from analysis.loading import Object, Scene
@@ -55,7 +58,7 @@ class Workload(NamedTuple):
 
 
 def find_workload(kind_name: str, name: str, namespace: str, scene: Scene) -> Workload:
-    """Find a workload by its kind and name. Raise NotThere."""
+    """Find a workload by its kind and name. Raise MissingObject."""
     objects = {identity_of(one): one for one in scene.gathered.objects}
     # The owners of each pod, as far as they were read.
     chains: dict[str, set[ObjectIdentity]] = {}
@@ -79,7 +82,7 @@ def find_workload(kind_name: str, name: str, namespace: str, scene: Scene) -> Wo
             if similar
             else "name a kind that creates pods, a pod, a claim or a device"
         )
-        raise NotThere(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
+        raise MissingObject(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
     found = same[find(named, name, namespace, same)]
     pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]
     return Workload(found, objects.get(found), pods)

@@ -100,7 +100,6 @@ def command(
     given = given_configuration(config)
 
     from analysis.loading import KINDS, for_server, read_dump, server_meant, visit
-    from analysis.naming import NotThere
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
     from webhook.claims import taint_rule
@@ -126,10 +125,7 @@ def command(
     if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
         rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
         scene = replace(scene, stock=scene.stock.with_all(rules))
-    try:
-        story = explain.story_of(subject, namespace, scene)
-    except NotThere as error:
-        raise inputs.MissingObject(error.message, error.remedy) from None
+    story = explain.story_of(subject, namespace, scene)
     if isinstance(story, explain.PodStory | explain.WorkloadStory):
         story = _with_causes(story, scene, kubeconfig, context)
     server = server_meant(scene)

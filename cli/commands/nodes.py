@@ -41,17 +41,13 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     """
     from analysis.capacity import node_stories
     from analysis.loading import HELD, read_dump, visit
-    from analysis.naming import NotThere
     from cluster.resources import PODS
     from dra.wire import builtins
     from rendering.html import fleet
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     scene = read_dump(files) if files else visit(kubeconfig, context, kinds=(*HELD, PODS))
-    try:
-        stories = list(node_stories(names, scene))
-    except NotThere as error:
-        raise inputs.MissingObject(error.message, error.remedy) from None
+    stories = list(node_stories(names, scene))
 
     def picture() -> str:
         rows: list[tuple[str, list[tuple[str, str]]]] = []

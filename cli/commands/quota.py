@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from cli import contract as inputs
-from cli.contract import CommandFailed, Exit
+from cli.contract import Exit
 from rendering.report import Report
 
 _HOLDERS = 1000  # of a line
@@ -28,26 +26,14 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
     Without -f the live cluster is read; nothing is written. `-o wide` lists the holders. With -n, rights in that namespace suffice.
     """
     from analysis.loading import read_dump, visit
-    from analysis.quota import report, tables
-    from cluster import resources
+    from analysis.quota import necessary, report, tables
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     if files:
         scene = read_dump(files)
     else:
-        scene = visit(kubeconfig, context, namespace=namespace, page="docs/quota.md")
-        # With -n other namespaces do not matter; quotas and claims are necessary.
-        elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
-        unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
-        reasons = {one.kind.split()[0]: one for one in unread}
-        for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
-            if missed := reasons.get(kind):
-                raise CommandFailed(
-                    f"{missed.kind} cannot be read: {missed.reason}",
-                    "ask for the rights of manifests/explain/role.yaml, or for those in one namespace and use -n (docs/quota.md)",
-                )
-        scene = msgspec.structs.replace(scene, unread=unread)
+        scene = necessary(visit(kubeconfig, context, namespace=namespace, page="docs/quota.md"), namespace)
     reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
     parts = [*tables(reports, _HOLDERS if output != "text" else None)]
     inputs.write(

@@ -14,8 +14,6 @@ from rendering.report import Report, Rows, Screen
 if TYPE_CHECKING:
     from analysis.resized import Resized
 
-_POD = ("pod", "pods", "po")
-
 
 @inputs.command(
     "resize",
@@ -61,8 +59,7 @@ def command(
     """
     from analysis import explain
     from analysis.loading import KINDS, read_dump, visit
-    from analysis.naming import NotThere, find
-    from analysis.resized import resize
+    from analysis.resized import POD, find_target, resize
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
@@ -81,26 +78,13 @@ def command(
             kubeconfig,
             context,
             namespace=namespace,
-            keep=lambda pod: kind_name in _POD and pod.metadata.name == last,
+            keep=lambda pod: kind_name in POD and pod.metadata.name == last,
             kinds=kinds,
             given=given,
         )
     scene.in_force.report()
-    try:
-        if kind_name in _POD:
-            key = find("pod", name, namespace, scene.pods)
-            subject, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
-            if obj and (owners := scene.owners(obj)):
-                kind, _, owner = owners[-1].partition(" ")
-                raise Broken(f"{subject} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
-        else:
-            found, obj, pods = explain.find_workload(kind_name, name, namespace, scene)
-            subject = f"{found.kind} {found.namespace}/{found.name}"
-    except NotThere as error:
-        raise inputs.MissingObject(error.message, error.remedy) from None
-    if obj is None:
-        raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
-    resized = resize(obj, wanted, pods, scene, scene.configuration)
+    target = find_target(kind_name, name, namespace, scene)
+    resized = resize(target.object, wanted, target.pods, scene, scene.configuration)
     inputs.write(
         output,
         lambda: _report(resized),
