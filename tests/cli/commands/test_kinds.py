@@ -66,7 +66,7 @@ def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind
     assert [(one["ruleId"], one["level"]) for one in findings] == [("M004", "note")]
     seen = json.loads(run("survey", *given[:2], "-o", "json").stdout)["workloads"]
     assert seen[0]["keys"][0]["stays"] == decision["stays"]
-    assert run("survey", *given[:2], "-o", "wide").stdout.partition("To decide")[0].count(WHY[kind]) == 1
+    assert run("survey", *given[:2], "-o", "wide").stdout.partition("Workloads of")[2].count(WHY[kind]) == 1
     page = run("survey", *given[:2], "-o", "html").stdout
     assert seen[0]["outcome"] == "translated"
     assert WHY[kind].replace("`", "&#x60;") in page or WHY[kind] in page
