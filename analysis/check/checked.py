@@ -38,7 +38,7 @@ class Input(NamedTuple):
     inventoried: list[Document]
 
 
-class Judged(NamedTuple):
+class CheckFindings(NamedTuple):
     """The findings of each object, the decisions about the keys of all, and what could not be read.
 
     The objects of `around` are not judged, so one that cannot be read has no finding, and is left out.
@@ -59,7 +59,7 @@ def separate(documents: Sequence[Document], inventory: Sequence[Document], names
     return Input(judged, not_replaced(inventoried, judged), inventoried)
 
 
-def check(given: Input, configuration: Configuration, server: Server | None, mode: str | None) -> Judged:
+def check(given: Input, configuration: Configuration, server: Server | None, mode: str | None) -> CheckFindings:
     """Judge objects by all rules."""
     features = features_of(server, configuration)
     objects = [document.object for document in given.documents]
@@ -91,7 +91,7 @@ def check(given: Input, configuration: Configuration, server: Server | None, mod
     ]
     number_around = len(given.around)
     unjudged = [one for one in unreadable if one.number >= number_around and not found[one.number - number_around]]
-    return Judged(
+    return CheckFindings(
         name_placeholders(checked, given.documents),
         [one for decisions in decided for one in decisions],
         [given.around[one.number] for one in unreadable if one.number < number_around],

@@ -63,7 +63,7 @@ def test_modes_are_spoken_of_where_drawbridge_is_installed(tmp_path):
     without = manifest(tmp_path / "without.yaml", DUMP[0])
     installed = manifest(tmp_path / "with.yaml", DUMP[0], {**webhook, "metadata": {"name": "drawbridge"}})
     assert "mode" not in run("survey", "-f", without).stdout
-    assert "n  (mode enforce)" in run("survey", "-f", installed).stdout
+    assert "Workloads of n (mode enforce)" in run("survey", "-f", installed).stdout
 
 
 @pytest.mark.parametrize("uid", [{}, [], 7, None, "other"], ids=repr)
