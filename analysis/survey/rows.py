@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from analysis.survey.report import why
-from dra import codes
 from analysis.survey.verdicts import needs_decision
+from dra import codes
 from dra.finding import Finding, Place, Severity
 from dra.texts import joined
 from rendering import formats
