@@ -135,12 +135,8 @@ def _listed(devices: dict[str, int]) -> str:
 
 def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
     """Describe each pod that the webhook refuses or the allocator cannot place."""
-    from allocator.simulation import Snapshot, simulate
-    from allocator.strategies import choose_devices
-    from analysis.devices import read_objects
     from analysis.loading import read_objects
     from analysis.outlook import place, snapshot_of
-    from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimTemplate
 
     given = read_objects(around)
     arrived = arrivals((one.object for one in pods), state)

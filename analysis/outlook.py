@@ -16,7 +16,6 @@ from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
-from analysis.loading import read_object
 from dra.errors import NodeSelectorError
 from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from webhook.state import prospects
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
-    from analysis.devices import TypedObjects
-    from analysis.loading import Scene
+    from analysis.loading import Scene, TypedObjects
     from dra.server import Server
     from dra.stock import Stock
     from webhook.state import Configuration

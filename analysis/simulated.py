@@ -20,12 +20,10 @@ from allocator.simulation import (
 )
 from analysis.arrivals import arrivals, brings_pods
 from analysis.configuration import features_of, in_mode
-from analysis.devices import read_objects, warn_of_ignored
-from analysis.files import read_files, refuse, warn_of_skipped
 from analysis.loading import Gathered, read_files, read_objects, refuse, state_of, warn_of_ignored, warn_of_skipped
-from analysis.naming import NotThere, refuse_unknown_node
+from analysis.naming import refuse_unknown_node
 from analysis.outlook import snapshot_of
-from dra.objects import DeviceQuota, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
+from dra.objects import ResourceClaimTemplate
 from dra.texts import count_of, list_first
 from rendering import chart
 from rendering.exits import Broken, MissingObject

@@ -21,7 +21,9 @@ from dra.objects import (
     Pod,
     ResourceClaim,
     claim_keys,
+    owning_pods,
     results_of,
+    why_orphaned,
 )
 from dra.raw import moment
 from dra.texts import count_of, list_first
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from analysis.doctor.repair import Repairable
-    from dra.objects import OwnerReference
 
 _UNUSED = timedelta(hours=1)  # the template controller sweeps long before
 _TAKEN_UP = timedelta(minutes=10)  # a claim that was made ahead of its pod is named by one
@@ -96,14 +97,10 @@ def without_pod(observed: Seen) -> Iterator[Repairable]:
     pod_uids = {pod.metadata.uid for pod in observed.pods}
     for claim in observed.claims:
         meta = claim.metadata
-        owners = _owning_pods(claim)
-        if not owners or meta.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
+        orphaned = why_orphaned(claim, pod_uids)
+        if not orphaned:
             continue
-        finding = make_finding(
-            "O211",
-            f"ResourceClaim/{meta.key}",
-            f"it was created for pod {owners[0].name}, which no longer exists",
-        )
+        finding = make_finding("O211", f"ResourceClaim/{meta.key}", orphaned)
         yield finding, Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version)
 
 
@@ -116,7 +113,7 @@ def idle_finalizers(observed: Seen) -> Iterator[Repairable]:
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
             continue
         # The claim of a pod may have the finalizer from the beginning (manifests/protected-claims), before the pod's status names it.
-        if not claim.metadata.deletion_timestamp and any(owner.uid in pod_uids for owner in _owning_pods(claim)):
+        if not claim.metadata.deletion_timestamp and any(owner.uid in pod_uids for owner in owning_pods(claim)):
             continue
         finding = make_finding(
             "O212",
@@ -124,10 +121,6 @@ def idle_finalizers(observed: Seen) -> Iterator[Repairable]:
             "it has the finalizer of an allocation, and no allocation",
         )
         yield finding, repair
-
-
-def _owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
-    return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]
 
 
 def in_deletion(observed: Seen) -> Iterator[Finding]:

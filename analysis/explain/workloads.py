@@ -18,7 +18,7 @@ from analysis.explain.pods import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
 from analysis.explain.webhook_record import foretell
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
-from analysis.naming import NotThere, find
+from analysis.naming import find
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
 from dra.objects import Pod
 from dra.validation import shape
