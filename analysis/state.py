@@ -62,6 +62,7 @@ def print_inventory(documents: Iterable[Document], around: Sequence[Document], d
 
 def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequence[Document], frozenset[int]]:
     """Set the namespace of objects that name none, as kubectl does; return the numbers of those in other namespaces, too."""
+    from analysis.configuration import KIND
     from cluster import resources
     from dra.raw import mapping
 
@@ -72,7 +73,7 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
     for number, document in enumerate(documents):
         metadata = mapping(document.object.get("metadata"))
         kind = resources.of(document.object)
-        if kind is not None and not kind.namespaced:
+        if (kind is not None and not kind.namespaced) or document.object.get("kind") == KIND:
             placed.append(document)
         elif metadata.get("namespace"):
             placed.append(document)

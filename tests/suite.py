@@ -51,6 +51,7 @@ BESIDE_REFEREES = (
     "tests/webhook/admission",
     "tests/webhook/mixed_fleet",
     "tests/webhook/state",
+    "tests/webhook/test_conditions.py",
 )
 # The flags of every Go build of ours, so that modules with the same dependencies share what is compiled.
 GO = {"CGO_ENABLED": "0", "GOFLAGS": "-trimpath -mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import edited
+from analysis import undo
 from analysis.edited import Edited, write
 from cluster.manifests import documents, places
 from rendering.terminal import printable
@@ -224,7 +224,7 @@ def test_in_place_nothing_is_written_through_a_link_that_comes_between_reading_a
                 (tree / "app" / "good.yaml").symlink_to("../../outside/good.yaml")
         write(edits)
 
-    monkeypatch.setattr(edited, "write", swap)
+    monkeypatch.setattr(undo, "write", swap)
     assert run("translate", "app", "--in-place").exit_code == 3
     assert outside(tree) == before
     assert not list(tree.rglob(".good.yaml*"))

@@ -193,7 +193,9 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
         broken = shape.check(value, WHOLE_FILE)
     else:
         broken = [shape.expected_object(value)]
-    mistakes = [replace(one, code="C001", remedy=_HINTS.get(one.remedy, one.remedy)) for one in broken]
+    mistakes = [
+        replace(one, code="C001", severity=Severity.ERROR, remedy=_HINTS.get(one.remedy, one.remedy)) for one in broken
+    ]
     # Without the fields of the wrong shape, the others can still be checked.
     bad = {_first(problem.path) for problem in broken}
     if isinstance(value, dict):

@@ -208,7 +208,7 @@ def amounts_in(text: str) -> Iterator[tuple[str, int]]:
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
     """Say which key a member of a map or a list is, or has in its text; None if there is none."""
     name, value = member
-    if is_named and not isinstance(value, dict | list):
+    if is_named and value is not None and not isinstance(value, dict | list):
         key = ""
         bare = name.removeprefix("requests.").removeprefix("limits.")
         if "/" in bare:

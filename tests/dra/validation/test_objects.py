@@ -15,12 +15,12 @@ from dra.validation.objects.judge import judge
 from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ("allocator", "analysis", "cli", "cluster", "dashboard", "dra", "rendering", "webhook")
+ROOMS = ("allocator", "analysis", "cli", "cluster", "dashboard", "dra", "node", "rendering", "webhook")
 
 
 def test_every_code_is_used_and_every_used_code_is_known():
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if path.name != "codes.py"]
-    used = {code for path in files for code in re.findall(r'"([CDMOS]\d{3}|R001)"', path.read_text())}
+    used = {code for path in files for code in re.findall(r'"([CDMORS]\d{3})"', path.read_text())}
     assert used == set(CODES)
 
 
