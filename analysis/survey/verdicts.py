@@ -227,9 +227,9 @@ class MoveJudge:
             one.dialect or one.would or one.outcome is not Outcome.LEFT or (one.container, one.key) in amounts
             for one in done.decisions
         )
-        if not any(asks):
+        pods = pods_in(shape)
+        if not any(asks) and not any(map(_has_claims, pods)):
             # Words outside of pod templates, and all of them where there is no template or one speaks.
-            pods = pods_in(shape)
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
             every = not pods or any(view_pod(pod, self._now.configuration).asks_for_devices for pod in pods)
             if not any(

@@ -207,10 +207,19 @@ def limits(**amounts):
 
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
-POD, JOB, JOBSET, TRAINING = (one for one in KINDS if one[1] in ("Pod", "Job", "JobSet", "Training"))
+POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
+    one for one in KINDS if one[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
+)
 ONE, BOTH = template(limits(gpu="1")), template(limits(gpu="1", fpga="1"))
 EMPTY, MOVED, SERVED = having(node("a")), having(*moved("a")), having(*moved("a", extended=GPU))
 AWAY = template(limits(gpu="1"), nodeSelector={"pool": "x"})
+OWN = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
+# A key that a DeviceClass serves, and beside it one for which claims are made of a class that no node has.
+SERVED_AND_NOT = template(limits(gpu="1"))
+SERVED_AND_NOT["spec"]["initContainers"] = [
+    {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpumem": "1"}}}
+]
+EXAMPLE_FLEET = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
 IN_POD, UNFILLED = template({}, resources=limits(gpu="1")), template(limits(gpu="${GPUS}"))
 # A scene; the outcome and a code that translate gives; whether simulate finds a node.
 NAMED = {
@@ -243,6 +252,18 @@ NAMED = {
         "unknown",
         "D211",
         False,
+    ),
+    "own claims, and a label that no node has": (
+        Scene(of_kind(*POD, template({}, nodeSelector={"pool": "x"}, **OWN)), (), MOVED),
+        "left",
+        "D212",
+        False,
+    ),
+    "served beside claims that no node could serve, in a template that stays": (
+        Scene(of_kind(*RAY_CLUSTER, SERVED_AND_NOT), (), EXAMPLE_FLEET),
+        "refused",
+        "R020",
+        None,
     ),
     "a node that is named": (
         Scene(of_kind(*POD, template(limits(gpu="9"), nodeName="a")), (), MOVED, WHOLE),

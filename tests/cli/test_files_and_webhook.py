@@ -292,7 +292,7 @@ def test_a_daemon_set_of_a_mixed_fleet_is_refused_only_if_no_node_could_serve_a_
         pod["spec"] = pod["spec"] | {"affinity": {"nodeAffinity": required}}
         said, _ = at_the_webhook(pod, server)
         if name in short and refused:
-            assert said["status"]["message"].startswith(of_file.refusals[0].text)
+            assert said["status"]["message"].startswith(of_file.refusals[0].message)
             continue
         assert said["allowed"], name
         waits = [one for one in said.get("warnings", ()) if "for such nodes wait" in one]

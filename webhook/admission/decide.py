@@ -144,8 +144,7 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
     """Gather what a pod requests once it is translated: of claims, and of device plugins."""
     pod = candidate.pod
     claims = all_claims(pod, verdict.given)
-    # Of a template that stays, the scheduler makes claims for the pods that the webhook translates.
-    if state.fleet.extended and not verdict.stays:
+    if state.fleet.extended:
         replaced = {(one.container, one.key) for one in verdict.decisions if one.outcome in REPLACED}
         claims += extended_claims(pod, state, _on_pod(verdict.operations, candidate.path), replaced)
     by_plugin = None

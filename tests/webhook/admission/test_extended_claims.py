@@ -198,7 +198,7 @@ def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
 
     state = world(devices=64)
     [refusal] = decide_object(asking(*counts), state).refusals
-    assert refusal.text.endswith(f"for {sum(counts)} devices, and a claim for them can hold at most 32")
+    assert refusal.message.endswith(f"for {sum(counts)} devices, and a claim for them can hold at most 32")
     assert refusal.code == "R023"
     assert not at_webhook(asking(*counts), state)["allowed"]
     assert at_webhook(asking(*counts), world(devices=64, nodes=[plugin("b", "64")]))["allowed"]
