@@ -84,6 +84,7 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
     for pool in pools:
         driver = pool.id[0]
         devices = [device for page in pool.pages() for device in page.devices]
+        names = {device.name for device in devices}
         # Everything that a matrix depends on, unless a rule reads attributes: then each pool is judged by itself.
         key = b""
         if not rules.by_driver.get(driver):
@@ -100,6 +101,8 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
         in_use: list[InUse] = []
         for name, results in stock.results.get(pool.id, {}).items():
             for result in results:
+                if result.device not in names:  # no longer published: `doctor` names the claim
+                    continue
                 holder = holder_of(stock.claims[name], result)
                 use = InUse(device=result.device, claim=name, pods=holder.pods, since=holder.since, share=holder.share)
                 in_use.append(use)

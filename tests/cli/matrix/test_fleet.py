@@ -72,6 +72,12 @@ def test_json_has_every_pool_and_every_share(tmp_path):
     ]
 
 
+def test_a_claim_on_a_device_that_is_gone_uses_no_device_of_the_pool(tmp_path):
+    code, found = run_json("matrix", "-f", dump(tmp_path, *fleet(1, 1), held("a", "p", on="n0/gpu-9")))
+    assert code == 0
+    assert found["pools"][0]["inUse"] == []
+
+
 def test_a_live_cluster_is_read_where_no_file_is_named(monkeypatch):
     cluster = Embedded()
     cluster.load([*fleet(2, 1), held("a", "p", on="n1/gpu-0")])
