@@ -272,7 +272,7 @@ def is_named_first(cluster, breakage):
 
 def name_of(item):
     meta = item["metadata"]
-    return f"{item['kind']} {meta['namespace'] + '/' if 'namespace' in meta else ''}{meta['name']}"
+    return f"{item['kind']}/{meta['namespace'] + '/' if 'namespace' in meta else ''}{meta['name']}"
 
 
 @pytest.fixture(scope="module")

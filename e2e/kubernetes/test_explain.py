@@ -62,6 +62,7 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
         "devices": [f"{DRIVER}/{node}-fleet/only"],
         "since": held["status"]["allocation"]["allocationTimestamp"],
         "alone": True,
+        "unused": False,
     }
     assert any(one.startswith("PodScheduled=False (Unschedulable)") for one in story["conditions"])
 

@@ -308,7 +308,7 @@ def refusing(words, what, said, *objects, labels=None, **resources):
                     cluster.until("the quota counts", lambda one=one: cluster.read(one)["status"].get("hard"))
             webhook.admits(space)
             with there(cluster, asking(space, **resources)):
-                yield f"{'ReplicaSet' if what == 'O101' else 'Pod'} {space}/asks-", what, said
+                yield f"{'ReplicaSet' if what == 'O101' else 'Pod'}/{space}/asks-", what, said
         cluster.until("its pods are gone", lambda: gone(cluster, space))
 
     make.__name__ = words
