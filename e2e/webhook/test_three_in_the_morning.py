@@ -385,7 +385,7 @@ ASKED = [
     ("nodes", NODE),
 ]
 SIMULATED = "nodes,pods,resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses,devicetaintrules,namespaces"
-OF_THE_SOURCE = ("file", "line", "server", "objects")
+OF_THE_SOURCE = ("file", "line", "server", "objects", "notChecked")
 
 
 def marked(space, mark):
