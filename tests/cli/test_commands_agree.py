@@ -254,7 +254,7 @@ NAMED = {
         False,
     ),
     "own claims, and a label that no node has": (
-        Scene(of_kind(*POD, template({}, nodeSelector={"pool": "x"}, **OWN)), (), MOVED),
+        Scene(of_kind(*JOB, template({}, nodeSelector={"pool": "x"}, **OWN)), (), MOVED),
         "left",
         "D212",
         False,
