@@ -48,5 +48,4 @@ def allocate(
         from allocator.strategies import choose_devices
 
         found = choose_devices(stock, node_name, claims, strategy=strategy, options=options).answer
-    refused = found.verdict is Verdict.INFEASIBLE
-    return explain(found, stock, node_name, claims, options) if reasons and refused else found
+    return explain(found, stock, node_name, claims, options) if reasons else found

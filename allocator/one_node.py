@@ -61,6 +61,11 @@ def steps_in(milliseconds: int) -> int:
     return milliseconds * 1000 // MICROSECONDS
 
 
+def options_within(milliseconds: int | None) -> Options:
+    """Make the options of a search on each node, with as many milliseconds of steps as `--budget-ms` gives."""
+    return Options() if milliseconds is None else Options(steps=steps_in(milliseconds))
+
+
 def budget_of(options: Options) -> Budget:
     """Make the budget for one node."""
     steps = MICROSECONDS * options.steps
@@ -136,7 +141,12 @@ def explain(
     claims: Sequence[ResourceClaim],
     options: Options,
 ) -> Answer:
-    """Add to a refusal the reasons why devices were lost; `explained` is false if the budget of one more question was too small."""
+    """Add to a refusal the reasons why devices were lost; another answer stays as it is.
+
+    `explained` is false if the budget of one more question was too small.
+    """
+    if refused.verdict is not Verdict.INFEASIBLE:
+        return refused
     whole = budget_of(options)
     asking = msgspec.structs.replace(options, budget=whole)
 

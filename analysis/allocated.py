@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from allocator import allocate, fleet
-from allocator.one_node import Options, explain, steps_in
+from allocator.one_node import Options, explain, options_within
 from allocator.reasons import equal_answers, lines, nearest, summary
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from dra.budget import Budget
@@ -56,7 +56,7 @@ class Inquiry:
 
     def ask(self, node: str) -> Answer:
         """Allocate the claims on one node."""
-        return allocate(self.stock, node, self.claims, strategy=self.strategy, options=self._options())
+        return allocate(self.stock, node, self.claims, strategy=self.strategy, options=options_within(self.budget_ms))
 
     def ask_all(self) -> Everywhere:
         """Allocate on all nodes: once for equivalent nodes, then by strategy on each feasible node."""
@@ -80,9 +80,7 @@ class Inquiry:
 
     def explain(self, node: str, answer: Answer) -> Answer:
         """Add the reasons to an infeasible answer."""
-        if answer.verdict != "infeasible":
-            return answer
-        return explain(answer, self.stock, node, self.claims, self._options())
+        return explain(answer, self.stock, node, self.claims, options_within(self.budget_ms))
 
     def elsewhere(self, node: str) -> tuple[str, ...]:
         """Name the other nodes that could serve the claims."""
@@ -114,9 +112,6 @@ class Inquiry:
             "loadMs": round(self.load_ms, 3),
             "elapsedMs": round(elapsed * 1000, 3),
         }
-
-    def _options(self) -> Options:
-        return Options() if self.budget_ms is None else Options(steps=steps_in(self.budget_ms))
 
 
 def report(node: str, question: Inquiry, answer: Answer, hints: Sequence[NearestFit], elapsed: float) -> Report:

@@ -7,21 +7,22 @@ Claims, device plugins and extended resources are judged together, by the engine
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.one_node import Options, explain, steps_in
+from allocator.one_node import Options, explain, options_within
 from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
+from dra.budget import Budget
 from dra.errors import NodeSelectorError
 from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from webhook.state import prospects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import Configuration
 
-MOST_PLACED = 1_000  # waiting pods that hold their devices; each of the others is placed after these alone
+# Of the waiting pods, the first take what they are given from those that follow; each of the others is placed after these alone.
+MOST_PLACED = 1_000
+# For placing the first; once these steps are spent, the others are placed as those beyond MOST_PLACED.
+MOST_STEPS = 3_000_000
 
 
-def claim_allocator(strategy: str, budget_ms: int | None = None) -> Ask:
-    """Make a function that allocates claims on a node by a strategy, with a budget for each node."""
-    options = Options(steps=steps_in(budget_ms)) if budget_ms else Options()
+def claim_allocator(strategy: str, options: Options) -> Ask:
+    """Make a function that allocates claims on a node by a strategy."""
     cache = StrategyCache()
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
@@ -90,7 +93,7 @@ def place(
     `refused` are pods that the webhook refuses, with its reason: they are listed last. `check_time` is called before each question, and
     may raise.
     """
-    allocate = claim_allocator(strategy, budget_ms)
+    allocate = claim_allocator(strategy, options_within(budget_ms))
 
     def ask(now: Stock, node: str, claims: Sequence[ResourceClaim]) -> Chosen:
         check_time()
@@ -98,33 +101,30 @@ def place(
 
     def why(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
         check_time()
-        return with_reasons(now, node, claims, refused)
+        return explain(refused, now, node, claims, Options())
 
     found = simulate(snapshot, ask=ask, why=why, progress=progress)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
-    outcomes = [_name_new_node(one, pods[one.pod], snapshot, configuration, ask) for one in found.pods]
+    coming = _new_nodes(snapshot, configuration)
+    outcomes = [_name_new_node(one, pods[one.pod], coming, ask) for one in found.pods]
     outcomes += [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
     totals = found.totals
     unschedulable = totals.unschedulable + len(refused)
     return replace(found, pods=tuple(outcomes), totals=replace(totals, pods=len(outcomes), unschedulable=unschedulable))
 
 
-def with_reasons(now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-    """Add the reasons to an infeasible answer."""
-    return explain(refused, now, node, claims, Options()) if refused.verdict == "infeasible" else refused
-
-
-def _name_new_node(
-    outcome: PodOutcome, pod: Pod, snapshot: Snapshot, configuration: Configuration, ask: Ask
-) -> PodOutcome:
-    """Name the node template whose node could serve a pod that no node has room for."""
+def _new_nodes(snapshot: Snapshot, configuration: Configuration) -> Snapshot | None:
+    """Return the nodes that an autoscaler can make, in place of those that are there; None if none is declared."""
     templates = configuration.file.node_templates
-    if not templates or outcome.node is not None or outcome.exceeded:
+    coming = prospects(templates, snapshot.stock) if templates else None
+    return replace(snapshot, stock=coming) if coming is not None else None
+
+
+def _name_new_node(outcome: PodOutcome, pod: Pod, coming: Snapshot | None, ask: Ask) -> PodOutcome:
+    """Name the node template whose node could serve a pod that no node has room for."""
+    if coming is None or outcome.node is not None or outcome.exceeded:
         return outcome
-    coming = prospects(templates, snapshot.stock)
-    new = (
-        SnapshotRun(replace(snapshot, stock=coming, pods=(pod,)), ask).schedule(pod) if coming is not None else outcome
-    )
+    new = SnapshotRun(replace(coming, pods=(pod,)), ask).schedule(pod)
     if new.node is None:
         return outcome
     return replace(
@@ -132,57 +132,63 @@ def _name_new_node(
     )
 
 
-class Queue(NamedTuple):
-    """The waiting pods in the order of the queue, and the outcomes of those that are placed already."""
+class Queue:
+    """The waiting pods of a scene, and where they go: those that were read, and those that the read objects would create."""
 
-    waiting: dict[str, Pod]
-    first: frozenset[str]  # those that take what they are given
-    ahead: Iterator[str]  # of these, the ones that are not placed yet
-    outcomes: dict[str, PodOutcome]
-    place: Callable[[Pod, bool], PodOutcome]  # the pod takes what it is given, or does not
+    def __init__(self, scene: Scene, configuration: Configuration) -> None:
+        is_new = [raw for key, raw in scene.raw.items() if key not in scene.pods or not scene.pods[key].metadata.uid]
+        arrived = arrivals([*scene.gathered.objects, *is_new], scene.state(configuration))
+        stored = {key: pod for key, pod in scene.pods.items() if pod.metadata.uid or key not in scene.raw}
+        snapshot = beside(scene, arrived._replace(pods=stored | arrived.pods))
+        self._waiting = {pod.metadata.key: pod for pod in pending((stored | arrived.pods).values())}
+        self._outcomes = {
+            key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()
+        }
+        first = tuple(islice(self._waiting, MOST_PLACED))
+        self._first = frozenset(first)
+        self._ahead = iter(first)
+        self._work = Budget()  # counts the steps, and ends no search
+        self._steps = MOST_STEPS
+        self._ask = claim_allocator(DEFAULT, Options(budget=self._work))
+        self._coming = _new_nodes(snapshot, configuration)
+        self._problem = ""
+        self._run: SnapshotRun | None = None
+        try:
+            self._run = SnapshotRun(snapshot, self._ask, self._why)
+        except NodeSelectorError as error:  # it is unknown which nodes reach a slice
+            self._problem = f"it is not known: {error}"
+
+    def place(self, key: str) -> PodOutcome:
+        """Return where a pod goes once those before it have their place."""
+        if key not in self._waiting and key not in self._outcomes:
+            return PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
+        while key not in self._outcomes:
+            first = next(self._ahead, None) if self._steps > 0 else None
+            begun = self._work.spent
+            self._outcomes[first or key] = self._place(self._waiting[first or key], hold=first is not None)
+            self._steps -= self._work.spent - begun if first else 0
+        return self._outcomes[key]
+
+    def in_turn(self, key: str, *, search: bool) -> PodOutcome | None:
+        """Return where one of the first pods goes, without `search` only if that is known; None for others, of which equal ones go alike."""
+        if key not in self._first:
+            return None
+        return self.place(key) if search else self._outcomes.get(key)
+
+    def _place(self, pod: Pod, *, hold: bool) -> PodOutcome:
+        if self._run is None:
+            return PodOutcome(pod=pod.metadata.key, node=None, summary=self._problem)
+        return _name_new_node(self._run.schedule(pod, hold=hold), pod, self._coming, self._ask)
+
+    def _why(self, now: Stock, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
+        return explain(refused, now, node, claims, Options(budget=self._work))
 
 
-def placed(key: str, scene: Scene, configuration: Configuration) -> PodOutcome:
-    """Return where a waiting pod goes once the pods before it in the queue have their place; a new pod passes the webhook first."""
-    queue = _queue_of(scene, configuration)
-    waiting, outcomes = queue.waiting, queue.outcomes
-    if key not in waiting and key not in outcomes:
-        return PodOutcome(pod=key, node=None, summary="scheduling gates hold it")
-    while key not in outcomes:
-        first = next(queue.ahead, None)
-        outcomes[first or key] = queue.place(waiting[first or key], first is not None)
-    return outcomes[key]
-
-
-def placed_in_turn(key: str, scene: Scene, configuration: Configuration) -> PodOutcome | None:
-    """Return where one of the first pods of the queue goes; None for the others, of which equal ones are placed alike."""
-    return placed(key, scene, configuration) if key in _queue_of(scene, configuration).first else None
-
-
-def _queue_of(scene: Scene, configuration: Configuration) -> Queue:
-    """Gather the pods that were read, and those that the read objects would create; the scene keeps the queue."""
+def queue_of(scene: Scene, configuration: Configuration) -> Queue:
+    """Return the queue of waiting pods, which the scene keeps."""
     for of, queue in scene.queues:
         if of is configuration:
             return queue
-    is_new = [raw for key, raw in scene.raw.items() if key not in scene.pods or not scene.pods[key].metadata.uid]
-    arrived = arrivals([*scene.gathered.objects, *is_new], scene.state(configuration))
-    stored = {key: pod for key, pod in scene.pods.items() if pod.metadata.uid or key not in scene.raw}
-    waiting = {pod.metadata.key: pod for pod in pending((stored | arrived.pods).values())}
-    ask = claim_allocator(DEFAULT)
-    snapshot = beside(scene, arrived._replace(pods=stored | arrived.pods))
-    problem = ""
-    run: SnapshotRun | None = None
-    try:
-        run = SnapshotRun(snapshot, ask, with_reasons)
-    except NodeSelectorError as error:  # it is unknown which nodes reach a slice
-        problem = f"it is not known: {error}"
-
-    def place_one(pod: Pod, hold: bool) -> PodOutcome:
-        if run is None:
-            return PodOutcome(pod=pod.metadata.key, node=None, summary=problem)
-        return _name_new_node(run.schedule(pod, hold=hold), pod, snapshot, configuration, ask)
-
-    refused = {key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()}
-    first = tuple(islice(waiting, MOST_PLACED))
-    scene.queues.append((configuration, Queue(waiting, frozenset(first), iter(first), refused, place_one)))
-    return scene.queues[-1][1]
+    queue = Queue(scene, configuration)
+    scene.queues.append((configuration, queue))
+    return queue

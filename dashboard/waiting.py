@@ -15,7 +15,7 @@ import msgspec
 from allocator.pods import requests
 from analysis import explain
 from analysis.loading import inside, items
-from analysis.outlook import placed_in_turn
+from analysis.outlook import queue_of
 from dra.objects import claim_name, is_extended
 from dra.wire import encode
 from webhook import names
@@ -71,7 +71,7 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
         pod = scene.pods[key]
         since = pod.metadata.creation_timestamp
         is_over = is_late()
-        kind = None if is_over and not explained else _kind_of(pod, scene, configuration)
+        kind = None if is_over and not explained else _kind_of(pod, scene, configuration, search=not is_over)
         equal = known.get(kind)
         if equal is not None:
             yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
@@ -96,11 +96,14 @@ def _owner(key: str, scene: Scene) -> str:
     return owners[-1] if owners else ""
 
 
-def _kind_of(pod: Pod, scene: Scene, configuration: Configuration) -> object:
-    """What the reason of a pod depends on: equal for pods that wait for the same, whatever they and their claims are called."""
+def _kind_of(pod: Pod, scene: Scene, configuration: Configuration, *, search: bool) -> object:
+    """What the reason of a pod depends on: equal for pods that wait for the same, whatever they and their claims are called.
+
+    Without `search` no node is asked about the pod any more.
+    """
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
     with _TELLING:
-        place = placed_in_turn(meta.key, scene, configuration)
+        place = queue_of(scene, configuration).in_turn(meta.key, search=search)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)

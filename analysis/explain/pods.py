@@ -11,7 +11,7 @@ from analysis.explain.claims import FALSE, claim_story, condition_text
 from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, WebhookStory
 from analysis.explain.webhook_record import foretell, webhook_story
 from analysis.loading import identity_of, inside, items, text
-from analysis.outlook import placed
+from analysis.outlook import queue_of
 from analysis.prospects import Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
 from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
@@ -54,7 +54,7 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     next_step = next_step or _before_scheduling(pod, webhook, claims, scene)
     place: PodOutcome | None = None
     if next_step is None:
-        place = placed(key, scene, configuration)
+        place = queue_of(scene, configuration).place(key)
         if prospect is not None and place.node is not None and prospect.outlook in _REFUSING:
             prospect = replace(prospect, outlook=Outlook.FITS, message="", nearest="", blockers=())
         next_step = _at_its_scheduler(pod, webhook, claims, prospect, place, scene=scene, configuration=configuration)

@@ -148,6 +148,7 @@ def _progress(show: Callable[[str], None], strategy: str, done: int, of: int) ->
 def _replay(
     workload: Workload, strategies: Sequence[str], budget_ms: int | None, patience: float | None, output: str
 ) -> Exit:
+    from allocator.one_node import options_within
     from allocator.simulation import replay
     from analysis import outlook, simulated
     from dra.wire import builtins
@@ -159,7 +160,7 @@ def _replay(
                 workload.stock,
                 workload.arrivals,
                 strategy=strategy,
-                ask=outlook.claim_allocator(strategy, budget_ms),
+                ask=outlook.claim_allocator(strategy, options_within(budget_ms)),
                 patience=patience,
                 progress=partial(_progress, show, strategy),
             )

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from analysis.loading import scene_of
-from analysis.outlook import placed
+from analysis.outlook import Queue, queue_of
 from dashboard.waiting import waiting
 from tests import draws
 from tests.agreement import NO_ROOM, ROOM
@@ -39,9 +39,30 @@ def test_explain_and_the_dashboard_place_a_pod_after_those_before_it_as_simulate
 def test_a_pod_beyond_those_that_are_placed_is_placed_after_them(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MOST_PLACED", 1)
     scene = scene_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
-    found = {name: placed(f"default/{name}", scene, Configuration()).devices for name in "abc"}
+    queue = queue_of(scene, Configuration())
+    found = {name: queue.place(f"default/{name}").devices for name in "abc"}
     assert [len(devices) for devices in found.values()] == [1, 1, 1]
     assert found["b"] != found["a"]
+
+
+def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
+    """A tenant with 1,000 expensive pods would otherwise delay answers about other pods by minutes."""
+    monkeypatch.setattr("analysis.outlook.MOST_STEPS", 1)
+    scene = scene_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
+    queue = queue_of(scene, Configuration())
+    last = queue.place("default/c").devices
+    assert queue.in_turn("default/a", search=False).devices != last
+    assert queue.in_turn("default/b", search=False) is None
+    assert queue.place("default/b").devices == last
+
+
+def test_no_node_is_asked_about_a_pod_once_the_time_for_reasons_is_over(monkeypatch):
+    objects = [*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")]
+    asked, find = [], Queue.place
+    monkeypatch.setattr(Queue, "place", lambda queue, key: asked.append(key) or find(queue, key))
+    rows = list(waiting(scene_of(objects, Features()), Configuration(), lambda: bool(asked)))
+    assert set(asked) == {"default/a"}
+    assert [one.pod for one in rows] == ["default/a", "default/b", "default/c"]
 
 
 def test_explain_names_the_victims_that_simulate_names(tmp_path):
@@ -63,7 +84,7 @@ def test_explain_names_the_victims_that_simulate_names(tmp_path):
     file = dump(tmp_path, *objects)
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     assert simulated["victims"] == ["default/p1"]
-    assert placed("default/new", scene_of(objects, Features()), Configuration()).victims == ("default/p1",)
+    assert queue_of(scene_of(objects, Features()), Configuration()).place("default/new").victims == ("default/p1",)
 
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
