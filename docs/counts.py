@@ -15,20 +15,9 @@ from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
+from docs.map import ROOMS
+
 ROOT = Path(__file__).parent.parent
-ROOMS = (
-    "dra",
-    "cluster",
-    "runtime",
-    "certs",
-    "node",
-    "allocator",
-    "webhook",
-    "rendering",
-    "analysis",
-    "dashboard",
-    "cli",
-)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LAYOUT = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}

@@ -13,24 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docs.layout import wrapped
+from docs.map import ROOMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-ROOMS = (
-    "webhook",
-    "allocator",
-    "node",
-    "certs",
-    "runtime",
-    "cluster",
-    "dra",
-    "rendering",
-    "analysis",
-    "dashboard",
-    "cli",
-)
 MARKUP = ("<", "|", ":root{", ".free{", "*{")
 ELSEWHERE = {"row", "Dialect", "WorkloadKind", "option", "Flag", "argument", "Endpoint", "compile", "re", "Path"}
 HEAD = """# Messages

@@ -12,6 +12,8 @@ import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docs.map import ROOMS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -36,21 +38,7 @@ CONSTRUCTIONS = re.compile(
     re.IGNORECASE,
 )
 TESTS = ("tests", "e2e", "bench")  # here the names of functions and the texts of checks and cases, too
-AREAS = (
-    *TESTS,
-    "docs",
-    "allocator",
-    "analysis",
-    "certs",
-    "cli",
-    "cluster",
-    "dashboard",
-    "dra",
-    "node",
-    "rendering",
-    "runtime",
-    "webhook",
-)
+AREAS = (*TESTS, "docs", *ROOMS)
 SELF = (Path(__file__), ROOT / "tests" / "test_house.py")
 OTHERS = (".go", ".yaml", ".yml")
 GENERATED = ("kinds.md", "messages.md", "vocabularies.md", "findings.md", "metrics.md")

@@ -14,21 +14,9 @@ from analysis.schemas.schema import NAMES
 from docs import layout, messages, plain_words
 from docs import map as picture
 from docs.generate import generated
+from docs.map import ROOMS
 
 ROOT = Path(__file__).parent.parent
-ROOMS = (
-    "allocator",
-    "analysis",
-    "certs",
-    "cli",
-    "cluster",
-    "dashboard",
-    "dra",
-    "node",
-    "rendering",
-    "runtime",
-    "webhook",
-)
 
 
 @cache

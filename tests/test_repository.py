@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from bench.__main__ import SUITES
 from cli.main import COMMANDS, main
 from docs import metrics
+from docs.map import ROOMS
 
 ROOT = Path(__file__).parent.parent
 REGISTRY = re.compile(r"proxy\.golang\.org|pypi\.org|files\.pythonhosted|registry\.npmjs|crates\.io|deb\.debian\.org")
@@ -180,19 +181,7 @@ def test_offline_commands_load_no_network_library(command, tmp_path):
     assert loaded & {"aiohttp", "kubernetes", "cryptography", "prometheus_client"} == set()
 
 
-PRODUCT = (
-    "allocator/*.py",
-    "analysis/*.py",
-    "certs/*.py",
-    "cli/*.py",
-    "cluster/*.py",
-    "dashboard/*.py",
-    "dra/*.py",
-    "node/*.py",
-    "rendering/*.py",
-    "runtime/*.py",
-    "webhook/*.py",
-)
+PRODUCT = tuple(f"{room}/*.py" for room in ROOMS)
 
 
 def named_tests(document):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.map import ROOMS
 from dra import names
 from dra.finding import Severity
 from dra.objects import versions
@@ -15,7 +16,6 @@ from dra.validation.objects.judge import judge
 from tests.dra.validation.manifests import claim, class_, codes, found, messages, request, slice_
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ("allocator", "analysis", "cli", "cluster", "dashboard", "dra", "node", "rendering", "webhook")
 
 
 def test_every_code_is_used_and_every_used_code_is_known():
