@@ -19,6 +19,7 @@ from allocator.simulation import (
     without_nodes,
 )
 from analysis.arrivals import arrivals, brings_pods
+from analysis.configuration import KIND as CONFIGURATION_KIND
 from analysis.configuration import features_of, in_mode
 from analysis.loading import Gathered, read_files, read_objects, refuse, state_of, warn_of_ignored, warn_of_skipped
 from analysis.naming import refuse_unknown_node
@@ -29,6 +30,7 @@ from rendering import chart
 from rendering.exits import Broken, MissingObject
 from rendering.html import Html, fleet, squares, words_of
 from rendering.report import Drawn, Report, Rows, striped
+from webhook.names import API_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     # A node, and its devices by state and title.
     _Row = tuple[str, list[tuple[str, str]]]
 
-_CONFIGURATION = ("drawbridge.dev/v1alpha1", "DrawbridgeConfiguration")
 MOST_ADDED = 1000  # nodes
 _DIGITS = 6  # of N in NODE=N
 _DRAWN_NODES = 100
@@ -65,7 +66,7 @@ def read(
     others: list[Document] = []
     for one in documents:
         (pods if brings_pods(one.object) else others).append(one)
-    warn_of_ignored(others, also=(KIND, _CONFIGURATION))
+    warn_of_ignored(others, also=(KIND, (API_VERSION, CONFIGURATION_KIND)))
     given_objects = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:

@@ -9,7 +9,7 @@ import msgspec
 from analysis.check.decisions import add_webhook_findings, locate, name_placeholders
 from analysis.check.feasible import find_unservable, prospective_nodes
 from analysis.check.stranded import with_taint_finding
-from analysis.configuration import features_of, in_mode, is_config_map, read_config_map
+from analysis.configuration import KIND, features_of, in_mode, is_config_map, read_config_map
 from analysis.loading import Gathered, problems_of_unreadable, state_of
 from analysis.quota import findings_of_quotas, foretell
 from analysis.state import find_controlled, in_namespace, not_replaced
@@ -101,7 +101,7 @@ def check(given: Input, configuration: Configuration, server: Server | None, mod
 
 def _mistakes(obj: Object) -> Sequence[Finding]:
     """Return what the readers of configurations and of descriptions of machines find."""
-    if obj.get("kind") == "DrawbridgeConfiguration":
+    if obj.get("kind") == KIND:
         return configurations.read(obj)[1]
     if is_config_map(obj):
         return read_config_map(obj)[1]

@@ -28,11 +28,12 @@ _CONTROLLERS = {
 
 def nothing_stored(observed: Seen) -> Iterator[Finding]:
     """An API server that answers what it is asked, and stores nothing: not even its own lease."""
-    renewed = {key: at for key, at in _renewals(observed).items() if key.rpartition("/")[2] not in LEASES}
+    renewals = _renewals(observed)
+    renewed = {key: at for key, at in renewals.items() if key.rpartition("/")[2] not in LEASES}
     if not renewed:
         return
     last = max(renewed, key=lambda key: renewed[key])
-    silent = observed.now - max(_renewals(observed).values())
+    silent = observed.now - max(renewals.values())
     if silent > _SILENT:
         yield make_finding(
             "O020",
@@ -44,11 +45,11 @@ def nothing_stored(observed: Seen) -> Iterator[Finding]:
 def idle_controllers(observed: Seen) -> Iterator[Finding]:
     """Kubernetes' own controllers and scheduler, of which no replica leads any more."""
     renewals = _renewals(observed)
-    newest_ = max(renewals.values(), default=observed.now)
+    newest = max(renewals.values(), default=observed.now)
     for name, without in _CONTROLLERS.items():
         at = renewals.get(f"kube-system/{name}")
         # While nothing is stored no lease can be renewed.
-        if at is not None and newest_ - at > _SILENT:
+        if at is not None and newest - at > _SILENT:
             yield make_finding(
                 "O017",
                 f"Lease/kube-system/{name}",

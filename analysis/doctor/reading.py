@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from analysis.configuration import KIND as CONFIGURATION
 from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import parts_of, read_parts, with_configuration
 from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, Seen
-from analysis.doctor.rules import CONFIGURATION, DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
+from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (

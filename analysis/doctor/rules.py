@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from analysis.configuration import KIND as CONFIGURATION
 from analysis.doctor import claims, classes, components, control_plane, fences, nodes, pods
 from analysis.doctor.misspelt_settings import misspelt_settings
 from analysis.installation import KINDS
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 # Inputs that are no kinds of objects.
 REPLICAS: Final = "pods/proxy"
 DRY_RUN: Final = "dry run of a pod"
-CONFIGURATION: Final = "DrawbridgeConfiguration"
 STATUS: Final = "status of Deployments"
 IMAGES: Final = "images of Deployments"
 _INSTALLED = tuple(kind.kind for kind in KINDS)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allocator.decisions import Outlook, devices_ready
 from analysis.explain.claims import FALSE, claim_story, condition_text
 from analysis.explain.stories import ClaimState, ClaimStory, Keeper, NextStep, PodStory, WebhookStory
-from analysis.explain.webhook_record import foretell, webhook_story
+from analysis.explain.webhook_record import decide_now, webhook_story
 from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import queue_of
 from analysis.prospects import Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
@@ -89,7 +89,7 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
 def _undecoded_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
     """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: what the webhook decides."""
     raw = scene.raw[key]
-    webhook = foretell(raw, scene, configuration)
+    webhook = decide_now(raw, scene, configuration)
     reason = next((one.reason for one in scene.unread if one.kind == f"Pod {key}"), "")
     next_step = NextStep(keeper=Keeper.USER, message=f"it cannot be read: {reason}")
     if webhook.refusals:

@@ -37,7 +37,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     if not recorded and raw is None:
         return WebhookStory()
     if not recorded:
-        return foretell(raw or {}, scene, configuration)
+        return decide_now(raw or {}, scene, configuration)
 
     removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
@@ -60,7 +60,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     if raw is not None and trust is not Trust.FORGED:
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
-        for one in foretell(_restored(raw, removed, scheduler), scene, configuration).decisions:
+        for one in decide_now(_restored(raw, removed, scheduler), scene, configuration).decisions:
             again = f"created again it would be left: {one.reason}" if one.outcome is Outcome.LEFT else one.basis
             bases.setdefault((one.container, one.key), again)
         decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
@@ -72,7 +72,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     )
 
 
-def foretell(obj: Object, scene: Scene, configuration: Configuration) -> WebhookStory:
+def decide_now(obj: Object, scene: Scene, configuration: Configuration) -> WebhookStory:
     """Decide what the webhook would make of an object now."""
     verdict = decide_object(obj, scene.state(configuration))
     return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)

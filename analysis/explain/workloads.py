@@ -16,7 +16,7 @@ from analysis.arrivals import created_pods
 from analysis.explain.claims import FALSE
 from analysis.explain.pods import pod_story
 from analysis.explain.stories import PodsAlike, WebhookStory, WorkloadStory
-from analysis.explain.webhook_record import foretell
+from analysis.explain.webhook_record import decide_now
 from analysis.loading import ObjectIdentity, identity_of, inside, items, owner_of, read_object, text
 from analysis.naming import find
 from cluster.resources import JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS
@@ -96,7 +96,7 @@ def workload_story(
     if obj is not None:
         made = list(created_pods(obj))
         wanted = sum(one.replicas for one in made) if made else None
-        own = foretell(obj, scene, configuration)
+        own = decide_now(obj, scene, configuration)
         if not pods:  # told of those that are in no cluster yet
             coming: dict[str, Pod] = {}
             raw: dict[str, Object] = {}

@@ -164,7 +164,6 @@ __getattr__ = lazily(
             "Unread",
             "identity_of",
             "inside",
-            "is_extended",
             "items",
             "owner_of",
             "serves_node",
