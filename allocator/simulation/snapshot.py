@@ -165,7 +165,7 @@ class SnapshotRun:
             allocatable = node.status.allocatable
             lacking = tuple([resource for resource in resources if not allocatable.get(resource)])
             used = self.used.get(name, {})
-            why = next(map(": ".join, find(node, used)), "") or podfit.claim_obstacle(allocated, node)
+            why = " and ".join(map(": ".join, find(node, used))) or podfit.claim_obstacle(allocated, node)
             if why:
                 unfit[name] = why
             else:

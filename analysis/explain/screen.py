@@ -45,9 +45,9 @@ _TRUST = {
     Trust.UNCHECKED: "drawbridge.dev/original cannot be verified here: the seal's key was not given",
 }
 _OUTLOOKS = {
-    Outlook.FITS: "fits now",
-    Outlook.FULL: "fits once devices are freed",
-    Outlook.NEVER: "fits nowhere, even with all devices free",
+    Outlook.FITS: "its claims fit now",
+    Outlook.FULL: "its claims fit once devices are freed",
+    Outlook.NEVER: "its claims fit nowhere, even with all devices free",
     Outlook.UNDECIDED: "not decided in time",
 }
 _VERDICTS = {

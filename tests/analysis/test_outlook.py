@@ -104,6 +104,20 @@ WAITS = (claim("c"), pod("new", "c"))
 RUNS = phased(pod("runs", nodeName="n0"), "Running")
 
 
+def test_simulate_and_explain_name_all_that_a_node_lacks(tmp_path):
+    waits = pod(
+        "p",
+        "c",
+        containers=[{"name": "c", "image": "i", "resources": {"limits": {"a.example/x": 1, "b.example/y": 1}}}],
+    )
+    objects = [*fleet(1, 1), claim("c"), waits]
+    [simulated] = run_json("simulate", "-f", dump(tmp_path, *objects))[1]["pods"]
+    told = explain_json(tmp_path, "pod p", *objects)[1]["pod"]
+    [beside] = told["prospect"]["beside"]
+    assert beside["message"] == "Insufficient a.example/x and Insufficient b.example/y"
+    assert beside["message"] in simulated["summary"]
+
+
 @pytest.mark.parametrize(
     ("holder", "more", "unused", "advised"),
     [

@@ -134,7 +134,7 @@ def test_files_are_judged_behind_the_fence_of_the_configuration(tmp_path):
     path.write_text(json.dumps(config))
     shown = explain(tmp_path, "pod p", *big(*fleet(2, 2)), claim("c"), asking(), more=("--config", str(path))).stdout
     assert "are tainted" in shown
-    assert "fits now\n" not in shown
+    assert "fit now\n" not in shown
 
 
 def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
