@@ -193,9 +193,8 @@ def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:
-    """Take the larger amount of each resource."""
-    names = one.keys() | other.keys()
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in names}
+    """Take the larger amount of each resource, in the order in which they are requested: reasons name them so."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
 
 
 def _add(total: Amounts, container: Container) -> None:
