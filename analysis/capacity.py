@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from allocator.pods import Amounts
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import DeviceRequestAllocationResult, Pod, ResourceClaim
     from dra.stock import Stock
 
@@ -140,9 +140,9 @@ def holder_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Ho
     )
 
 
-def known_state(state: str, scene: Scene) -> str:
+def known_state(state: str, reading: Reading) -> str:
     """Say in which state a device is; one that looks free may be held by a claim that was not read."""
-    return UNKNOWN if state == DeviceState.FREE and not scene.knows_claims else state
+    return UNKNOWN if state == DeviceState.FREE and not reading.knows_claims else state
 
 
 def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
@@ -150,9 +150,9 @@ def texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
+def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStory]:
     """Yield the story of nodes by name, or of every node that has devices; each node that reaches a device has it."""
-    stock = scene.stock
+    stock = reading.stock
     for name in wanted:
         refuse_unknown_node(name, stock)
     holders: defaultdict[tuple[str, str, str], list[Holder]] = defaultdict(list)
@@ -160,7 +160,7 @@ def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
         for result in results_of(claim):
             holders[result.driver, result.pool, result.device].append(holder_of(claim, result))
     by_plugin: defaultdict[str, defaultdict[str, list[Holder]]] = defaultdict(lambda: defaultdict(list))
-    for pod in scene.pods.values():
+    for pod in reading.pods.values():
         since = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), "")
         for key, amount in held_of_plugins(pod).items():
             share = {key: str(Quantity.from_nano(amount))}
@@ -170,7 +170,7 @@ def node_stories(wanted: Collection[str], scene: Scene) -> Iterator[NodeStory]:
         devices = [
             DeviceHeld(
                 device=f"{one.driver}/{one.pool}/{one.device}",
-                state=known_state(one.state, scene),
+                state=known_state(one.state, reading),
                 model=one.model,
                 holders=tuple(holders[one.driver, one.pool, one.device]),
             )

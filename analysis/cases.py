@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from analysis.applied import state_of_files
 from analysis.arrivals import arrivals, brings_pods, created_pods
 from analysis.configuration import configuration_in_force, features_of, given_configuration
-from analysis.loading import read, read_each, refuse
-from analysis.state import state_of_files
+from analysis.files import read, refuse
+from analysis.loading import read_each
 from cluster.manifests import bounds, parse
 from dra.texts import count_of
 from dra.wire import convert

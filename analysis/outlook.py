@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
-    from analysis.loading import Scene, TypedObjects
+    from analysis.loading import Reading, TypedObjects
     from dra.server import Server
     from dra.stock import Stock
     from webhook.state import Configuration
@@ -61,7 +61,7 @@ def snapshot_of(given: TypedObjects, arrived: Arrivals, server: Server) -> Snaps
 
 
 def beside(
-    scene: Scene,
+    reading: Reading,
     arrived: Arrivals,
     *,
     claims: Sequence[ResourceClaim] = (),
@@ -69,12 +69,12 @@ def beside(
 ) -> Snapshot:
     """Put arriving pods beside those that have a node; `claims` and `templates` arrive with them."""
     return Snapshot(
-        scene.stock,
-        (*(pod for pod in scene.running if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
-        (*scene.stock.claims.values(), *claims),
-        (*scene.templates.values(), *arrived.templates, *templates),
-        tuple(scene.every.of(PodDisruptionBudget)),
-        scene.quotas,
+        reading.stock,
+        (*(pod for pod in reading.running if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
+        (*reading.stock.claims.values(), *claims),
+        (*reading.templates.values(), *arrived.templates, *templates),
+        tuple(reading.typed.of(PodDisruptionBudget)),
+        tuple(reading.quotas),
     )
 
 
@@ -133,13 +133,15 @@ def _name_new_node(outcome: PodOutcome, pod: Pod, coming: Snapshot | None, ask: 
 
 
 class Queue:
-    """The waiting pods of a scene, and where they go: those that were read, and those that the read objects would create."""
+    """The waiting pods of a reading, and where they go: those that were read, and those that the read objects would create."""
 
-    def __init__(self, scene: Scene, configuration: Configuration) -> None:
-        is_new = [raw for key, raw in scene.raw.items() if key not in scene.pods or not scene.pods[key].metadata.uid]
-        arrived = arrivals([*scene.gathered.objects, *is_new], scene.state(configuration))
-        stored = {key: pod for key, pod in scene.pods.items() if pod.metadata.uid or key not in scene.raw}
-        snapshot = beside(scene, arrived._replace(pods=stored | arrived.pods))
+    def __init__(self, reading: Reading, configuration: Configuration) -> None:
+        is_new = [
+            raw for key, raw in reading.raw.items() if key not in reading.pods or not reading.pods[key].metadata.uid
+        ]
+        arrived = arrivals([*reading.beside_pods, *is_new], reading.state(configuration))
+        stored = {key: pod for key, pod in reading.pods.items() if pod.metadata.uid or key not in reading.raw}
+        snapshot = beside(reading, arrived._replace(pods=stored | arrived.pods))
         self._waiting = {pod.metadata.key: pod for pod in pending((stored | arrived.pods).values())}
         self._outcomes = {
             key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()
@@ -184,11 +186,11 @@ class Queue:
         return explain(refused, now, node, claims, Options(budget=self._work))
 
 
-def queue_of(scene: Scene, configuration: Configuration) -> Queue:
-    """Return the queue of waiting pods, which the scene keeps."""
-    for of, queue in scene.queues:
+def queue_of(reading: Reading, configuration: Configuration) -> Queue:
+    """Return the queue of waiting pods, which the reading keeps."""
+    for of, queue in reading.queues:
         if of is configuration:
             return queue
-    queue = Queue(scene, configuration)
-    scene.queues.append((configuration, queue))
+    queue = Queue(reading, configuration)
+    reading.queues.append((configuration, queue))
     return queue

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from allocator.decisions import NodeGroup
     from allocator.pods import Amounts, Barriers
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
     from webhook.state import Configuration
@@ -122,23 +122,23 @@ class QuotaUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exceeded: bool
 
 
-def prospect_of(pod: Pod, scene: Scene, configuration: Configuration) -> Prospect | None:
+def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Prospect | None:
     """Say what is to be expected for the claims of a pod that wait; None if none does."""
-    stock = scene.stock
+    stock = reading.stock
     pod_claims = find_claims(pod, stock)
     if not pod_claims.waits_for and not pod_claims.open:
         return None
-    found = scene.decider.outlook(pod, stock)
+    found = reading.decider.outlook(pod, stock)
     if pod_claims.waits_for:
         return Prospect(outlook=found.outlook, message=found.message)
-    if found.outlook is Outlook.FITS and not scene.knows_claims:
+    if found.outlook is Outlook.FITS and not reading.knows_claims:
         last_message = scheduler_message(pod)
         message = "the claims of other namespaces may not be read, so that which devices are free is not known"
         return Prospect(
             outlook=Outlook.UNDECIDED,
             message=f"{message}; its scheduler says: {last_message}" if last_message else message,
         )
-    used = scene.used if scene.knows_pods else {}
+    used = reading.used if reading.knows_pods else {}
     find = barriers_by_name(pod, served_resources(pod, stock.serving()))
     by_plugin = plugin_nodes(pod, pod_claims, stock)
     plugins = tuple([name for name in by_plugin if next(find(stock.nodes[name], used.get(name, {})), None) is None])
@@ -156,14 +156,14 @@ def prospect_of(pod: Pod, scene: Scene, configuration: Configuration) -> Prospec
     nearest = ""
     blockers: list[Blocker] = []
     if found.outlook is not Outlook.FITS:
-        certain = not unchecked_conditions(pod, scene)
+        certain = not unchecked_conditions(pod, reading)
         barred = {name for one in barriers for name in one.nodes}
         if may_go:
-            blockers += _blockers(tried, pod_claims.open, find, used, scene, certain=certain)
+            blockers += _blockers(tried, pod_claims.open, find, used, reading, certain=certain)
         if any(one.suffices for one in blockers) or (certain and not barred.issuperset(may_go)):
-            nearest = advice(pod, _without_gone_pods(stock, blockers, scene), found.hindrances)
+            nearest = advice(pod, _without_gone_pods(stock, blockers, reading), found.hindrances)
         if found.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
-            judgement = judge(stock, pod_claims.open, prospects=scene.state(configuration).prospects)
+            judgement = judge(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
                 found, message, nearest = replace(found, outlook=Outlook.FULL), judgement.text, ""
             if judgement.code is Code.NO_DEVICE:  # in words, with what there is
@@ -198,7 +198,7 @@ def _blockers(
     claims: tuple[ResourceClaim, ...],
     find: Barriers,
     used: Mapping[str, Amounts],
-    scene: Scene,
+    reading: Reading,
     *,
     certain: bool,
 ) -> Iterator[Blocker]:
@@ -206,7 +206,7 @@ def _blockers(
 
     It is enough if the claims then fit, and the pod does beside those that are left. Where something is not judged, that is not said.
     """
-    stock = scene.stock
+    stock = reading.stock
     options = Options(budget=Budget(_STEPS))
     asked_nodes = 0
     for group in tried:
@@ -216,7 +216,7 @@ def _blockers(
             continue
         node = group.nodes[0]
         # If all were free: devices of which drivers would be given?
-        answer = allocate(scene.idle, node, claims, options=options)
+        answer = allocate(reading.idle, node, claims, options=options)
         drivers = {result.driver for result in answer.results}
         if not drivers:
             continue
@@ -235,7 +235,7 @@ def _blockers(
             if examined < _ASKED:
                 examined += 1
                 answer = allocate(stock.without("ResourceClaim", key), node, claims, options=options)
-                ending = total(scene.pods[name] for name in pods_of(claim) if name in scene.pods).get(node, {})
+                ending = total(reading.pods[name] for name in pods_of(claim) if name in reading.pods).get(node, {})
                 left = {name: amount - ending.get(name, 0) for name, amount in used.get(node, {}).items()}
                 suffices = answer.feasible and next(find(stock.nodes[node], left), None) is None
                 if answer.verdict is Verdict.UNDECIDED or (suffices and not certain):
@@ -244,27 +244,27 @@ def _blockers(
                 node=node,
                 claim=key,
                 pods=pods_of(claim),
-                is_unused=_is_unused(claim, scene),
+                is_unused=_is_unused(claim, reading),
                 devices=tuple(devices),
                 since=since_of(claim),
                 suffices=suffices,
             )
 
 
-def _is_unused(claim: ResourceClaim, scene: Scene) -> bool:
+def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
     """Return whether no pod that exists uses a claim, so that the claim ends only once it is deleted."""
     users = claim.status.reserved_for
     # A dump may have the pods of some namespaces only.
     namespace = claim.metadata.namespace or "default"
-    known = scene.is_live or any(pod.metadata.namespace == namespace for pod in scene.pods.values())
-    if users and not (scene.knows_pods and known):
+    known = reading.is_live or any(pod.metadata.namespace == namespace for pod in reading.pods.values())
+    if users and not (reading.knows_pods and known):
         return False
-    return not any(one.uid in scene.living or not one.is_pod for one in users)
+    return not any(one.uid in reading.living or not one.is_pod for one in users)
 
 
-def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], scene: Scene) -> Stock:
+def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], reading: Reading) -> Stock:
     """Remove the reservations of pods that are gone, so that advice is to delete these claims."""
-    left = [claim for one in blockers if _is_unused(claim := stock.claims[one.claim], scene)]
+    left = [claim for one in blockers if _is_unused(claim := stock.claims[one.claim], reading)]
     return stock.with_all([replace(one, status=replace(one.status, reserved_for=())) for one in left])
 
 
@@ -276,14 +276,14 @@ def scheduler_message(pod: Pod) -> str:
     return ""
 
 
-def unchecked_conditions(pod: Pod, scene: Scene) -> str:
+def unchecked_conditions(pod: Pod, reading: Reading) -> str:
     """Name what kube-scheduler looks at and nothing here does: what it says itself, or else what is in the pod."""
     last_message = scheduler_message(pod)
     if any(words in last_message for words in _ELSEWHERE):
         return last_message
     if _REACHED in last_message:
         return ""  # its filter for devices is the last: these nodes have passed all others
-    spec = inside(scene.raw.get(pod.metadata.key, {}), "spec")
+    spec = inside(reading.raw.get(pod.metadata.key, {}), "spec")
     affinity = inside(spec, "affinity")
     has = {
         "inter-pod affinity": any(
@@ -301,10 +301,10 @@ def unchecked_conditions(pod: Pod, scene: Scene) -> str:
     return ", ".join(kind for kind, present in has.items() if present)
 
 
-def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUse, ...]:
+def quota_of(pod: Pod, prospect: Prospect | None, reading: Reading) -> tuple[QuotaUse, ...]:
     """Say how much is used of the quotas that cover a pod, and what the claims that wait would add where they fit."""
-    stock = scene.stock
-    about = quotas_for(scene.quotas, quota_scope(pod))
+    stock = reading.stock
+    about = quotas_for(reading.quotas, quota_scope(pod))
     if not about:
         return ()
     # What the claims would be given on the first node that can serve them.
@@ -314,6 +314,6 @@ def quota_of(pod: Pod, prospect: Prospect | None, scene: Scene) -> tuple[QuotaUs
         served = Decider().serve(pod, nodes[0], stock) if nodes else None
         given = served.allocated_claims() if isinstance(served, Serving) else ()
     requested = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
-    used_by_claims = partial(held_of_quota, stock=stock, find_pod=scene.find_pod)
+    used_by_claims = partial(held_of_quota, stock=stock, find_pod=reading.find_pod)
     lines = quota_lines(about, quota_scope(pod), requested, used_by_claims, unrequested=True)
     return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from allocator.quota import FutureClaim, NewObject, PendingUsage, QuotaQuestion, future_extended_claims, report_quota
 from analysis.arrivals import brings_pods, created_pods
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from cluster import resources
 from cluster.patch import apply_json_patch
 from dra.finding import Finding, make_finding
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from allocator.quota import QuotaReport
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import DeviceQuota, ResourceClaimSpec
     from dra.policy import QuotaLine
     from dra.stock import Amounts
@@ -82,26 +82,28 @@ def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) 
     if not any(one.get("kind") == "DeviceQuota" for one in (*objects, *around)):
         return []
     existing = [one for one in objects if not _comes(one)]
-    scene = scene_of([*around, *existing], state.features)
-    return foretell_in(scene, objects, {name(one): one for one in around}, state)
+    reading = reading_of([*around, *existing], state.features)
+    return foretell_in(reading, objects, {name(one): one for one in around}, state)
 
 
-def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Object], state: State) -> list[Foretold]:
-    """Ask the quotas of a scene about objects in their order; of workloads that are known by name only additional replicas ask."""
+def foretell_in(
+    reading: Reading, objects: Sequence[Object], known: Mapping[str, Object], state: State
+) -> list[Foretold]:
+    """Ask the quotas of a reading about objects in their order; of workloads that are known by name only additional replicas ask."""
     demands = Demands()
-    waits = waiting_in(scene, demands)
+    waits = waiting_in(reading, demands)
     used_by_claims: dict[str, Amounts] = {}
     waiting: dict[str, Amounts] = {}
-    for quota in scene.quotas:
+    for quota in reading.quotas:
         key = quota.metadata.key
-        used_by_claims[key] = held_of_quota(quota, scene.stock, scene.find_pod)
+        used_by_claims[key] = held_of_quota(quota, reading.stock, reading.find_pod)
         waiting[key] = waits(quota)
     question = QuotaQuestion(
-        scene.quotas,
+        reading.quotas,
         lambda quota: used_by_claims[quota.metadata.key],
         lambda quota: waiting[quota.metadata.key],
-        partial(demands.of, stock=scene.stock),
-        partial(find_spec, scene),
+        partial(demands.of, stock=reading.stock),
+        partial(find_spec, reading),
     )
     foretold_quotas: list[Foretold] = []
     for number, obj in enumerate(objects):
@@ -117,7 +119,7 @@ def foretell_in(scene: Scene, objects: Sequence[Object], known: Mapping[str, Obj
                 foretold = Foretold(number, path, counted)
                 foretold_quotas.append(foretold)
                 passing = _times(wanted, foretold.passing)
-                for quota in quotas_for(scene.quotas, (new.namespace, new.priority_class)):
+                for quota in quotas_for(reading.quotas, (new.namespace, new.priority_class)):
                     key = quota.metadata.key
                     waiting[key] = total((waiting[key], passing))
     return foretold_quotas
@@ -129,21 +131,21 @@ def findings_of_quotas(foretold: Foretold, obj: Object) -> list[Finding]:
     return [make_finding(code, name(obj), str(line), path=f"{foretold.path}/spec") for line in foretold.crossed]
 
 
-def report(scene: Scene) -> Iterator[QuotaReport]:
+def report(reading: Reading) -> Iterator[QuotaReport]:
     """Report on every quota, by name."""
-    waiting = waiting_in(scene, Demands())
+    waiting = waiting_in(reading, Demands())
     claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
-    for _, claim in sorted(scene.stock.claims.items()):
+    for _, claim in sorted(reading.stock.claims.items()):
         claims_of[claim.metadata.namespace or "default"].append(claim)
-    for quota in sorted(scene.quotas, key=lambda one: one.metadata.key):
+    for quota in sorted(reading.quotas, key=lambda one: one.metadata.key):
         namespace_claims = claims_of[quota.metadata.namespace or "default"]
-        yield report_quota(quota, namespace_claims, scene.stock, scene.find_pod, waiting)
+        yield report_quota(quota, namespace_claims, reading.stock, reading.find_pod, waiting)
 
 
-def necessary(scene: Scene, namespace: str) -> Scene:
+def necessary(reading: Reading, namespace: str) -> Reading:
     """Leave out what is not read of other namespaces, if one is meant. Raises CommandFailed if quotas or claims are not read."""
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
-    unread = tuple(one for one in scene.unread if one.kind not in elsewhere)
+    unread = tuple(one for one in reading.unread if one.kind not in elsewhere)
     reasons = {one.kind.split()[0]: one for one in unread}
     for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
         if missed := reasons.get(kind):
@@ -151,7 +153,7 @@ def necessary(scene: Scene, namespace: str) -> Scene:
                 f"{missed.kind} cannot be read: {missed.reason}",
                 "ask for the rights of manifests/explain/role.yaml, or for those in one namespace and use -n (docs/quota.md)",
             )
-    return replace(scene, unread=unread)
+    return replace(reading, unread=unread)
 
 
 def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterator[Part]:
@@ -174,25 +176,25 @@ def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterato
         yield quota.idle
 
 
-def waiting_in(scene: Scene, demands: Demands) -> Callable[[DeviceQuota], Amounts]:
+def waiting_in(reading: Reading, demands: Demands) -> Callable[[DeviceQuota], Amounts]:
     """Say of a quota how much of what it is about waits for devices."""
     pending = PendingUsage()
-    for claim in scene.stock.claims.values():
+    for claim in reading.stock.claims.values():
         pending.see_claim(claim)
-    for pod in scene.pods.values():
-        pending.see_pod(pod, {**future_claims_of_pod(pod), **future_extended_claims(pod, scene.stock)})
+    for pod in reading.pods.values():
+        pending.see_pod(pod, {**future_claims_of_pod(pod), **future_extended_claims(pod, reading.stock)})
     return partial(
         pending.waiting,
-        stock=scene.stock,
-        demand=partial(demands.of, stock=scene.stock),
-        find_pod=scene.find_pod,
-        find_spec=partial(find_spec, scene),
+        stock=reading.stock,
+        demand=partial(demands.of, stock=reading.stock),
+        find_pod=reading.find_pod,
+        find_spec=partial(find_spec, reading),
     )
 
 
-def find_spec(scene: Scene, namespace: str, name: str) -> ResourceClaimSpec | None:
+def find_spec(reading: Reading, namespace: str, name: str) -> ResourceClaimSpec | None:
     """Look up what a template makes."""
-    template = scene.templates.get(f"{namespace}/{name}")
+    template = reading.templates.get(f"{namespace}/{name}")
     return template.spec.spec if template is not None else None
 
 

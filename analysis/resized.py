@@ -22,7 +22,7 @@ from analysis.naming import find
 from analysis.outlook import beside, place
 from analysis.quota import Foretold, foretell_in
 from cluster import manifests
-from dra.objects import Pod, ResourceClaimTemplate, defaults, is_extended
+from dra.objects import Pod, ResourceClaim, ResourceClaimTemplate, defaults, is_extended
 from dra.raw import containers_of
 from dra.wire import WireError, convert
 from rendering.exits import Broken
@@ -32,8 +32,7 @@ from webhook.translate import pods_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from analysis.loading import Object, Scene
-    from dra.objects import ResourceClaim
+    from analysis.loading import Object, Reading
     from webhook.state import Configuration
 
 
@@ -75,16 +74,16 @@ class ResizeTarget(NamedTuple):
     pods: Sequence[Pod]
 
 
-def find_target(kind_name: str, name: str, namespace: str, scene: Scene) -> ResizeTarget:
+def find_target(kind_name: str, name: str, namespace: str, reading: Reading) -> ResizeTarget:
     """Find a workload or a pod that no workload made. Raises MissingObject and Broken."""
     if kind_name in POD:
-        key = find("pod", name, namespace, scene.pods)
-        subject, obj, pods = f"Pod {key}", scene.raw.get(key), [scene.pods[key]]
-        if obj and (owners := scene.owners(obj)):
+        key = find("pod", name, namespace, reading.pods)
+        subject, obj, pods = f"Pod {key}", reading.raw.get(key), [reading.pods[key]]
+        if obj and (owners := reading.owners(obj)):
             kind, _, owner = owners[-1].partition(" ")
             raise Broken(f"{subject} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
     else:
-        found, obj, pods = find_workload(kind_name, name, namespace, scene)
+        found, obj, pods = find_workload(kind_name, name, namespace, reading)
         subject = f"{found.kind} {found.namespace}/{found.name}"
     if obj is None:
         raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
@@ -92,13 +91,13 @@ def find_target(kind_name: str, name: str, namespace: str, scene: Scene) -> Resi
 
 
 def resize(
-    obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], scene: Scene, configuration: Configuration
+    obj: Object, amounts: Mapping[str, str], leaving: Sequence[Pod], reading: Reading, configuration: Configuration
 ) -> Resized:
     """Simulate a workload with other amounts, by name of a resource or capacity; `leaving` are its old pods. Raises Broken."""
-    changes = tuple(_edited(obj, amounts, scene, configuration))
+    changes = tuple(_edited(obj, amounts, reading, configuration))
     after = [one.after for one in changes]
     keys = {pod.metadata.key for pod in leaving}
-    stock = without_pods(scene.stock, leaving)
+    stock = without_pods(reading.stock, leaving)
     removed_claims: list[ResourceClaim] = []
     for claim in stock.claims.values():
         namespace = claim.metadata.namespace or "default"
@@ -106,16 +105,17 @@ def resize(
         if owners & keys:
             removed_claims.append(claim)
     stock = stock.with_all((), removed=removed_claims)
-    staying = {key: pod for key, pod in scene.pods.items() if key not in keys}
-    state = scene.state(configuration)
+    staying = {key: pod for key, pod in reading.pods.items() if key not in keys}
+    state = reading.state(configuration)
     arrived = arrivals(after, state)
     made = [one for one in after if one.get("kind") == "ResourceClaimTemplate"]
     try:
         new_templates = [defaults.template(convert(one, ResourceClaimTemplate)) for one in made]
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
-    scene = replace(scene, templates=scene.templates | {one.metadata.key: one for one in new_templates})
-    without_old_pods = replace(scene, stock=stock, pods=staying)
+    templates = reading.templates | {one.metadata.key: one for one in new_templates}
+    reading = reading.with_types({ResourceClaimTemplate: templates})
+    without_old_pods = reading.with_types({Pod: staying, ResourceClaim: dict(stock.claims)})
     pods = list(arrived.pods.values())
     for pod in pods:
         if node := pod.spec.node_name:
@@ -125,13 +125,13 @@ def resize(
     if leaving and pods and obj.get("kind") == "Deployment":  # other controllers delete a pod before they replace it
         metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
         one_more = arrived._replace(pods={metadata.key: replace(pods[0], metadata=metadata)})
-        [surge] = place(beside(scene, one_more), configuration, {}).pods
+        [surge] = place(beside(reading, one_more), configuration, {}).pods
     found = place(beside(without_old_pods, arrived), configuration, arrived.refused).pods
     return Resized(changes, found, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
 
 
 def _edited(
-    obj: Object, amounts: Mapping[str, str], scene: Scene, configuration: Configuration
+    obj: Object, amounts: Mapping[str, str], reading: Reading, configuration: Configuration
 ) -> Iterator[ResizedObject]:
     """Write the amounts into the object, or into renamed copies of the templates that it names: templates are immutable."""
     identity = identity_of(obj)
@@ -141,7 +141,7 @@ def _edited(
     known: set[str] = set()
     raw = {
         identity_of(one).name: one
-        for one in scene.gathered.of("ResourceClaimTemplate")
+        for one in reading.of("ResourceClaimTemplate")
         if identity_of(one).namespace == identity.namespace
     }
     made: dict[str, ResizedObject] = {}

@@ -13,7 +13,7 @@ import msgspec
 
 from analysis.configuration import CONFIG_KEY, configuration_in_force
 from analysis.installation import merge
-from analysis.loading import Visit, evidence_in, identity_of, look_around, read_installed
+from analysis.loading import SURVEY, Visit, evidence_in, identity_of, look_around, read_installed
 from analysis.redaction import redaction_of
 from cluster import resources
 from cluster.manifests import unfold
@@ -66,7 +66,6 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
     evidence.update({identity_of(one): _as_installed(one) for one in config_maps})
     with progress() as report_progress:
         visit = Visit(cluster, namespace or None, report_progress, partial(keep, redaction))
-        visit.unread += unread
         # For doctor, simulate, explain and quota.
         also: tuple[resources.Resource[Any], ...] = (
             resources.LEASES,
@@ -74,10 +73,13 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
             resources.DEVICE_QUOTAS,
             resources.VALIDATING_WEBHOOKS,
         )
-        await visit.read_input(also)
-    lines = redaction.finish(visit.objects)
+        objects_read = await visit.read((*also, *SURVEY.kinds))
+        objects_read += await visit.read_custom_kinds()
+    lines = redaction.finish(objects_read)
     lines += [msgspec.json.encode(one) for name, one in evidence.items() if name not in merged]
-    return SnapshotRead(lines, redaction.left_out, server.version, visit.unread, in_force)
+    return SnapshotRead(
+        lines, redaction.left_out, server.version, sorted([*unread, *visit.unread], key=lambda one: one.kind), in_force
+    )
 
 
 def _as_installed(config_map: Object) -> Object:

@@ -21,7 +21,8 @@ from allocator.simulation import (
 from analysis.arrivals import arrivals, brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
 from analysis.configuration import features_of, in_mode
-from analysis.loading import Gathered, read_files, read_objects, refuse, state_of, warn_of_ignored, warn_of_skipped
+from analysis.files import read_files, refuse, warn_of_skipped
+from analysis.loading import read_objects, reading_of, state_of, warn_of_ignored
 from analysis.naming import refuse_unknown_node
 from analysis.outlook import snapshot_of
 from dra.objects import ResourceClaimTemplate
@@ -73,13 +74,12 @@ def read(
         objects = [one.object for one in workloads]
         templates = tuple(given_objects.of(ResourceClaimTemplate))
         arriving, mistakes = read_arrivals(objects, templates)
-        refuse([(workloads[one.document], one.pointer, one.message) for one in mistakes])
+        refuse([(workloads[number], error.pointer, error.message) for number, error in mistakes])
         stock = given_objects.stock(features.server)
         return Workload(name_of(objects), stock, tuple(arriving)), None, {}, in_force
     in_force.report(mode)
-    gathered = Gathered(objects=tuple(one.object for one in documents))
-    state, _ = state_of(gathered, configuration, features)
-    state = in_mode(state, mode)
+    reading = reading_of((one.object for one in documents), features, in_force=in_force, pods=False)
+    state = in_mode(state_of(reading, configuration), mode)
     arrived = arrivals((one.object for one in pods), state)
     return None, snapshot_of(given_objects, arrived, features.server), arrived.refused, in_force
 

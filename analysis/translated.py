@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from analysis.applied import find_controlled, in_namespace, state_of_files
 from analysis.check import findings_of_decisions, locate
 from analysis.configuration import in_mode
 from analysis.edited import Result, diff, edit_files, without_record
 from analysis.loading import serves_node
 from analysis.quota import findings_of_quotas, foretell
-from analysis.state import find_controlled, in_namespace, state_of_files
 from analysis.trees import Trees, with_own_templates
 from cluster.manifests import chart_of, dump
 from cluster.patch import apply_json_patch

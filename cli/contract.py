@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analysis.loading import (
+from analysis.files import (
     CHARTS,
     EXCLUDED,
     KUSTOMIZATIONS,

@@ -140,28 +140,28 @@ def device_of(parameters: Mapping[str, str]) -> str:
 
 
 def _pod(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
-    key, scene = key_of(parameters), view.scene
-    if key not in scene.pods:
+    key, reading = key_of(parameters), view.reading
+    if key not in reading.pods:
         return None
     return {
-        "pod": pod_story(key, scene, view.configuration),
-        "steps": steps_of(scene.pods[key], scene),
+        "pod": pod_story(key, reading, view.configuration),
+        "steps": steps_of(reading.pods[key], reading),
         "events": view.events,
     }
 
 
 def _claim(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     key = key_of(parameters)
-    claim = view.scene.stock.claims.get(key)
+    claim = view.reading.stock.claims.get(key)
     if claim is None:
         return None
-    story = explain.lone_claim_story(key, view.scene, view.configuration)
+    story = explain.lone_claim_story(key, view.reading, view.configuration)
     return {"claim": story, "steps": steps_of_claim(claim), "events": view.events}
 
 
 def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     try:
-        return {"device": explain.device_story(find_device(device_of(parameters), view.scene.stock), view.scene)}
+        return {"device": explain.device_story(find_device(device_of(parameters), view.reading.stock), view.reading)}
     except MissingObject:
         return None
 
@@ -170,7 +170,7 @@ def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
     """Judge the pools of the fleet, or of a node; None of a node that has no devices."""
     if node and all(one.node != node for one in view.picture.nodes):
         return None
-    stock = view.scene.stock
+    stock = view.reading.stock
     nodes = [node] if node else [one.node for one in view.picture.nodes]
     return judge(reachable(stock, nodes).values(), stock, ())
 
@@ -178,7 +178,7 @@ def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
 def _hardware(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
     if all(one.node != parameters["name"] for one in view.picture.nodes):
         return None
-    return {"hardware": hardware_of(view.scene.stock, parameters["name"])}
+    return {"hardware": hardware_of(view.reading.stock, parameters["name"])}
 
 
 def _together(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:

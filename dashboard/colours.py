@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from analysis.capacity import DeviceHeld, NodeStory
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import Device, DeviceAttribute
     from dra.stock import Stock
 
@@ -86,18 +86,18 @@ class Colours(NamedTuple):
         return ", ".join(f"{number:,} {colour if self.by == STATE else named[colour]}" for colour, number in counts.items()) or "none"  # fmt: skip
 
 
-def colours_of(nodes: Iterable[NodeStory], by: str, scene: Scene) -> Colours:
+def colours_of(nodes: Iterable[NodeStory], by: str, reading: Reading) -> Colours:
     """Give the values of a fleet their classes; of a choice that there is not, those of the state."""
     known: dict[str, str] = {}
     if by == "health":
-        known = dict(_published(scene.stock, _taints_of))
+        known = dict(_published(reading.stock, _taints_of))
     elif by == "owner":
-        for key, pod in scene.pods.items():
+        for key, pod in reading.pods.items():
             for one in pod.metadata.owner_references:
                 if one.controller:
                     known[key] = f"{one.kind} {key.partition('/')[0]}/{one.name}"
     elif by not in CHOICES:
-        known = dict(_published(scene.stock, lambda device: text_of(device.attributes.get(by))))
+        known = dict(_published(reading.stock, lambda device: text_of(device.attributes.get(by))))
     if by == STATE or (by not in CHOICES and not known):
         return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
     plain = Colours(by, {}, known)

@@ -17,7 +17,7 @@ from dra.wire import WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from cluster.protocol import Cluster
 
 MOST_SHOWN = 50
@@ -57,9 +57,9 @@ async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) ->
     return found
 
 
-def events_in(scene: Scene, kind: str, namespace: str, name: str) -> Iterator[Event]:
+def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterator[Event]:
     """Look for the events of an object in files."""
-    for one in scene.gathered.of("Event"):
+    for one in reading.of("Event"):
         try:
             event = convert(one, Event)
         except WireError:

@@ -18,7 +18,7 @@ from webhook.dialects import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from analysis.survey import Overview
     from dra.objects import Pod
     from rendering.html import Html
@@ -38,11 +38,9 @@ class NamespaceMoved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     moved: int
 
 
-def survey_of(scene: Scene) -> Overview:
+def survey_of(reading: Reading) -> Overview:
     """Make the survey of what was read."""
-    objects = (*scene.gathered.objects, *scene.raw.values())
-    gathered = msgspec.structs.replace(scene.gathered, objects=objects)
-    return survey.overview(gathered, scene.configuration, scene.features, survey.SurveyScope())
+    return survey.overview(reading, survey.SurveyScope())
 
 
 def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:

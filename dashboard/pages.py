@@ -80,7 +80,7 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
         if unread:
             notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
         refreshed = " This page is kept up to date." if again else ""
-        configured = "" if view.scene.in_force.is_default else f" {view.scene.in_force.sentence()}."
+        configured = "" if view.reading.in_force.is_default else f" {view.reading.in_force.sentence()}."
         source = (
             f"Read {view.picture.read_at} from {view.picture.source}.{refreshed}{configured} Nothing is ever written."
         )
@@ -165,11 +165,11 @@ def login(problem: str) -> Html:
 
 def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, colour: str = STATE) -> Html:
     """All devices: shelves of nodes by a label, and the nodes of one shelf."""
-    picture, scene = view.picture, view.scene
-    labels = labels_of(scene, picture.nodes)
+    picture, reading = view.picture, view.reading
+    labels = labels_of(reading, picture.nodes)
     by = label if label is not None else (labels[0] if labels else "")
     counts = count_devices(picture.nodes)
-    colours = colours_of(picture.nodes, colour, scene)
+    colours = colours_of(picture.nodes, colour, reading)
     colour_query = {"colour": colours.by} if colours.by != STATE else {}
     if not picture.nodes:
         hint = "Drivers publish devices as ResourceSlices: `kubectl get resourceslices` lists them, and docs/install.md says which driver to install."
@@ -188,18 +188,18 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
     parts: list[object] = [el("ul", *tiles, class_="tiles"), el("ul", *legend, class_="legend")]
     if shelf is None:
         rows: list[Sequence[object]] = []
-        for one in shelves(scene, picture.nodes, by):
+        for one in shelves(reading, picture.nodes, by):
             found = colours.counts(one.nodes)
             words = colours.words(found)
             to_shelf = link(one.value, "", by=by, shelf=one.value, **colour_query)
             rows.append((to_shelf, len(one.nodes), sum(found.values()), bar(found, words), words))
         parts += [
             el("h2", "Nodes"),
-            _choice(labels, by, colours.by, attributes_of(scene.stock)),
+            _choice(labels, by, colours.by, attributes_of(reading.stock)),
             table((by or "Nodes", "Nodes", "Devices", "", ""), rows),
         ]
     else:
-        nodes = [one for one in picture.nodes if not by or value_of(scene, one.node, by) == shelf]
+        nodes = [one for one in picture.nodes if not by or value_of(reading, one.node, by) == shelf]
         parts += [
             el("h2", f"{by}: {shelf}" if by else "All nodes"),
             el("p", link("All of the fleet", "", by=by, **colour_query)),
@@ -274,7 +274,7 @@ def node(view: DashboardView, name: str) -> Html | None:
         drawn,
         el("p", words_of(count_devices([found])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
-        *to_scale(hardware_of(view.scene.stock, name)),
+        *to_scale(hardware_of(view.reading.stock, name)),
     )
     return layout(f"Node {name}", view, *body)
 
@@ -345,7 +345,7 @@ def move(view: DashboardView, overview: Overview | None, problem: str, made_at: 
     if made_at:
         parts.append(el("p", f"Surveyed at {made_at}.", class_="soft"))
     if overview is not None:
-        parts += page_of(overview, mechanisms_of(view.scene.pods.values()))
+        parts += page_of(overview, mechanisms_of(view.reading.pods.values()))
     return layout("The move to DRA", view, *parts, current="move")
 
 
@@ -377,12 +377,12 @@ def quota(view: DashboardView) -> Html:
 
 def pod(view: DashboardView, key: str) -> Html | None:
     """One pod: the words of `drawbridge explain`."""
-    if key not in view.scene.pods:
+    if key not in view.reading.pods:
         return None
-    story = pod_story(key, view.scene, view.configuration)
+    story = pod_story(key, view.reading, view.configuration)
     claims: list[Sequence[object]] = []
     for one in story.claims:
-        is_there = one.name in view.scene.stock.claims
+        is_there = one.name in view.reading.stock.claims
         named = link(one.name, "claims", *one.name.split("/", 1)) if is_there else one.name
         claims.append((named, one.state.value, one.since, ", ".join(it.device for it in one.devices)))
     parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
@@ -390,21 +390,21 @@ def pod(view: DashboardView, key: str) -> Html | None:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
     if story.node:
         parts.append(el("p", "On node ", link(story.node, "nodes", story.node)))
-    parts += _in_time(steps_of(view.scene.pods[key], view.scene), view)
+    parts += _in_time(steps_of(view.reading.pods[key], view.reading), view)
     parts += _terminal_output(
         explain.screen_of_pod(story), f"drawbridge explain pod/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     )
-    return layout(f"Pod {key}", view, *parts, *_as_yaml(view.scene.pods[key], view))
+    return layout(f"Pod {key}", view, *parts, *_as_yaml(view.reading.pods[key], view))
 
 
 def claim(view: DashboardView, key: str) -> Html | None:
     """One claim."""
-    if key not in view.scene.stock.claims:
+    if key not in view.reading.stock.claims:
         return None
-    story = explain.lone_claim_story(key, view.scene, view.configuration)
+    story = explain.lone_claim_story(key, view.reading, view.configuration)
     command = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     users = [el("p", "Pods: ", _holder_links(story.pods, ""))] if story.pods else []
-    found = view.scene.stock.claims[key]
+    found = view.reading.stock.claims[key]
     return layout(
         f"Claim {key}",
         view,
@@ -450,7 +450,7 @@ def _as_yaml(obj: Pod | ResourceClaim, view: DashboardView) -> Iterator[Html]:
 def device(view: DashboardView, name: str) -> Html | None:
     """One device."""
     try:
-        story = explain.device_story(find_device(name, view.scene.stock), view.scene)
+        story = explain.device_story(find_device(name, view.reading.stock), view.reading)
     except MissingObject:
         return None
     holders = [
@@ -504,10 +504,10 @@ def namespace(view: DashboardView, name: str) -> Html:
 
 def found(view: DashboardView, text: str) -> Html:
     """Pods, claims and nodes whose name has the words in it."""
-    scene = view.scene
+    reading = view.reading
     hits = [
-        *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(scene.pods) if text in key),
-        *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(scene.stock.claims) if text in key),
+        *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(reading.pods) if text in key),
+        *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(reading.stock.claims) if text in key),
         *(("node", link(one.node, "nodes", one.node)) for one in view.picture.nodes if text in one.node),
     ]
     if not text or not hits:

@@ -18,7 +18,7 @@ from dashboard.waiting import Waiting, waiting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from webhook.state import Configuration
 
 # Labels that fleets are usually looked at by, the first that nodes differ in or have at all.
@@ -54,7 +54,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class DashboardView(NamedTuple):
     """What was read, the picture of it, and why it is old, if it is."""
 
-    scene: Scene
+    reading: Reading
     configuration: Configuration
     picture: Picture
     problem: str = ""
@@ -71,38 +71,38 @@ def reading_of(view: DashboardView) -> str:
     return f"{view.picture.read_at}{' old' if view.problem else ''}"
 
 
-def draw_picture(scene: Scene, *, read_at: str, source: str) -> Picture:
+def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
     """Make the picture, with what the scheduler says of pods that wait."""
     return Picture(
         read_at=read_at,
         source=source,
-        nodes=tuple(node_stories((), scene)),
-        waiting=tuple(waiting(scene, scene.configuration, lambda: True)),
-        quotas=tuple(report(scene)),
-        unread=scene.unread,
+        nodes=tuple(node_stories((), reading)),
+        waiting=tuple(waiting(reading, reading.configuration, lambda: True)),
+        quotas=tuple(report(reading)),
+        unread=reading.unread,
     )
 
 
 def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
     """Find out why pods wait; `is_late` ends the search."""
-    found = tuple(waiting(view.scene, view.configuration, is_late))
+    found = tuple(waiting(view.reading, view.configuration, is_late))
     return view._replace(picture=msgspec.structs.replace(view.picture, waiting=found))
 
 
-def labels_of(scene: Scene, nodes: Iterable[NodeStory]) -> list[str]:
+def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
     """List the labels that nodes with devices can be put on shelves by, the usual ones first."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for node in nodes:
-        found = scene.stock.nodes.get(node.node)
+        found = reading.stock.nodes.get(node.node)
         for key, value in (found.metadata.labels if found else {}).items():
             values[key].add(value)
     usual = [key for key in USUAL_LABELS if key in values]
     return usual + sorted(key for key, those in values.items() if key not in usual and len(those) <= _MOST_VALUES)
 
 
-def value_of(scene: Scene, node: str, label: str) -> str:
+def value_of(reading: Reading, node: str, label: str) -> str:
     """The shelf of a node."""
-    found = scene.stock.nodes.get(node)
+    found = reading.stock.nodes.get(node)
     return found.metadata.labels.get(label, NONE) if found else NONE
 
 
@@ -111,11 +111,11 @@ def _as_counted(name: str) -> list[tuple[str, int]]:
     return [(word, int(number or "0")) for word, number in _COUNTED.findall(name)]
 
 
-def shelves(scene: Scene, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
+def shelves(reading: Reading, nodes: Iterable[NodeStory], label: str) -> list[Shelf]:
     """Put nodes on shelves by a label; without a label on one."""
     groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
     for node in nodes:
-        groups[value_of(scene, node.node, label) if label else "all nodes"].append(node)
+        groups[value_of(reading, node.node, label) if label else "all nodes"].append(node)
     return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda one: _as_counted(one[0]))]
 
 

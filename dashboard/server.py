@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 from aiohttp import web
 
-from analysis.loading import Unread, look_at
+from analysis.loading import Needs, Unread, read_cluster
 from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dashboard import api, pages, tenants
 from dashboard.events import Events, events_in, read_events, shown
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 
     from analysis.configuration import ConfigurationInForce
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from analysis.survey import Overview
     from cluster.objects import Event
     from cluster.protocol import Cluster
@@ -76,7 +76,7 @@ class PictureSource(NamedTuple):
     """Where it is read from: what reads it (in a thread), and in words. Files are read once."""
 
     name: str
-    read: Callable[[], Scene]
+    read: Callable[[], Reading]
     lives: bool
     # Asks for those of an object by kind, namespace and name; None if they were read with the rest.
     events: Callable[[str, str, str], Iterable[Event]] | None = None
@@ -93,7 +93,7 @@ class PictureSource(NamedTuple):
 
         return cls(
             name,
-            lambda: wait(look_at(cluster, keep=waits_for_node, given=given)),
+            lambda: wait(read_cluster(cluster, Needs(stored=waits_for_node), given=given)),
             lives=True,
             events=lambda *arguments: wait(read_events(cluster, *arguments)),
         )
@@ -218,14 +218,14 @@ class Dashboard:
         view = await self.look(whole=whole)
         if view is None:
             return None
-        viewer = await self._login.viewer(account, tenants.namespaces_of(view.scene))
+        viewer = await self._login.viewer(account, tenants.namespaces_of(view.reading))
         if viewer.namespaces is None:
             return view._replace(viewer=viewer.name)
         async with self._narrowing:  # one after the other: each takes as long as a first page
             known = self._narrowed.get(viewer.namespaces)
             if known is None or known.picture.read_at != view.picture.read_at:
-                scene = await asyncio.to_thread(tenants.for_tenant, view.scene, viewer.namespaces)
-                known = await asyncio.to_thread(self._view_of, scene, view.picture.read_at)
+                reading = await asyncio.to_thread(tenants.for_tenant, view.reading, viewer.namespaces)
+                known = await asyncio.to_thread(self._view_of, reading, view.picture.read_at)
                 known = await asyncio.to_thread(self._find_reasons, known)
                 self._narrowed.pop(viewer.namespaces, None)
                 self._narrowed[viewer.namespaces] = known
@@ -236,17 +236,17 @@ class Dashboard:
     async def _read(self) -> None:
         begun = time.monotonic()
         try:
-            scene = await asyncio.to_thread(self._source.read)
-            view = await asyncio.to_thread(self._view_of, scene, _now())
+            reading = await asyncio.to_thread(self._source.read)
+            view = await asyncio.to_thread(self._view_of, reading, _now())
             if self._view is None:  # a first page does not wait for the reasons of pods that wait
                 self._view = view
                 self._ended_or_seen.set()
             self._view = await asyncio.to_thread(self._find_reasons, view)
             self._is_whole = True
-            unread = {one.kind for one in scene.unread}
+            unread = {one.kind for one in reading.unread}
             self._known |= _COUNTED - unread
             if self._history.is_due(view.picture.read_at) and not unread & self._known:
-                self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.scene.stock))
+                self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.reading.stock))
         except CommandEnded as error:
             self._tell(f"{error.message} ({error.remedy})" if error.remedy else error.message)
         except Exception:  # noqa: BLE001  a defect of ours: what was read before stays, and the next reading may do
@@ -263,12 +263,12 @@ class Dashboard:
         if self._view is not None:
             self._view = self._view._replace(problem=problem)
 
-    def _view_of(self, scene: Scene, read_at: str) -> DashboardView:
-        if scene.in_force.problem:
-            unread = Unread("configuration", f"{scene.in_force.problem}; the default configuration applies")
-            scene = msgspec.structs.replace(scene, unread=(*scene.unread, unread))
-        picture = draw_picture(scene, read_at=read_at, source=self._source.name)
-        return DashboardView(scene, scene.configuration, picture)
+    def _view_of(self, reading: Reading, read_at: str) -> DashboardView:
+        if reading.in_force.problem:
+            unread = Unread("configuration", f"{reading.in_force.problem}; the default configuration applies")
+            reading = msgspec.structs.replace(reading, unread=(*reading.unread, unread))
+        picture = draw_picture(reading, read_at=read_at, source=self._source.name)
+        return DashboardView(reading, reading.configuration, picture)
 
     def _find_reasons(self, view: DashboardView) -> DashboardView:
         end = time.monotonic() + self._search
@@ -313,7 +313,7 @@ class Dashboard:
     async def _with_events(self, view: DashboardView, kind: str, request: web.Request) -> DashboardView:
         """Add the events of the object that an address names, where it is shown at all."""
         key = api.key_of(request.match_info) if kind else ""
-        known: Mapping[str, Pod | ResourceClaim] = view.scene.pods if kind == "Pod" else view.scene.stock.claims
+        known: Mapping[str, Pod | ResourceClaim] = view.reading.pods if kind == "Pod" else view.reading.stock.claims
         if key not in known:
             return view
         namespace, _, name = key.partition("/")
@@ -323,7 +323,7 @@ class Dashboard:
                 return view._replace(events=Events(problem=f"your account may not list events in {namespace}"))
         try:
             async with asyncio.timeout(self._patience), self._asking_events:
-                ask = self._source.events or partial(events_in, view.scene)
+                ask = self._source.events or partial(events_in, view.reading)
                 found = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
         except CommandEnded as error:
             return view._replace(events=Events(problem=error.message))
@@ -417,7 +417,7 @@ class Dashboard:
             unread=overview.unread,
             problem=problem,
             namespaces=namespaces_of(overview),
-            mechanisms=mechanisms_of(view.scene.pods.values()),
+            mechanisms=mechanisms_of(view.reading.pods.values()),
             plugins=overview.plugins,
             drivers=overview.drivers,
             sides=overview.sides,
@@ -436,7 +436,7 @@ class Dashboard:
         return self._survey, self._survey_problem
 
     async def _make_survey(self, view: DashboardView) -> None:
-        make = self._source.survey or partial(survey_of, view.scene)
+        make = self._source.survey or partial(survey_of, view.reading)
         self._survey_problem = "the survey is running: this page reloads"
         made_at = _now()
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from allocator.pods import requests
-from analysis.loading import Unread, scene_of
+from analysis.loading import Unread, reading_of
 from dra.objects import (
     AllocationResult,
     Container,
@@ -32,24 +32,24 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from analysis.loading import Object, Scene
+    from analysis.loading import Object, Reading
 
 # No namespace can have this name.
 OTHERS: Final = "(others)"
 _UNREAD: Final = Unread("an object of another namespace", "it has another form than its kind")
 
 
-def namespaces_of(scene: Scene) -> set[str]:
+def namespaces_of(reading: Reading) -> set[str]:
     """The namespaces that have something to show."""
-    keys = (*scene.pods, *scene.stock.claims, *(one.metadata.key for one in scene.quotas))
+    keys = (*reading.pods, *reading.stock.claims, *(one.metadata.key for one in reading.quotas))
     return {key.partition("/")[0] for key in keys}
 
 
-def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
+def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
     """Keep what lies in these namespaces or in none; of other pods and claims keep which devices of which nodes they have."""
     pods: dict[str, Pod] = {}
     hidden: dict[str, str] = {}
-    for key, pod in scene.pods.items():
+    for key, pod in reading.pods.items():
         if key.partition("/")[0] in namespaces:
             pods[key] = pod
         elif pod.spec.node_name:  # which others wait is not shown
@@ -62,29 +62,34 @@ def for_tenant(scene: Scene, namespaces: Collection[str]) -> Scene:
             status = PodStatus(phase=pod.status.phase, extended_resource_claim_status=served)
             pods[f"{OTHERS}/{name}"] = Pod(metadata=_metadata(pod.metadata, name), spec=spec, status=status)
     unread: list[Unread] = []
-    for known in scene.unread:  # a whole kind, or an object
+    for known in reading.unread:  # a whole kind, or an object
         _, object_, key = known.kind.partition(" ")
         is_shown = not object_ or key.partition("/")[0] in namespaces
         unread.append(known if is_shown else _UNREAD)
-    objects = _objects(scene, namespaces, hidden)
-    visible = scene_of(
+    objects = _objects(reading, namespaces, hidden)
+    visible = reading_of(
         objects,
-        scene.features,
+        reading.features,
         unread=unread,
-        server=scene.gathered.server,
-        seals=scene.seals,
-        in_force=scene.in_force,
+        server=reading.server,
+        in_force=reading.in_force,
     )
-    raw = {key: one for key, one in scene.raw.items() if key in pods}
-    return msgspec.structs.replace(visible, pods=pods, raw=raw, said_by=scene.said_by)
+    raw = [one for key, one in reading.raw.items() if key in pods]
+    return msgspec.structs.replace(
+        visible,
+        objects=(*visible.objects, *raw),
+        typed=visible.typed.with_types({Pod: pods}),
+        unread=tuple(unread),
+        said_by=reading.said_by,
+    )
 
 
-def _objects(scene: Scene, namespaces: Collection[str], pods: Mapping[str, str]) -> Iterator[Object]:
-    for number, (key, claim) in enumerate(scene.stock.claims.items(), 1):
+def _objects(reading: Reading, namespaces: Collection[str], pods: Mapping[str, str]) -> Iterator[Object]:
+    for number, (key, claim) in enumerate(reading.stock.claims.items(), 1):
         if key.partition("/")[0] not in namespaces and claim.status.allocation is not None:
             hidden = builtins(_hidden_claim(claim, claim.status.allocation, f"claim-{number}", pods))
             yield {"apiVersion": claim.api_version, "kind": claim.kind, **hidden}
-    for obj in scene.gathered.objects:
+    for obj in reading.beside_pods:
         meta = obj["metadata"]
         where = meta.get("name") if obj.get("kind") == "Namespace" else meta.get("namespace")
         if not where or where in namespaces:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import Pod, ResourceClaim
 
 # What the conditions of a pod say, by type and status; in the order in which they come.
@@ -35,11 +35,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     description: str = msgspec.field(name="what")
 
 
-def steps_of(pod: Pod, scene: Scene) -> tuple[Step, ...]:
+def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
     """List what happened, the earliest first; an event without a time is left out."""
     events = [(pod.metadata.creation_timestamp, "the pod was created")]
     for key in claim_keys(pod):
-        claim = scene.stock.claims.get(key)
+        claim = reading.stock.claims.get(key)
         if claim is not None:
             events += _events_of(claim)
     condition_times = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}

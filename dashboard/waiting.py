@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from analysis.explain import PodStory
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import Pod
     from webhook.state import Configuration
 
 MOST_EXPLAINED = 200  # kinds of pods that wait, of which it is found out why
-# What is found out for one pod is kept in the scene for the next, by one thread at a time.
+# What is found out for one pod is kept in the reading for the next, by one thread at a time.
 _TELLING: Final = threading.Lock()
 # Fields of a pod that say where it may go, besides those that are read as types.
 _PLACING: Final = ("affinity", "topologySpreadConstraints", "volumes")
@@ -48,10 +48,10 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     in_the_way: tuple[str, ...] = ()
 
 
-def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
     """Return the story of a pod as `explain` tells it, from any thread."""
     with _TELLING:
-        return explain.pod_story(key, scene, configuration)
+        return explain.pod_story(key, reading, configuration)
 
 
 def waits_for_node(pod: Pod) -> bool:
@@ -61,28 +61,28 @@ def waits_for_node(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or any(amount and is_extended(key) for key, amount in requests(pod).items())
 
 
-def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:
+def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[], bool]) -> Iterator[Waiting]:
     """List the pods that wait, the longest first; `is_late` ends the search for reasons."""
-    pending = [key for key, pod in scene.pods.items() if waits_for_node(pod)]
-    pending.sort(key=lambda key: (scene.pods[key].metadata.creation_timestamp, key))
+    pending = [key for key, pod in reading.pods.items() if waits_for_node(pod)]
+    pending.sort(key=lambda key: (reading.pods[key].metadata.creation_timestamp, key))
     known: dict[object, Waiting] = {}
     explained = 0
     for key in pending:
-        pod = scene.pods[key]
+        pod = reading.pods[key]
         since = pod.metadata.creation_timestamp
         is_over = is_late()
-        kind = None if is_over and not explained else _kind_of(pod, scene, configuration, search=not is_over)
+        kind = None if is_over and not explained else _kind_of(pod, reading, configuration, search=not is_over)
         equal = known.get(kind)
         if equal is not None:
-            yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, scene))
+            yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, reading))
         elif explained >= MOST_EXPLAINED or is_over:
             message = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
             yield Waiting(
-                pod=key, since=since, owner=_owner(key, scene), reason=message or "its scheduler has not said why"
+                pod=key, since=since, owner=_owner(key, reading), reason=message or "its scheduler has not said why"
             )
         else:
             explained += 1
-            found = waiting_row(pod_story(key, scene, configuration), pod)
+            found = waiting_row(pod_story(key, reading, configuration), pod)
             own = [pod.metadata.name]  # names that only this pod's reason may have
             for entry in pod.spec.resource_claims:
                 own += [entry.name, claim_name(pod, entry) or entry.name]
@@ -91,37 +91,37 @@ def waiting(scene: Scene, configuration: Configuration, is_late: Callable[[], bo
             yield found
 
 
-def _owner(key: str, scene: Scene) -> str:
-    owners = scene.owners(scene.raw[key]) if key in scene.raw else ()
+def _owner(key: str, reading: Reading) -> str:
+    owners = reading.owners(reading.raw[key]) if key in reading.raw else ()
     return owners[-1] if owners else ""
 
 
-def _kind_of(pod: Pod, scene: Scene, configuration: Configuration, *, search: bool) -> object:
+def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search: bool) -> object:
     """What the reason of a pod depends on: equal for pods that wait for the same, whatever they and their claims are called.
 
     Without `search` no node is asked about the pod any more.
     """
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
     with _TELLING:
-        place = queue_of(scene, configuration).in_turn(meta.key, search=search)
+        place = queue_of(reading, configuration).in_turn(meta.key, search=search)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        claim = reading.stock.claims.get(f"{namespace}/{name}")
         if claim is None:
             claims.append((entry.name, entry.resource_claim_template_name, name is None))
         else:
             claims.append((encode(claim.spec), encode(claim.status), claim.metadata.deletion_timestamp))
     annotations = {key: value for key, value in meta.annotations.items() if key != names.TEMPLATES}
     conditions = [(one.type, one.status, one.reason, one.message) for one in pod.status.conditions]
-    spec = inside(scene.raw.get(meta.key, {}), "spec")
+    spec = inside(reading.raw.get(meta.key, {}), "spec")
     placing = [spec.get(key) for key in _PLACING]
     ports = [one.get("ports") for one in items(spec, "containers")]
     deleted = bool(meta.deletion_timestamp), meta.finalizers
     plain = [meta.labels, annotations, conditions, placing, ports, deleted]
     status = pod.status
     return (
-        (namespace, bool(meta.uid), meta.key in scene.raw, place and (place.node, place.summary)),
+        (namespace, bool(meta.uid), meta.key in reading.raw, place and (place.node, place.summary)),
         encode(msgspec.structs.replace(pod.spec, resource_claims=())),
         tuple(claims),
         (status.phase, status.nominated_node_name, status.extended_resource_claim_status),

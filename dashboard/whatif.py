@@ -132,7 +132,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
     others = [one for one in documents if one not in coming]
     snapshot, refused, state = _arrived(view, coming, others)
     templates = {one.metadata.key: one for one in snapshot.templates}
-    with_templates = msgspec.structs.replace(view.scene, templates=templates)
+    with_templates = view.reading.with_types({ResourceClaimTemplate: templates})
     foretold = foretell_in(with_templates, [one.object for one in coming], {}, state)
     quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for one in foretold for line in one.lines)
     try:
@@ -151,7 +151,7 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
     known = {pod.metadata.key for pod in snapshot.pods}
     waiting = [
         pod
-        for pod in pending(view.scene.pods.values())
+        for pod in pending(view.reading.pods.values())
         if question.added and waits_for_node(pod) and pod.metadata.key not in known
     ]
     fitting = waiting[: MOST_PODS - pending_count]
@@ -170,18 +170,17 @@ def _arrived(
     view: DashboardView, coming: Sequence[Document], others: Sequence[Document]
 ) -> tuple[Snapshot, dict[str, str], State]:
     """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
-    scene = view.scene
+    reading = view.reading
     pasted = TypedObjects.read(one.object for one in others)
     if pasted.unreadable:
         raise Unanswerable(str(pasted.unreadable[0].error))
-    objects = (*scene.gathered.objects, *(one.object for one in others))
-    typed = TypedObjects((*scene.every, *pasted))
-    gathered = msgspec.structs.replace(scene.gathered, objects=objects)
-    state, _ = state_of(gathered, view.configuration, scene.features, typed)
+    objects = (*reading.objects, *(one.object for one in others))
+    typed = TypedObjects((*reading.typed, *pasted))
+    state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), view.configuration)
     arrived = arrivals((one.object for one in coming), state)
     if len(arrived.pods) > MOST_PODS:
         raise Unanswerable(
             f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
         )
     claims, templates = pasted.of(ResourceClaim), pasted.of(ResourceClaimTemplate)
-    return beside(scene, arrived, claims=claims, templates=templates), arrived.refused, state
+    return beside(reading, arrived, claims=claims, templates=templates), arrived.refused, state

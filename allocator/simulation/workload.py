@@ -31,14 +31,6 @@ class Workload(msgspec.Struct, frozen=True):
     arrivals: tuple[Arrival, ...]
 
 
-class WorkloadMistake(msgspec.Struct, frozen=True):
-    """What is wrong with a document: its position among them, a JSON pointer into it, and what."""
-
-    document: int
-    pointer: str
-    message: str
-
-
 class PodArrival(Wire, frozen=True, kw_only=True):
     """`at` and `lasts` are in seconds; without `lasts` the pod stays. `times` makes copies, one `every` so many seconds."""
 
@@ -58,16 +50,16 @@ class WorkloadSpec(Wire, frozen=True, kw_only=True):
 
 def read_arrivals(
     documents: Sequence[Mapping[str, Any]], templates: Iterable[ResourceClaimTemplate]
-) -> tuple[list[Arrival], list[WorkloadMistake]]:
-    """Read the arrivals of Workload documents; answers with them and with everything that is wrong."""
+) -> tuple[list[Arrival], list[tuple[int, WireError]]]:
+    """Read the arrivals of Workload documents; return them, and each mistake with the position of its document."""
     by_name = {one.metadata.key: one.spec.spec for one in templates}
     found: list[Arrival] = []
-    mistakes: list[WorkloadMistake] = []
+    mistakes: list[tuple[int, WireError]] = []
     for at, document in enumerate(documents):
         try:
             spec = convert(document.get("spec") or {}, WorkloadSpec)
         except WireError as error:
-            mistakes.append(WorkloadMistake(at, f"/spec{error.pointer}", error.message))
+            mistakes.append((at, WireError(error.message, f"/spec{error.pointer}")))
             continue
         for number, one in enumerate(spec.arrivals):
             specs = one.claims
@@ -82,7 +74,7 @@ def read_arrivals(
             if one.times < 1 or one.at < 0 or one.every < 0 or (one.lasts is not None and one.lasts < 0):
                 problem = problem or "times must be at least 1, and at, every and lasts not negative"
             if problem:
-                mistakes.append(WorkloadMistake(at, f"/spec/arrivals/{number}", problem))
+                mistakes.append((at, WireError(problem, f"/spec/arrivals/{number}")))
                 continue
             for copy in range(one.times):
                 pod = one.pod if one.times == 1 else f"{one.pod}-{copy}"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from analysis.applied import find_controlled, in_namespace, not_replaced
 from analysis.check.decisions import add_webhook_findings, locate, name_placeholders
 from analysis.check.feasible import find_unservable, prospective_nodes
 from analysis.check.stranded import with_taint_finding
-from analysis.configuration import KIND, features_of, in_mode, is_config_map, read_config_map
-from analysis.loading import Gathered, problems_of_unreadable, state_of
+from analysis.configuration import KIND, ConfigurationInForce, features_of, in_mode, is_config_map, read_config_map
+from analysis.loading import problems_of_unreadable, reading_of, state_of
 from analysis.quota import findings_of_quotas, foretell
-from analysis.state import find_controlled, in_namespace, not_replaced
 from dra.validation import findings, name, review
 from node import inventory as machines
 from rendering.formats import ObjectFindings
@@ -70,8 +70,10 @@ def check(given: Input, configuration: Configuration, server: Server | None, mod
     for obj, of_object in zip(objects, found, strict=True):
         of_object.extend(_mistakes(obj))
     every = (*given.around, *given.documents)
-    state, unreadable = state_of(Gathered(objects=tuple(one.object for one in every)), configuration, features)
-    state = in_mode(state, mode)
+    in_force = ConfigurationInForce(configuration)
+    reading = reading_of((one.object for one in every), features, in_force=in_force, pods=False)
+    unreadable = reading.typed.unreadable
+    state = in_mode(state_of(reading, configuration), mode)
     # Without a fleet in the input, nothing is refused because a device is missing.
     state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.

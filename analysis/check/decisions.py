@@ -21,7 +21,7 @@ from webhook.translate import Decision, at, find_placeholder, group_kind, paths
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from analysis.loading import SkippedFile
+    from analysis.files import SkippedFile
     from cluster.manifests import Document
 
 

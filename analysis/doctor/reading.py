@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -14,32 +13,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from analysis.configuration import KIND as CONFIGURATION
-from analysis.configuration import defaults
+from analysis.configuration import defaults, features_of
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import parts_of, read_parts, with_configuration
 from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, Seen
 from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
+from analysis.files import read_files, warn_of_skipped
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (
-    Portion,
-    TypedObjects,
+    Needs,
+    Visit,
     identified,
+    read_cluster,
     read_each,
-    read_files,
     read_kind,
     read_objects,
+    reading_of,
     warn_of_ignored,
-    warn_of_skipped,
 )
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
 from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
-from cluster.protocol import pages
-from cluster.resources import Raw, Resource, is_plain
+from cluster.resources import Raw, Resource
 from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.raw import inside, moment, text
-from dra.wire import WireError, convert, without_nulls
+from dra.wire import convert, without_nulls
 from node.audit import COMPONENT
 from rendering.exits import CommandFailed
 from rendering.output import warn
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor.components import Parts
+    from analysis.loading import Reading
     from cluster.kubernetes import Kubernetes
     from cluster.manifests import Document
     from cluster.protocol import Cluster
@@ -66,6 +66,8 @@ _PARTS: tuple[Resource[Raw], ...] = (
     Resource("", "v1", "pods", "Pod", Raw),  # those of ours, as they are stored
 )
 _LATER = ("Secret", "DeviceTaintRule")
+# The kinds of an installation that are listed; Secrets are read by their names.
+_LISTED = tuple(one for one in (*_PARTS, *KINDS) if one.kind not in _LATER)
 _IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
 _ALSO = [
     ("v1", "Event"),
@@ -74,22 +76,28 @@ _ALSO = [
     *((one.api_version, one.kind) for one in (*_IN_DUMPS, *resources.WORKLOADS)),
 ]
 _NAMED = frozenset((names.QUOTA, *LEASES))
-_AT_ONCE = 8
 _OWNERS = 32
 _TRIED = "nvidia.com/gpu"
 _INVALID = 422  # what the API server says of such an amount, once the webhook was asked
 _CALLING = re.compile(r'failed calling webhook "[^"]*\.drawbridge\.dev".*')
 _SKEW = timedelta(minutes=1)
-_KINDS: tuple[Resource[Any], ...] = (
-    resources.PODS,
-    resources.RESOURCE_SLICES,
-    resources.DEVICE_CLASSES,
-    resources.DEVICE_TAINT_RULES,
-    resources.DEVICE_COMPATIBILITIES,
-    resources.RESOURCE_CLAIM_TEMPLATES,
-    resources.LEASES,
-    resources.RESOURCE_QUOTAS,
-    resources.LIMIT_RANGES,
+NEEDS = Needs(
+    (
+        resources.RESOURCE_CLAIMS,
+        resources.PODS,
+        resources.RESOURCE_SLICES,
+        resources.DEVICE_CLASSES,
+        resources.DEVICE_TAINT_RULES,
+        resources.DEVICE_COMPATIBILITIES,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.LEASES,
+        resources.RESOURCE_QUOTAS,
+        resources.LIMIT_RANGES,
+        resources.NODES.raw,
+    ),
+    "docs/doctor.md",
+    events=(f"reportingComponent={COMPONENT}", *(f"reason={one}" for one in (FAILED_CREATE, *FAILED_OF_PODS))),
+    typed=True,
 )
 
 
@@ -102,57 +110,45 @@ async def survey(
     """Read a live cluster. A kind that the server does not know is empty, unless nothing can be said without it; so is one that may not
     be read, which is named.
     """
+    reading = await read_cluster(cluster, NEEDS)
+    if resources.RESOURCE_CLAIMS.kind in reading.absent:
+        raise CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later")
+    mine, visit = await _read_installation(cluster)
+    absent = reading.absent | visit.absent
+    kinds = {one.id: one for one in (*NEEDS.kinds, resources.EVENTS, *_LISTED)}
     unread: dict[str, str] = {}
-    unknown: set[str] = set()
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def all_of(resource: Resource[T], fields: str = "", labels: str = "") -> list[T]:
-        try:
-            async with turns:
-                return await _list(cluster, resource, fields, labels)
-        except NotFound:
-            if resource is resources.RESOURCE_CLAIMS:
-                raise CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later") from None
-            unknown.add(resource.kind)
-        except Forbidden as error:
-            warn(f"{resource.plural} may not be read, so findings about them are left out: {error.message}")
-            unread[resource.kind] = error.message
-        return []
-
-    async def ours(kind: Resource[Raw]) -> list[Raw]:
-        labels = "" if kind.kind in ("Namespace", *WEBHOOKS) else LABELLED
-        return [kind.plain(one) for one in await all_of(kind, labels=labels)]
-
-    claims = await all_of(resources.RESOURCE_CLAIMS)  # before pods: a pod that was made between the two is not missed
-    kinds = (*_PARTS, *(one for one in KINDS if one.kind not in _LATER))
-    fleet, parts_read, nodes, events, failed, others = await asyncio.gather(
-        asyncio.gather(*map(all_of, _KINDS)),
-        asyncio.gather(*map(ours, kinds)),
-        all_of(resources.NODES.raw),
-        all_of(resources.EVENTS, fields=f"reportingComponent={COMPONENT}"),
-        all_of(resources.EVENTS, fields=f"reason={FAILED_CREATE}"),
-        asyncio.gather(*(all_of(resources.EVENTS, fields=f"reason={one}") for one in FAILED_OF_PODS)),
-    )
-    objects: list[Any] = [*claims, *chain.from_iterable(fleet), *events, *failed, *chain.from_iterable(others)]
-    for node in nodes:
-        with suppress(WireError):  # one that is not a Node is passed over
-            objects.append(convert(node, Node))
-    mine = [one for one in chain.from_iterable(parts_read) if _is_of_installation(one)]
-    mine += [resources.LEASES.plain(one) for one in objects if isinstance(one, Lease)]
+    for one in dict.fromkeys((*reading.unread, *visit.unread)):
+        kind = kinds.get(one.kind)
+        if kind is None:
+            warn(f"{one.kind}: {one.reason}")
+        elif kind.kind not in absent and kind.kind not in unread:
+            warn(f"{kind.plural} may not be read, so findings about them are left out: {one.reason}")
+            unread[kind.kind] = one.reason
+    mine += [resources.LEASES.plain(one) for one in reading.typed.of(Lease)]
     now = _by_server(now, server)
-    parts = await read_parts(cluster, mine, frozenset({*unread, *unknown}), server)
+    parts = await read_parts(cluster, mine, frozenset({*unread, *absent}), server)
+    failed = [one for one in reading.typed.of(Event) if one.reason == FAILED_CREATE]
     if parts is not None:
         about = [(one.involved_object, one.message) for one in failed]
         parts = replace(parts, refusals={f"{one.kind}/{one.namespace}/{one.name}": message for one, message in about})
-    for kind in sorted(parts.unread - unknown - unread.keys()) if parts is not None else ():
-        warn(f"each {kind} of the installation may not be read")
-        unread[kind] = "forbidden"
+    for denied in sorted(parts.unread - absent - unread.keys()) if parts is not None else ():
+        warn(f"each {denied} of the installation may not be read")
+        unread[denied] = "forbidden"
     owners = await _owners(cluster, failed)
     in_force = given or (parts.installed if parts is not None else defaults())
-    observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)
+    observed = _seen(replace(reading, in_force=in_force), now, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
     return replace(observed, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
+
+
+async def _read_installation(cluster: Cluster) -> tuple[list[Raw], Visit[Raw]]:
+    """Read the objects of an installation that are found by their labels, and all namespaces and webhook configurations."""
+    visit: Visit[Raw] = Visit(cluster, None, lambda _: None, lambda obj: obj, typed=True)
+    everywhere = [one for one in _LISTED if one.kind in ("Namespace", *WEBHOOKS)]
+    labelled = [one for one in _LISTED if one not in everywhere]
+    objects = [*await visit.read(everywhere), *await visit.read(labelled, labels=LABELLED)]
+    return list(filter(_is_of_installation, objects)), visit
 
 
 def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
@@ -232,30 +228,10 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
 
 async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...]:
     """Find what is wrong with drawbridge itself, as far as the caller may read it, and without its Secrets."""
-    mine: list[Raw] = []
-    unread = {"Secret"}
-    for kind in (*_PARTS, *KINDS):
-        if kind.kind in ("Namespace", *unread):
-            continue
-        labels = "" if kind.kind in WEBHOOKS else LABELLED
-        try:
-            mine += [
-                one for raw in await _list(cluster, kind, "", labels) if _is_of_installation(one := kind.plain(raw))
-            ]
-        except (Forbidden, NotFound):
-            unread.add(kind.kind)
-    parts = await read_parts(cluster, mine, frozenset(unread), cluster)
-    return examine(parts, now)
-
-
-async def _list(cluster: Cluster, resource: Resource[T], fields: str, labels: str) -> list[T]:
-    portion = Portion(resource, whole=is_plain(resource.type))
-    found: list[T] = []
-    async for page in pages(cluster, replace(resource, reduce=portion.keep), fields=fields, labels=labels):
-        found += page.items
-    for one in portion.cut():
-        warn(f"{one.kind}: {one.reason}")
-    return found
+    mine, visit = await _read_installation(cluster)
+    ids = {one.id: one.kind for one in _LISTED}
+    unread = {"Secret", *visit.absent, *(ids[one.kind] for one in visit.unread if one.kind in ids)}
+    return examine(await read_parts(cluster, mine, frozenset(unread), cluster), now)
 
 
 def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> Seen:
@@ -291,7 +267,9 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
     nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
     in_force = given or installed
     unread = _lacking(documents, in_force, parts)
-    observed = _seen(TypedObjects(objects), nodes, now, in_force, mine=mine, parts=parts, unread=unread)
+    typed = (one for one in objects if not isinstance(one, Node))
+    reading = reading_of([*nodes, *typed], features_of(None, in_force.configuration), in_force=in_force)
+    observed = _seen(reading, now, mine=mine, parts=parts, unread=unread)
     owning = {one.kind for one in resources.WORKLOADS}
     owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
     named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
@@ -324,17 +302,15 @@ def _is_of_installation(obj: Raw) -> bool:
 
 
 def _seen(
-    given: TypedObjects,
-    nodes: Sequence[dict[str, Any]],
+    reading: Reading,
     now: datetime,
-    in_force: ConfigurationInForce,
     *,
     mine: Sequence[Raw],
     parts: Parts | None,
     unread: Mapping[str, str] = MappingProxyType({}),
 ) -> Seen:
     """Put together what was read."""
-    stock = given.stock()
+    stock, given, in_force = reading.stock, reading.typed, reading.in_force
     inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
     observed = Seen(
         stock=stock,
@@ -345,7 +321,7 @@ def _seen(
         leases=tuple(given.of(Lease)),
         nodes_of_names=group_nodes(stock.nodes.values(), inventory, in_force.configuration),
         events=tuple(given.of(Event)),
-        nodes=tuple(nodes),
+        nodes=tuple(reading.of("Node")),
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
         namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
         parts=parts,

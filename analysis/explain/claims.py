@@ -18,7 +18,7 @@ from rendering import story
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import Condition, Device, ResourceClaim, ResourceSlice
 
 FALSE = "False"
@@ -27,9 +27,9 @@ FALSE = "False"
 _NAMED = 10  # claims that hold what only one may hold, in one remark
 
 
-def claim_story(claim: ResourceClaim, scene: Scene, *, entry: str = "", template: str = "") -> ClaimStory:
+def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", template: str = "") -> ClaimStory:
     """Return the story of one claim."""
-    stock = scene.stock
+    stock = reading.stock
     namespace = claim.metadata.namespace or "default"
     devices: list[DeviceTold] = []
     for result in results_of(claim):
@@ -56,15 +56,15 @@ def claim_story(claim: ResourceClaim, scene: Scene, *, entry: str = "", template
         devices.append(device)
     consumers: list[Consumer] = []
     for one in claim.status.reserved_for:
-        pod = scene.pods.get(f"{namespace}/{one.name}")
+        pod = reading.pods.get(f"{namespace}/{one.name}")
         if pod is None or pod.metadata.uid != one.uid:
-            consumer = Consumer(name=one.name, uid=one.uid, phase="" if scene.knows_pods else UNKNOWN)
+            consumer = Consumer(name=one.name, uid=one.uid, phase="" if reading.knows_pods else UNKNOWN)
         else:
             consumer = Consumer(
                 name=one.name, uid=one.uid, phase=pod.status.phase or "Pending", node=pod.spec.node_name
             )
         consumers.append(consumer)
-    remarks = list(faults(claim, scene))
+    remarks = list(faults(claim, reading))
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
             class_names = [one.device_class_name for one in request.alternatives.values()]
@@ -100,22 +100,22 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
     return ClaimState.PREPARED
 
 
-def faults(claim: ResourceClaim, scene: Scene) -> Iterator[str]:
+def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
     """Say what should not be: reservations of pods that are gone, devices that are gone, devices that other claims hold as well."""
-    stock = scene.stock
+    stock = reading.stock
     pools = dict.fromkeys((result.driver, result.pool) for result in results_of(claim))
     slices: list[ResourceSlice] = []
     for pool in pools:
         slices += [page.slice for page in stock.pages_of.get(pool, ())]
-    living = scene.living if scene.knows_pods else {one.uid for one in claim.status.reserved_for}
+    living = reading.living if reading.knows_pods else {one.uid for one in claim.status.reserved_for}
     yield from drift(Stock.of(slices=slices, claims=[claim]), living).left_behind
-    if scene.knows_pods:
+    if reading.knows_pods:
         namespace = claim.metadata.namespace or "default"
-        named = [scene.find_pod(namespace, owner.name) for owner in owning_pods(claim)]
+        named = [reading.find_pod(namespace, owner.name) for owner in owning_pods(claim)]
         if orphaned := why_orphaned(claim, {pod.metadata.uid for pod in named if pod is not None}):
             yield orphaned
     uid = claim.metadata.uid
-    for overlap in scene.overlaps(tuple(pools)):
+    for overlap in reading.overlaps(tuple(pools)):
         if uid in overlap.claims:
             uids = {one for one in overlap.claims if one != uid}
             others = sorted(key for key, one in stock.claims.items() if one.metadata.uid in uids)

@@ -23,7 +23,7 @@ from dra.wire import builtins
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from dra.objects import Device
     from dra.stock import Page, Pool, PoolId, Stock
 
@@ -41,9 +41,9 @@ class _DeviceInPool(NamedTuple):
     reports: dict[str, DeviceReport]
 
 
-def device_story(name: str, scene: Scene) -> DeviceStory:
+def device_story(name: str, reading: Reading) -> DeviceStory:
     """Return the story of one device, by driver/pool/device."""
-    stock = scene.stock
+    stock = reading.stock
     driver, pool, device = device_names(stock)[name]
     remarks: list[str] = []
     holders: list[Holder] = []
@@ -53,7 +53,7 @@ def device_story(name: str, scene: Scene) -> DeviceStory:
                 continue
             holders.append(holder_of(claim, result))
             key = claim.metadata.key
-            remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in faults(claim, scene)]
+            remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in faults(claim, reading)]
     holders.sort(key=lambda one: (one.since, one.claim))
     found = _find_in_pool(stock, (driver, pool), device, remarks)
     if found is None:
@@ -71,13 +71,13 @@ def device_story(name: str, scene: Scene) -> DeviceStory:
             rules=(),
             remarks=tuple(remarks),
         )
-    return _published_story(name, found, holders, remarks, scene)
+    return _published_story(name, found, holders, remarks, reading)
 
 
 def _published_story(
-    name: str, found: _DeviceInPool, holders: list[Holder], remarks: list[str], scene: Scene
+    name: str, found: _DeviceInPool, holders: list[Holder], remarks: list[str], reading: Reading
 ) -> DeviceStory:
-    stock, device = scene.stock, found.device.name
+    stock, device = reading.stock, found.device.name
     spec = found.page.slice.spec
     driver, pool = spec.driver, spec.pool.name
     report = found.reports.get(device)
@@ -86,7 +86,7 @@ def _published_story(
     else:  # no node reaches it: its holders alone tell
         holding = [one.share_id for one in holders if not one.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
-    state = known_state(state, scene)
+    state = known_state(state, reading)
     if found.pool is not None and found.pool.reason:
         remarks.append(f"its pool cannot be used ({found.pool.status}): {found.pool.reason}")
     attributes: dict[str, object] = {}
@@ -106,13 +106,13 @@ def _published_story(
         node=found.page.node_name or found.device.node_name or "",
         attributes=attributes,
         capacity=texts({key: one.value for key, one in found.device.capacity.items()}),
-        available=texts(report.available) if report is not None and scene.knows_claims else {},
+        available=texts(report.available) if report is not None and reading.knows_claims else {},
         taints=tuple(
             TaintStory(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
         ),
         holders=tuple(holders),
         neighbours=tuple(
-            one if scene.knows_claims else replace(one, free=None)
+            one if reading.knows_claims else replace(one, free=None)
             for one in (*_neighbours(found, stock, remarks), *_neighbours_across(found, stock, remarks))
         ),
         rules=tuple(one.name for one in rules if one.carried_by(driver, found.device)),

@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from analysis.explain.stories import ClaimStory
-    from analysis.loading import Scene
+    from analysis.loading import Reading
     from analysis.prospects import Prospect
     from webhook.state import Configuration
 
 
-def lone_claim_story(key: str, scene: Scene, configuration: Configuration) -> LoneClaimStory:
+def lone_claim_story(key: str, reading: Reading, configuration: Configuration) -> LoneClaimStory:
     """Return the story of one claim, by namespace/name."""
-    claim = scene.stock.claims[key]
-    story = claim_story(claim, scene)
+    claim = reading.stock.claims[key]
+    story = claim_story(claim, reading)
     namespace = claim.metadata.namespace or "default"
     name = claim.metadata.name
-    users = [pod for pod in scene.pods.values() if not pod.has_ended and key in claim_keys(pod)]
+    users = [pod for pod in reading.pods.values() if not pod.has_ended and key in claim_keys(pod)]
     # Without users, a pod that would want nothing but this claim stands in.
     entry = PodResourceClaim(name="claim", resource_claim_name=name)
     stand_in = Pod(metadata=ObjectMeta(name="stand-in", namespace=namespace), spec=PodSpec(resource_claims=(entry,)))
     asking = users[0] if users else stand_in
-    prospect = prospect_of(asking, scene, configuration) if story.state is ClaimState.PENDING else None
+    prospect = prospect_of(asking, reading, configuration) if story.state is ClaimState.PENDING else None
     return LoneClaimStory(
         claim=story,
         next_step=_next_step(story, users, prospect, configuration),
         pods=tuple(pod.metadata.key for pod in users),
         prospect=prospect,
-        quota=quota_of(asking, prospect, scene),
+        quota=quota_of(asking, prospect, reading),
     )
 
 

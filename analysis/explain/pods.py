@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from allocator.simulation import PodOutcome
-    from analysis.loading import Object, Scene
+    from analysis.loading import Object, Reading
     from webhook.state import Configuration
 
 _STOCK = "default-scheduler"
@@ -38,26 +38,28 @@ _REFUSING = (Outlook.FULL, Outlook.NEVER)
 _ALLOCATED = frozenset((ClaimState.ALLOCATED, ClaimState.RESERVED, ClaimState.PREPARED))
 
 
-def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
     """Return the story of one pod, by namespace/name."""
-    if key not in scene.pods:
-        return _undecoded_story(key, scene, configuration)
-    pod = scene.pods[key]
-    webhook = webhook_story(pod, scene, configuration)
-    claims = list(_claims_of(pod, scene))
+    if key not in reading.pods:
+        return _undecoded_story(key, reading, configuration)
+    pod = reading.pods[key]
+    webhook = webhook_story(pod, reading, configuration)
+    claims = list(_claims_of(pod, reading))
     # A pod that the webhook would change is judged by a scheduler only as it is then.
     unchanged = pod.metadata.uid or not any(one.outcome in _CHANGING for one in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
-    prospect = prospect_of(pod, scene, configuration) if waits and unchanged else None
+    prospect = prospect_of(pod, reading, configuration) if waits and unchanged else None
     scheduler = pod.spec.scheduler_name or _STOCK
-    next_step = _on_its_node(pod, claims, scene.raw.get(key, {}))
-    next_step = next_step or _before_scheduling(pod, webhook, claims, scene)
+    next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
+    next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
     place: PodOutcome | None = None
     if next_step is None:
-        place = queue_of(scene, configuration).place(key)
+        place = queue_of(reading, configuration).place(key)
         if prospect is not None and place.node is not None and prospect.outlook in _REFUSING:
             prospect = replace(prospect, outlook=Outlook.FITS, message="", nearest="", blockers=())
-        next_step = _at_its_scheduler(pod, webhook, claims, prospect, place, scene=scene, configuration=configuration)
+        next_step = _at_its_scheduler(
+            pod, webhook, claims, prospect, place, reading=reading, configuration=configuration
+        )
     if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so that no end of another's claim is enough.
         blockers = tuple(replace(one, suffices=None) for one in prospect.blockers)
@@ -68,7 +70,7 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         if one.status == FALSE and (one.message or one.reason):
             since = f" since {one.last_transition_time}" if one.last_transition_time else ""
             conditions.append(f"{condition_text(one)}{since}")
-    raw = scene.raw.get(key)
+    raw = reading.raw.get(key)
     return PodStory(
         name=key,
         next_step=next_step,
@@ -76,21 +78,21 @@ def pod_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
         phase=pod.status.phase or ("Pending" if pod.metadata.uid else ""),
         node=pod.spec.node_name,
         scheduler=scheduler,
-        owners=scene.owners(raw) if raw is not None else (),
+        owners=reading.owners(raw) if raw is not None else (),
         webhook=webhook,
         claims=tuple(claims),
         conditions=tuple(conditions),
         prospect=prospect,
         room_on=place.node or "" if place is not None else "",
-        quota=quota_of(pod, prospect, scene),
+        quota=quota_of(pod, prospect, reading),
     )
 
 
-def _undecoded_story(key: str, scene: Scene, configuration: Configuration) -> PodStory:
+def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
     """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: what the webhook decides."""
-    raw = scene.raw[key]
-    webhook = decide_now(raw, scene, configuration)
-    reason = next((one.reason for one in scene.unread if one.kind == f"Pod {key}"), "")
+    raw = reading.raw[key]
+    webhook = decide_now(raw, reading, configuration)
+    reason = next((one.reason for one in reading.unread if one.kind == f"Pod {key}"), "")
     next_step = NextStep(keeper=Keeper.USER, message=f"it cannot be read: {reason}")
     if webhook.refusals:
         next_step = NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
@@ -101,7 +103,7 @@ def _undecoded_story(key: str, scene: Scene, configuration: Configuration) -> Po
         phase="",
         node="",
         scheduler=scheduler,
-        owners=scene.owners(raw),
+        owners=reading.owners(raw),
         webhook=webhook,
         claims=(),
         conditions=(),
@@ -110,7 +112,7 @@ def _undecoded_story(key: str, scene: Scene, configuration: Configuration) -> Po
     )
 
 
-def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
+def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:
     """Tell of the claims that a pod names, those that do not exist too, and of what its scheduler made for it."""
     namespace = pod.metadata.namespace or "default"
     names: set[str] = set()
@@ -120,12 +122,12 @@ def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
             continue  # the controller says that none is needed
         names.add(name)
         template = entry.resource_claim_template_name or ""
-        claim = scene.stock.claims.get(f"{namespace}/{name}")
+        claim = reading.stock.claims.get(f"{namespace}/{name}")
         if claim is not None:
-            yield claim_story(claim, scene, entry=entry.name, template=template)
+            yield claim_story(claim, reading, entry=entry.name, template=template)
             continue
         remark = f"ResourceClaim {name} does not exist"
-        if template and f"{namespace}/{template}" in scene.templates:
+        if template and f"{namespace}/{template}" in reading.templates:
             remark = f"it is not created yet, though ResourceClaimTemplate {template} exists"
         elif template:
             remark = f"ResourceClaimTemplate {template} does not exist"
@@ -137,9 +139,9 @@ def _claims_of(pod: Pod, scene: Scene) -> Iterator[ClaimStory]:
             remarks=(remark,),
         )
     for claim_key in claim_keys(pod):
-        claim = scene.stock.claims.get(claim_key)
+        claim = reading.stock.claims.get(claim_key)
         if claim is not None and claim.metadata.name not in names:
-            yield claim_story(claim, scene, entry="extended resources")
+            yield claim_story(claim, reading, entry="extended resources")
 
 
 def scheduler_keeper(name: str, configuration: Configuration) -> Keeper:
@@ -196,7 +198,9 @@ def _waiting_container(raw: Object) -> str:
     return ""
 
 
-def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], scene: Scene) -> NextStep | None:
+def _before_scheduling(
+    pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], reading: Reading
+) -> NextStep | None:
     """Say what has to happen before a scheduler looks for devices."""
     if webhook.refusals and not pod.metadata.uid:
         return NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
@@ -211,9 +215,9 @@ def _before_scheduling(pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimSt
             continue
         if not claim.template:
             return NextStep(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
-        if f"{namespace}/{claim.template}" in scene.templates:
+        if f"{namespace}/{claim.template}" in reading.templates:
             message = f"kube-controller-manager has not created claim {claim.entry} yet{_SEE_EVENTS}"
-            if full := _full_quota(namespace, scene):
+            if full := _full_quota(namespace, reading):
                 message = f"no claim {claim.entry} can be created: {full}"
             return NextStep(keeper=Keeper.CLAIMS, message=message)
         if template_lifecycle.is_copy(pod, claim.template):
@@ -233,32 +237,32 @@ def _at_its_scheduler(
     prospect: Prospect | None,
     place: PodOutcome,
     *,
-    scene: Scene,
+    reading: Reading,
     configuration: Configuration,
 ) -> NextStep:
     scheduler = pod.spec.scheduler_name or _STOCK
     keeper = scheduler_keeper(scheduler, configuration)
     last_message = scheduler_message(pod)
     # No pod of a scheduler that is not Kubernetes' own has a node, or a word of it.
-    named = [one for one in scene.pods.values() if one.spec.scheduler_name == scheduler]
-    unknown = scene.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
+    named = [one for one in reading.pods.values() if one.spec.scheduler_name == scheduler]
+    unknown = reading.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
     if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
         return NextStep(keeper=Keeper.USER, message=message)
-    if last_message and last_message == unchecked_conditions(pod, scene):
+    if last_message and last_message == unchecked_conditions(pod, reading):
         return NextStep(keeper=keeper, message=f"{scheduler} says: {last_message}")
-    for key, meant in find_unknown(pod, scene.state(configuration)).items():
+    for key, meant in find_unknown(pod, reading.state(configuration)).items():
         return NextStep(keeper=Keeper.USER, message=f"no node has {key}: {why_unknown(meant)}")
     if prospect is not None:
-        return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, scene))
+        return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, reading))
     states = {one.state for one in claims}
     if states and states <= _ALLOCATED:
-        known = scene.stock.claims
+        known = reading.stock.claims
         ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)
         if waits := ready.failed or ready.waits_for:
             return NextStep(keeper=Keeper.DRIVER, message=waits)
         return NextStep(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
-    room = _room_text(place, scheduler, scene)
+    room = _room_text(place, scheduler, reading)
     if not (webhook.foretold and webhook.decisions):
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
@@ -267,7 +271,7 @@ def _at_its_scheduler(
         return NextStep(
             keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
         )
-    state = scene.state(configuration)
+    state = reading.state(configuration)
     if missed := find_missed(pod, state):
         return NextStep(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():
@@ -280,18 +284,18 @@ def _at_its_scheduler(
     return NextStep(keeper=keeper, message=f"no claim replaces {', '.join(keys)}: {room}")
 
 
-def _room_text(place: PodOutcome, scheduler: str, scene: Scene) -> str:
+def _room_text(place: PodOutcome, scheduler: str, reading: Reading) -> str:
     """Say which node has room for a pod now, or why none has."""
     if place.node is not None:
         return f"{place.node} has room for it, and {scheduler} has not placed it yet"
-    if not scene.stock.nodes:
+    if not reading.stock.nodes:
         return "it is unknown where it fits, because no Node was read"
     return f"no node has room for it now ({place.summary})"
 
 
-def _full_quota(namespace: str, scene: Scene) -> str:
+def _full_quota(namespace: str, reading: Reading) -> str:
     """Name a ResourceQuota of a namespace that lets no more claims or devices in; "" if there is none."""
-    for quota in scene.gathered.of("ResourceQuota"):
+    for quota in reading.of("ResourceQuota"):
         place = identity_of(quota)
         hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
         for key in hard if place.namespace == namespace else ():
@@ -305,11 +309,11 @@ def _full_quota(namespace: str, scene: Scene) -> str:
     return ""
 
 
-def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, scene: Scene) -> str:
+def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, reading: Reading) -> str:
     """Give the words of the scheduler; what no claim asks for, such as a key of a device plugin, is in the place alone."""
     if prospect.outlook is Outlook.FITS and place.node is None and not prospect.barriers:
         if place.exceeded or not any(one.devices for one in prospect.groups):
-            return _room_text(place, scheduler, scene)
+            return _room_text(place, scheduler, reading)
         return f"devices for it are free, but pods before it in the queue take them ({place.summary})"
     if place.node is not None and place.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
@@ -326,7 +330,7 @@ def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, scene: 
     if left:
         return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
     if place.node is not None:  # where a device plugin has all that it requests
-        return _room_text(place, scheduler, scene)
+        return _room_text(place, scheduler, reading)
     most = next(one for one in prospect.barriers if not set(fitting).isdisjoint(one.nodes))
     reached = len(set(fitting).intersection(most.nodes))
     return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"

@@ -15,7 +15,7 @@ from rendering.exits import Broken
 
 if TYPE_CHECKING:
     from analysis.explain.report import Story
-    from analysis.loading import Scene
+    from analysis.loading import Reading
 
 _KINDS = {
     "pod": ("pod", "pods", "po"),
@@ -57,15 +57,17 @@ def subject_of(arguments: tuple[str, ...]) -> Subject | None:
     return Subject(kind, kind_name, names[0])
 
 
-def story_of(subject: Subject, namespace: str, scene: Scene) -> Story:
+def story_of(subject: Subject, namespace: str, reading: Reading) -> Story:
     """Explain an object. Raises MissingObject."""
     match subject.kind:
         case "pod":
-            return pod_story(find("pod", subject.name, namespace, scene.raw | scene.pods), scene, scene.configuration)
+            return pod_story(
+                find("pod", subject.name, namespace, reading.raw | reading.pods), reading, reading.configuration
+            )
         case "claim":
-            claim = find("claim", subject.name, namespace, scene.stock.claims)
-            return lone_claim_story(claim, scene, scene.configuration)
+            claim = find("claim", subject.name, namespace, reading.stock.claims)
+            return lone_claim_story(claim, reading, reading.configuration)
         case "workload":
-            return workload_story(subject.kind_name, subject.name, namespace, scene, scene.configuration)
+            return workload_story(subject.kind_name, subject.name, namespace, reading, reading.configuration)
         case _:
-            return device_story(find_device(subject.name, scene.stock), scene)
+            return device_story(find_device(subject.name, reading.stock), reading)

@@ -21,7 +21,7 @@ from webhook.translate import Decision, unseal_record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from analysis.loading import Object, Scene
+    from analysis.loading import Object, Reading
     from dra.objects import Pod
     from webhook.state import Configuration
 
@@ -29,21 +29,21 @@ _LONGEST = 4096  # characters of one word of a record
 _MOST = 256  # words of a record
 
 
-def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> WebhookStory:
+def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> WebhookStory:
     """Read the record on a pod, or say what the webhook would make of it now."""
     annotations = pod.metadata.annotations
-    raw = scene.raw.get(pod.metadata.key)
+    raw = reading.raw.get(pod.metadata.key)
     recorded = names.ORIGINAL in annotations
     if not recorded and raw is None:
         return WebhookStory()
     if not recorded:
-        return decide_now(raw or {}, scene, configuration)
+        return decide_now(raw or {}, reading, configuration)
 
     removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
-    if scene.seals:
+    if reading.seals:
         bearer = template.identify(pod, pod.metadata.namespace or "default")
-        trust = Trust.VERIFIED if unseal_record(annotations, bearer, scene.seals) else Trust.FORGED
+        trust = Trust.VERIFIED if unseal_record(annotations, bearer, reading.seals) else Trust.FORGED
     # Parts of a record that are not decisions are left out.
     entries = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
     decisions: list[Decision] = []
@@ -60,7 +60,7 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     if raw is not None and trust is not Trust.FORGED:
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
-        for one in decide_now(_restored(raw, removed, scheduler), scene, configuration).decisions:
+        for one in decide_now(_restored(raw, removed, scheduler), reading, configuration).decisions:
             again = f"created again it would be left: {one.reason}" if one.outcome is Outcome.LEFT else one.basis
             bases.setdefault((one.container, one.key), again)
         decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
@@ -72,9 +72,9 @@ def webhook_story(pod: Pod, scene: Scene, configuration: Configuration) -> Webho
     )
 
 
-def decide_now(obj: Object, scene: Scene, configuration: Configuration) -> WebhookStory:
+def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> WebhookStory:
     """Decide what the webhook would make of an object now."""
-    verdict = decide_object(obj, scene.state(configuration))
+    verdict = decide_object(obj, reading.state(configuration))
     return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)
 
 

@@ -26,7 +26,7 @@ from dra.wire import WireError
 from rendering.exits import MissingObject
 
 if TYPE_CHECKING:
-    from analysis.loading import Object, Scene
+    from analysis.loading import Object, Reading
     from cluster.resources import Raw, Resource
     from webhook.state import Configuration
 
@@ -55,12 +55,12 @@ class Workload(NamedTuple):
     pods: list[Pod]
 
 
-def find_workload(kind_name: str, name: str, namespace: str, scene: Scene) -> Workload:
+def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -> Workload:
     """Find a workload by its kind and name. Raise MissingObject."""
-    objects = {identity_of(one): one for one in scene.gathered.objects}
+    objects = {identity_of(one): one for one in reading.objects}
     # The owners of each pod, as far as they were read.
     chains: dict[str, set[ObjectIdentity]] = {}
-    for key, pod in scene.pods.items():
+    for key, pod in reading.pods.items():
         chain = chains[key] = set()
         owner = next((one for one in pod.metadata.owner_references if one.controller), None)
         home = pod.metadata.namespace or "default"
@@ -82,30 +82,32 @@ def find_workload(kind_name: str, name: str, namespace: str, scene: Scene) -> Wo
         )
         raise MissingObject(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
     found = same[find(named, name, namespace, same)]
-    pods = [scene.pods[key] for key, chain in sorted(chains.items()) if found in chain]
+    pods = [reading.pods[key] for key, chain in sorted(chains.items()) if found in chain]
     return Workload(found, objects.get(found), pods)
 
 
 def workload_story(
-    kind_name: str, name: str, namespace: str, scene: Scene, configuration: Configuration
+    kind_name: str, name: str, namespace: str, reading: Reading, configuration: Configuration
 ) -> WorkloadStory:
     """Return the story of a workload by its kind and name."""
-    found, obj, pods = find_workload(kind_name, name, namespace, scene)
+    found, obj, pods = find_workload(kind_name, name, namespace, reading)
     wanted: int | None = None
     own = WebhookStory()
     if obj is not None:
         made = list(created_pods(obj))
         wanted = sum(one.replicas for one in made) if made else None
-        own = decide_now(obj, scene, configuration)
+        own = decide_now(obj, reading, configuration)
         if not pods:  # told of those that are in no cluster yet
             coming: dict[str, Pod] = {}
-            raw: dict[str, Object] = {}
+            raw: list[Object] = []
             for one in made:
                 with suppress(WireError):
                     read = read_object(one.pod)
                     if isinstance(read, Pod):
-                        coming[read.metadata.key], raw[read.metadata.key] = read, one.pod
-            scene = replace(scene, pods=scene.pods | coming, raw=scene.raw | raw)
+                        coming[read.metadata.key] = read
+                        raw.append(one.pod)
+            with_pods = reading.with_types({Pod: reading.pods | coming})
+            reading = replace(with_pods, objects=(*reading.objects, *raw))
             pods = list(coming.values())
     groups: defaultdict[object, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -115,7 +117,7 @@ def workload_story(
     groups_of_pods = [
         PodsAlike(
             names=tuple(pod.metadata.name for pod in group),
-            first=pod_story(group[0].metadata.key, scene, configuration),
+            first=pod_story(group[0].metadata.key, reading, configuration),
         )
         for group in groups.values()
     ]
@@ -123,7 +125,7 @@ def workload_story(
     groups_of_pods.sort(key=lambda one: (bool(one.first.node), not one.first.webhook.decisions, -len(one.names)))
     # Why no pods are made, as their controllers say it.
     failures: list[str] = []
-    for each in {identity_of(one): one for one in scene.gathered.objects}.values():
+    for each in {identity_of(one): one for one in reading.objects}.values():
         if each is obj or owner_of(each) == found:
             for condition in items(inside(each, "status"), "conditions"):
                 if condition.get("type") == _FAILED and condition.get("status") == "True":

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import partial
+from http import HTTPStatus
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from analysis import loop
 from analysis.configuration import ConfigurationInForce, configuration_in_force
-from analysis.loading.objects import Gathered, Trimmer, Unread, owner_of
+from analysis.loading.objects import OUTLOOK_KINDS, Trimmer, Unread, owner_of
 from analysis.loading.portion import Portion
+from analysis.loading.reading import NO_CONFIGURATION, Reading, reading_of
+from analysis.loading.typed import is_pod, read_object
 from cluster import resources
 from cluster.errors import ApiError, Gone, NotFound, Throttled, Unauthorized, Unavailable
 from cluster.manifests import parse
 from cluster.protocol import pages
-from cluster.resources import Resource
+from cluster.resources import Resource, is_plain
 from dra.raw import inside, items, text
+from dra.wire import WireError
+from rendering.output import progress
 from webhook import names
+from webhook.state import Features
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from cluster.manifests import Document
     from cluster.protocol import Cluster
+    from dra.objects import Pod
     from dra.raw import Object
     from webhook.state import Configuration
 
@@ -33,22 +43,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-# Claims and pods last, so that the owners of objects created in between were read.
-_KINDS: tuple[Resource[Any], ...] = (
-    resources.NAMESPACES,
-    resources.NODES,
-    resources.RESOURCE_QUOTAS,
-    resources.LIMIT_RANGES,
-    resources.DEVICE_CLASSES,
-    resources.RESOURCE_SLICES,
-    resources.DEVICE_TAINT_RULES,
-    resources.DEVICE_COMPATIBILITIES,
-    resources.RESOURCE_CLAIMS,
-    resources.RESOURCE_CLAIM_TEMPLATES,
-    resources.MUTATING_WEBHOOKS,
-    *resources.WORKLOADS,
-    resources.PODS,
-)
 _OPTIONAL = frozenset({"drawbridge.dev", "resource.k8s.io"})  # groups that a server need not have
 # Kinds without which a survey is incomplete.
 NECESSARY_KINDS = frozenset((resources.PODS.id, *(resource.id for resource in resources.WORKLOADS)))
@@ -126,49 +120,135 @@ async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tupl
     return read.objects, [Unread(kind, "forbidden") for kind in read.refused]
 
 
-async def gather(
-    cluster: Cluster,
-    namespace: str | None,
-    report_progress: ReportProgress,
+class Needs(NamedTuple):
+    """What a command needs of a cluster: kinds, and the docs page with the rights to read them.
+
+    Pods are typed when their page is read; `stored` chooses those that are kept as they are stored, too. With `workloads`, all are kept
+    so, and custom kinds that create pods are read; of a namespace that is given, nothing else is. With `typed`, objects are read as the
+    types of their kinds, and those of plain kinds are kept whole or left out. `events` are field selectors of the events to read.
+    """
+
+    kinds: tuple[Resource[Any], ...] = OUTLOOK_KINDS
+    page: str = "docs/explain.md"
+    stored: Callable[[Pod], bool] = lambda _: False
+    workloads: bool = False
+    typed: bool = False
+    events: tuple[str, ...] = ()
+
+
+SURVEY: Final = Needs(
+    (
+        resources.NAMESPACES,
+        resources.NODES,
+        resources.RESOURCE_QUOTAS,
+        resources.LIMIT_RANGES,
+        resources.DEVICE_CLASSES,
+        resources.RESOURCE_SLICES,
+        resources.DEVICE_TAINT_RULES,
+        resources.DEVICE_COMPATIBILITIES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.MUTATING_WEBHOOKS,
+        *resources.WORKLOADS,
+        resources.PODS,
+    ),
+    "docs/survey.md",
+    workloads=True,
+)
+
+
+def visit(
+    kubeconfig: str,
+    context: str,
+    needs: Needs = Needs(),  # noqa: B008  a value
     *,
-    probe: bool,
-    namespaces: Sequence[str] = (),
-) -> Gathered:
-    """Read the input of a survey: with a namespace, only that and cluster-scoped kinds. `namespaces` are those of device plugins."""
+    given: ConfigurationInForce | None = NO_CONFIGURATION,
+    namespace: str = "",
+    probe: bool = False,
+) -> Reading:
+    """Read the cluster that kubectl talks to; `given` is the configuration of `--config`."""
+
+    async def look(cluster: Cluster) -> Reading:
+        with progress() as report_progress:
+            return await read_cluster(cluster, needs, report_progress, given=given, namespace=namespace, probe=probe)
+
+    return loop.visit(kubeconfig, context, look, needs.page)
+
+
+async def read_cluster(
+    cluster: Cluster,
+    needs: Needs = Needs(),  # noqa: B008  a value
+    report_progress: ReportProgress = lambda _: None,
+    *,
+    given: ConfigurationInForce | None = NO_CONFIGURATION,
+    namespace: str = "",
+    probe: bool = False,
+) -> Reading:
+    """Read a cluster, or with a namespace what may be read of that. With `probe`, the server's feature gates are detected."""
     server = await cluster.server(probe=probe)
-    visit = Visit(cluster, namespace, report_progress, Trimmer().trim)
-    await visit.read_input()
-    evidence, unread = await look_around(cluster, namespaces)
-    visit.unread += unread
-    return Gathered(
-        evidence=evidence,
-        objects=tuple(visit.objects),
-        unread=tuple(visit.unread),
-        server=server,
-        narrow=namespace is not None,
+    in_force = await configuration_of_cluster(cluster, given)
+    narrow = needs.workloads and bool(namespace)
+    keep = Trimmer().trim if needs.workloads else partial(_typed_pod, needs.stored)
+    looking = Visit(cluster, namespace if narrow else None, report_progress, keep, typed=needs.typed)
+    objects = await looking.read(needs.kinds)
+    objects += await looking.read((resources.EVENTS,), fields=needs.events)
+    if needs.workloads:
+        objects += await looking.read_custom_kinds()
+    unread = sorted(looking.unread, key=lambda one: one.kind)
+    if namespace and not narrow:
+        missed = {one.kind for one in unread}
+        inside_one = Visit(cluster, namespace, report_progress, keep)
+        objects += await inside_one.read(kind for kind in needs.kinds if kind.namespaced and kind.id in missed)
+        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in inside_one.unread]
+    configuration = in_force.configuration
+    around = evidence_in(configuration, narrow=narrow or not needs.workloads)
+    evidence, forbidden = await look_around(cluster, around)
+    features = Features.combine(server.minor, server.gates, configuration.file.kubernetes.declared())
+    reading = reading_of(
+        objects, features, unread=[*unread, *forbidden], server=server, in_force=in_force, pods=not needs.workloads
     )
+    return replace(reading, evidence=evidence, narrow=narrow, absent=frozenset(looking.absent))
+
+
+def _typed_pod(stored: Callable[[Pod], bool], obj: Any) -> Any:
+    """Type a pod, unless it is one that is kept as it is stored, or is not readable."""
+    if not (isinstance(obj, dict) and is_pod(obj)):
+        return obj
+    try:
+        pod = read_object(obj)
+    except WireError:
+        return obj
+    return obj if pod is None or stored(pod) else pod
 
 
 class Visit(Generic[T]):
-    """Reads collections, a few concurrently, and records those that may not be read. `keep` transforms each object."""
+    """Reads collections, a few concurrently, and records those that may not be read. `keep` transforms each object.
+
+    With `typed`, objects are read as the type of their kind, and those of plain kinds are kept whole or left out.
+    """
 
     def __init__(
-        self, cluster: Cluster, namespace: str | None, report_progress: ReportProgress, keep: Callable[[Object], T]
+        self,
+        cluster: Cluster,
+        namespace: str | None,
+        report_progress: ReportProgress,
+        keep: Callable[[Any], T],
+        *,
+        typed: bool = False,
     ) -> None:
-        self.objects: list[T] = []
         self.unread: list[Unread] = []
+        self.absent: set[str] = set()  # kinds that the server does not have
         self._cluster = cluster
         self._namespace = namespace
         self._report_progress = report_progress
         self._keep = keep
+        self._typed = typed
         self._owners: set[str] = set()
         self._slots = asyncio.Semaphore(_CONCURRENT_LISTS)
 
-    async def read_input(self, also: Iterable[Resource[Any]] = ()) -> None:
-        """Read the input of a survey, after the kinds in `also`; of custom kinds those with pod templates or owned objects."""
-        await self.read((*also, *_KINDS))
+    async def read_custom_kinds(self) -> list[T]:
+        """Read the custom kinds whose schema has containers, or that own an object that was read."""
         definitions = await self._all(_DEFINITIONS, None, Trimmer().trim)
-        # Custom kinds whose schema has containers, or that own an object that was read.
         chosen: list[Resource[Any]] = []
         for definition in definitions:
             spec = inside(definition, "spec")
@@ -189,41 +269,59 @@ class Visit(Generic[T]):
                 waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
             if kind in self._owners or has_containers:
                 chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
-        await self.read(chosen[:_MOST_CUSTOM_KINDS])
-        self.unread.sort(key=lambda one: one.kind)
+        return await self.read(chosen[:_MOST_CUSTOM_KINDS])
 
-    async def read(self, kinds: Iterable[Resource[Any]]) -> None:
-        """Read collections concurrently, and keep their objects in the given order."""
+    async def read(self, kinds: Iterable[Resource[Any]], *, fields: Sequence[str] = ("",), labels: str = "") -> list[T]:
+        """Read collections concurrently, each with each field selector, and return their objects in the given order.
 
-        def keep(obj: Object) -> T:
-            if owner := owner_of(obj):
+        Claims are read before the others: the owner of a claim that was read is among the pods, unless it was deleted.
+        """
+
+        def keep(obj: Any) -> T:
+            if isinstance(obj, dict) and (owner := owner_of(obj)):
                 self._owners.add(owner.kind)
             return self._keep(obj)
 
-        async with asyncio.TaskGroup() as tasks:
-            reading = [
-                tasks.create_task(self._all(kind, self._namespace if kind.namespaced else None, keep)) for kind in kinds
-            ]
-        for task in reading:
-            self.objects += task.result()
+        def list_kind(kind: Resource[Any], selector: str) -> Coroutine[Any, Any, list[T]]:
+            return self._all(kind, self._namespace if kind.namespaced else None, keep, selector, labels)
 
-    async def _all(self, resource: Resource[Any], where: str | None, keep: Callable[[Object], U]) -> list[U]:
-        portion = Portion(resource)
+        wanted = list(product(kinds, fields))
+        found = {one: await list_kind(*one) for one in wanted if one[0].id == resources.RESOURCE_CLAIMS.id}
+        async with asyncio.TaskGroup() as tasks:
+            reading = {one: tasks.create_task(list_kind(*one)) for one in wanted if one not in found}
+        return [obj for one in wanted for obj in (found[one] if one in found else reading[one].result())]
+
+    async def _all(
+        self,
+        resource: Resource[Any],
+        where: str | None,
+        keep: Callable[[Any], U],
+        fields: str = "",
+        labels: str = "",
+    ) -> list[U]:
+        listed = resource if self._typed else resource.raw
+        portion = Portion(resource, whole=self._typed and is_plain(resource.type))
         found: list[U] = []
         tries = 1
         more = ""
         async with self._slots:
             while True:
                 try:
-                    raw = replace(resource.raw, reduce=portion.keep)
-                    page = await self._cluster.list(raw, where, limit=resource.page, more=more)
+                    page = await self._cluster.list(
+                        replace(listed, reduce=portion.keep),
+                        where,
+                        fields=fields,
+                        labels=labels,
+                        limit=resource.page,
+                        more=more,
+                    )
                 except (Unauthorized, Unavailable):
                     raise
                 except ApiError as error:
                     if isinstance(error, Gone | Throttled) and tries < _TRIES:
                         tries += 1
                         if isinstance(error, Gone):
-                            portion = Portion(resource)
+                            portion = Portion(resource, whole=self._typed and is_plain(resource.type))
                             found.clear()
                             more = ""
                         else:
@@ -231,7 +329,9 @@ class Visit(Generic[T]):
                         continue
                     if isinstance(error, Throttled):
                         raise
-                    if error.status != 404 or resource.group not in _OPTIONAL:
+                    if error.status == HTTPStatus.NOT_FOUND:
+                        self.absent.add(resource.kind)
+                    if error.status != HTTPStatus.NOT_FOUND or resource.group not in _OPTIONAL:
                         self.unread.append(Unread(resource.id, error.message))
                     return []
                 found += map(keep, page.items)

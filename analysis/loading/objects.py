@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from cluster import resources
-from cluster.server import ServerInfo
 from dra.objects import POD_TEMPLATES, is_extended
 from dra.raw import Object, containers_of, inside, items, mapping, text
 from webhook.translate import pods_in
@@ -59,6 +58,10 @@ KINDS: tuple[Resource[Any], ...] = (
 )
 
 
+# For where a pod can run, and whom it would displace.
+OUTLOOK_KINDS = (resources.POD_DISRUPTION_BUDGETS, *KINDS)
+
+
 class ObjectIdentity(NamedTuple):
     """The identity of an object, as an owner reference has it: without a version."""
 
@@ -73,37 +76,6 @@ class Unread(msgspec.Struct, frozen=True):
 
     kind: str
     reason: str
-
-
-class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that were read. `places` has file and line of each object from a file."""
-
-    objects: tuple[Object, ...]
-    unread: tuple[Unread, ...] = ()
-    server: ServerInfo | None = None
-    # Objects with the settings of device plugins and autoscalers, from a server; in files any object may be one.
-    evidence: tuple[Object, ...] = ()
-    places: tuple[tuple[str, int], ...] = ()
-    narrow: bool = False  # namespaced kinds were read in one namespace only
-
-    @property
-    def knows_pods(self) -> bool:
-        """Whether pods were read in all namespaces."""
-        return not (self.narrow or any(one.kind == "pods" for one in self.unread))
-
-    @property
-    def is_dump(self) -> bool:
-        """Whether a server stored some of the objects: then a kind that is missing may have been left out."""
-        return any(inside(one, "metadata").get("uid") for one in self.objects)
-
-    @property
-    def installed(self) -> tuple[Object, ...]:
-        """The objects that show how device plugins and autoscalers are set up."""
-        return self.evidence if self.server else self.objects
-
-    def of(self, *kinds: str) -> list[Object]:
-        """Return the objects of these kinds."""
-        return [one for one in self.objects if one.get("kind") in kinds]
 
 
 def identity_of(obj: Object) -> ObjectIdentity:

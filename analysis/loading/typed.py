@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.loading.files import problems, refuse
+from analysis.files import problems, refuse
 from cluster import resources
 from cluster.manifests import ManifestError
 from dra.objects import (
@@ -64,6 +64,9 @@ _TYPES: dict[tuple[str, str], type[Any]] = {
 }
 
 
+IN_STOCK: Final = (ResourceSlice, DeviceClass, Node, DeviceTaintRule, DeviceCompatibility, ResourceClaim)
+
+
 class UnreadableObject(NamedTuple):
     """An object that is not what its kind requires, by its number in the input, and why."""
 
@@ -82,8 +85,8 @@ class TypedObjects:
             self._add(obj)
 
     @classmethod
-    def read(cls, objects: Iterable[Object], *, pods: bool = True) -> TypedObjects:
-        """Read the objects of known kinds, with or without pods.
+    def read(cls, objects: Iterable[Object | Any], *, pods: bool = True) -> TypedObjects:
+        """Read the objects of known kinds, with or without pods. Objects that are typed already are kept.
 
         A ComputeDomain stands for the template that is made of it, unless that is among the objects. Objects that have only a
         generateName are counted, where an API server appends random letters.
@@ -91,7 +94,11 @@ class TypedObjects:
         read = cls()
         generated = GeneratedNames()
         expected: list[ResourceClaimTemplate] = []
-        for number, obj in enumerate(map(generated.name, objects)):
+        for number, given in enumerate(objects):
+            if not isinstance(given, dict):
+                read._add(given)
+                continue
+            obj = generated.name(given)
             if is_pod(obj) and not pods:
                 continue
             try:

@@ -2,7 +2,6 @@
 
 from analysis.survey.fleet import DriverStock, PluginStock
 from analysis.survey.overview import Overview, SurveyScope, overview
-from analysis.survey.reading import read_cluster
 from analysis.survey.report import report
 from analysis.survey.rows import findings, table
 from analysis.survey.verdicts import MoveReason
@@ -15,7 +14,6 @@ __all__ = [
     "SurveyScope",
     "findings",
     "overview",
-    "read_cluster",
     "report",
     "table",
 ]

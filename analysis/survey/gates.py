@@ -20,7 +20,7 @@ from webhook.translate import pods_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from analysis.loading import Gathered, Object
+    from analysis.loading import Object, Reading
     from analysis.survey.families import Family
     from dra.stock import Stock
     from webhook.state import Features
@@ -52,7 +52,7 @@ class OwnNeeds(NamedTuple):
 class GateNeeds:
     """Counts the workloads that need a gate that is off, with their living pods."""
 
-    def __init__(self, gathered: Gathered, features: Features, stock: Stock | None) -> None:
+    def __init__(self, reading: Reading, features: Features, stock: Stock | None) -> None:
         self._features = features
         likely = features.likely
         self._off = frozenset(gate for gate in _TITLES if not likely.on(gate))
@@ -63,7 +63,7 @@ class GateNeeds:
         # The specs of claims by kind, namespace and name; the gates of each pool; classes by the gates that their devices need.
         self._specs: dict[tuple[str, str, str], Object] = {}
         pools: dict[tuple[str, str], set[str]] = {}
-        for one in gathered.of("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
+        for one in reading.of("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
             upgraded = versions.upgrade(one).value
             name = identity_of(one)
             if name.kind == "ResourceSlice":

@@ -21,7 +21,7 @@ from webhook.translate import pods_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from analysis.loading import Gathered, Object
+    from analysis.loading import Object, Reading
     from analysis.survey.families import Family
     from analysis.survey.fleet import PluginStock
     from webhook.state import Installed, State
@@ -32,22 +32,22 @@ _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook r
 
 
 def obstacles(
-    gathered: Gathered, state: State, families: Sequence[Family], plugins: Iterable[PluginStock], classes: Iterable[str]
+    reading: Reading, state: State, families: Sequence[Family], plugins: Iterable[PluginStock], classes: Iterable[str]
 ) -> list[Finding]:
     """Name everything in the way, each once though several files have it: the cluster's own first, then by namespace."""
     installed = state.fleet.installed
     found = (
         _classes_without_devices(state, classes),
         _mixed_nodes(plugins),
-        of_plugins(gathered.of("DaemonSet")),
+        of_plugins(reading.of("DaemonSet")),
         _of_plugin_settings(installed),
         of_gpu_operator(installed.gpu_operator),
-        of_operators(gathered.installed),
+        of_operators(reading.installed),
         _of_autoscalers(installed),
-        _unread_evidence(gathered, state),
-        _injectors(gathered.of("MutatingWebhookConfiguration")),
+        _unread_evidence(reading, state),
+        _injectors(reading.of("MutatingWebhookConfiguration")),
     )
-    of_namespaces = sorted(_of_namespaces(gathered, state, families), key=itemgetter(0))
+    of_namespaces = sorted(_of_namespaces(reading, state, families), key=itemgetter(0))
     return list(dict.fromkeys((*chain.from_iterable(found), *(finding for _, finding in of_namespaces))))
 
 
@@ -128,8 +128,8 @@ def _of_autoscalers(installed: Installed) -> Iterator[Finding]:
             )
 
 
-def _unread_evidence(gathered: Gathered, state: State) -> Iterator[Finding]:
-    known = gathered.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
+def _unread_evidence(reading: Reading, state: State) -> Iterator[Finding]:
+    known = reading.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
     if known and not state.configuration.file.evidence.namespaces:
         homes = sorted({identity_of(one).namespace for one in known if one.get("kind") in _SETTINGS})
         yield make_finding(
@@ -157,13 +157,13 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
             )
 
 
-def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
+def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Give what is in the way in a namespace, with the namespace."""
     concerned = {family.top.namespace for family in families}
     for namespace in sorted(concerned):
         if wrong := mistake_of(state.namespaces.get(namespace, {}).get(names.MODE_LABEL, "")):
             yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
-    for one in gathered.of("ResourceQuota"):
+    for one in reading.of("ResourceQuota"):
         name = identity_of(one)
         keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]
         if keys and name.namespace in concerned:
@@ -173,7 +173,7 @@ def _of_namespaces(gathered: Gathered, state: State, families: Sequence[Family])
                 f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
             )
             yield name.namespace, finding
-    for one in gathered.of("LimitRange"):
+    for one in reading.of("LimitRange"):
         name = identity_of(one)
         try:
             bounded = sorted(convert(one, LimitRange).keys)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analysis.configuration import in_mode
-from analysis.loading import CLUSTER, Gathered, Unread, identity_of, inside, state_of, unread_of
+from analysis.loading import CLUSTER, Reading, Unread, identity_of, inside, state_of
 from analysis.survey.families import Family, families, has_ended
 from analysis.survey.fleet import DriverStock, PluginStock, Use, plugin_stocks, published, uses
 from analysis.survey.gates import GateNeeds
@@ -25,8 +25,6 @@ from webhook.translate import asks_in_unknown_kind, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from webhook.state import Configuration, Features
 
     Test = Callable[[Mapping[str, str]], bool]
 
@@ -95,15 +93,13 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
 
-def overview(
-    gathered: Gathered, configuration: Configuration, features: Features, scope: SurveyScope, mode: str | None = None
-) -> Overview:
+def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> Overview:
     """Look at everything that was read; `mode` is that of `--mode`."""
-    state, unreadable = state_of(gathered, configuration, features)
-    state = in_mode(state, mode)
+    configuration, features = reading.configuration, reading.features
+    state = in_mode(state_of(reading, configuration), mode)
     stock = state.stock
     move_judge = MoveJudge(state)
-    needs = GateNeeds(gathered, features, stock)
+    needs = GateNeeds(reading, features, stock)
     workloads: list[Asking] = []
     concerned: list[Family] = []
     wanted: set[str] = set()
@@ -112,7 +108,7 @@ def overview(
     staying: Counter[Use] = Counter()
     of_reason: Counter[MoveReason] = Counter()
     pods_of_reason: Counter[MoveReason] = Counter()
-    for family in families(gathered.objects, lambda obj: asks_in_unknown_kind(obj, state), gathered.places):
+    for family in families(reading.objects, lambda obj: asks_in_unknown_kind(obj, state), reading.places):
         judged = move_judge.judge(family)
         own = needs.of_own_claims(family)
         if scope.holds(family):
@@ -123,7 +119,7 @@ def overview(
         # The use of nodes counts all workloads, whichever are asked about.
         (staying if judged.stays else moving).update(uses(family.pods))
         if scope.holds(family):
-            workloads.append(_asking(family, judged, *(gathered.places[family.number] if gathered.places else ("", 0))))
+            workloads.append(_asking(family, judged, *(reading.places[family.number] if reading.places else ("", 0))))
             concerned.append(family)
             wanted |= judged.classes
             stays |= judged.stays
@@ -132,24 +128,24 @@ def overview(
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
     plugins = plugin_stocks(stock, moving, staying, configuration) if stock is not None else []
     is_installed = any(
-        identity_of(one).name.startswith(names.NAME) for one in gathered.of("MutatingWebhookConfiguration")
+        identity_of(one).name.startswith(names.NAME) for one in reading.of("MutatingWebhookConfiguration")
     )
     modes = {name: mode_in(state, name) for name in sorted({one.namespace for one in workloads} - {CLUSTER})}
     known = state.fleet.installed.network.pools
     pools = [pool for name, pool in known.items() if name in stays]
-    live = sorted(stays - known.keys()) if gathered.server else ()  # in files every ConfigMap counts
+    live = sorted(stays - known.keys()) if reading.is_live else ()  # in files every ConfigMap counts
     unread_pools = [key for key in live if any("<pool>" in one.row.name for one in configuration.resource(key))]
     return Overview(
-        server=gathered.server.version if gathered.server else "",
+        server=reading.server.version if reading.server else "",
         features={gate: features.on(gate) for gate in features.known()},
-        objects=len(gathered.objects),
-        pods=sum(not has_ended(one) for one in gathered.of("Pod")),
+        objects=len(reading.objects),
+        pods=sum(not has_ended(one) for one in reading.of("Pod")),
         workloads=tuple(workloads),
         reasons=tuple(_sorted([replace(one, workloads=of_reason[one], pods=pods_of_reason[one]) for one in of_reason])),
         obstacles=(
             *needs.obstacles(),
             *of_unread_pools(unread_pools),
-            *obstacles(gathered, state, concerned, plugins, wanted),
+            *obstacles(reading, state, concerned, plugins, wanted),
         ),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
@@ -157,7 +153,7 @@ def overview(
         network=pool_tables(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={name: of_name.value for name, of_name in modes.items() if is_installed or of_name is not Mode.ENFORCE},
-        unread=(*gathered.unread, *(unread_of(gathered.objects[number], error) for number, error in unreadable)),
+        unread=reading.unread,
     )
 
 

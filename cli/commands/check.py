@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from analysis.applied import print_assumed, print_inventory
 from analysis.configuration import given_configuration, server_named
-from analysis.state import print_assumed, print_inventory
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 
@@ -50,7 +50,7 @@ def command(
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from analysis.check import check, findings_of_skipped, separate
-    from analysis.loading import read_files, warn_of_skipped
+    from analysis.files import read_files, warn_of_skipped
     from rendering import formats
 
     server = server_named(kubernetes, feature_gates)

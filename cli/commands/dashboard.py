@@ -55,8 +55,8 @@ def command(
     Without -f the live cluster is read when a page is requested, at most every ten seconds; nothing is written. Without
     --login only this machine can open the pages. /api/v1 has the same as JSON. SIGINT ends the server.
     """
-    from analysis.loading import read_dump, visit
-    from analysis.survey import SurveyScope, overview, read_cluster
+    from analysis.loading import SURVEY, Needs, read_dump, visit
+    from analysis.survey import SurveyScope, overview
     from cluster.kubernetes import Kubernetes
     from dashboard import Dashboard, Login, PictureSource, Prometheus, certificate, read_events, waits_for_node
     from runtime.process import stopping
@@ -75,19 +75,18 @@ def command(
         raise Broken("--login needs a cluster, and excludes -f", "leave out -f, or --login")
     given = given_configuration(config)
     if files:
-        scene = read_dump(files, given)
-        scene.in_force.report()
-        source = PictureSource(", ".join(files), lambda: scene, lives=False)
+        reading = read_dump(files, given)
+        reading.in_force.report()
+        source = PictureSource(", ".join(files), lambda: reading, lives=False)
     else:
         name = f"context {context}" if context else "the current context"
 
         def survey() -> Overview:
-            gathered, features, in_force = read_cluster(kubeconfig, context, given)
-            return overview(gathered, in_force.configuration, features, SurveyScope())
+            return overview(visit(kubeconfig, context, SURVEY, given=given), SurveyScope())
 
         source = PictureSource(
             name,
-            lambda: visit(kubeconfig, context, keep=waits_for_node, page="docs/explain.md", given=given),
+            lambda: visit(kubeconfig, context, Needs(stored=waits_for_node), given=given),
             lives=True,
             survey=survey,
             events=lambda *arguments: loop.visit(

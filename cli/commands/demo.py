@@ -61,10 +61,10 @@ def command(
 async def _demo(
     documents: list[Document], objects: list[dict[str, Any]], config: str, mine: str, *, stay: bool
 ) -> None:
+    from analysis.applied import find_controlled
     from analysis.arrivals import brings_pods
     from analysis.configuration import KIND, watched_configuration
     from analysis.loading import GeneratedNames
-    from analysis.state import find_controlled
     from cli.playground import PodsListener, end_of, playground, pods_of
     from cluster.errors import BadRequest
     from dashboard import Dashboard, PictureSource

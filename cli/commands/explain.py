@@ -19,7 +19,7 @@ from rendering import formats
 
 if TYPE_CHECKING:
     from analysis.explain import PodStory, WorkloadStory
-    from analysis.loading import Scene
+    from analysis.loading import Reading
 
 
 @inputs.command(
@@ -99,54 +99,50 @@ def command(
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
     given = given_configuration(config)
 
-    from analysis.loading import KINDS, for_server, read_dump, server_meant, visit
+    from analysis.loading import OUTLOOK_KINDS, Needs, TypedObjects, for_server, read_dump, server_meant, visit
     from dra.objects import DeviceTaintRule
     from dra.wire import builtins, convert
     from webhook.claims import taint_rule
 
     if files:
-        scene = read_dump(files, given)
+        reading = read_dump(files, given)
     else:
         last = name.rpartition("/")[2]
         workload = kind == "workload"  # the names of its pods begin with its own
-        kinds = (*explain.kinds_of(kind_name), *KINDS) if workload else KINDS
-        scene = visit(
-            kubeconfig,
-            context,
-            namespace=namespace,
-            keep=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,
-            kinds=kinds,
-            given=given,
+        needs = Needs(
+            (*(explain.kinds_of(kind_name) if workload else ()), *OUTLOOK_KINDS),
+            stored=lambda pod: pod.metadata.name.startswith(last) if workload else pod.metadata.name == last,
         )
-    scene.in_force.report()
-    configuration = scene.configuration
-    scene = for_server(scene, kubernetes, feature_gates, configuration)
+        reading = visit(kubeconfig, context, needs, given=given, namespace=namespace)
+    reading.in_force.report()
+    configuration = reading.configuration
+    reading = for_server(reading, kubernetes, feature_gates, configuration)
     bridge = configuration.file.bridge
     if files and bridge is not None and bridge.fence:  # files are judged as if the configuration were installed
         rules = [convert(taint_rule(driver), DeviceTaintRule) for driver in bridge.drivers]
-        scene = replace(scene, stock=scene.stock.with_all(rules))
-    story = explain.story_of(subject, namespace, scene)
+        reading = replace(reading, typed=TypedObjects((*reading.typed, *rules)))
+    story = explain.story_of(subject, namespace, reading)
     if isinstance(story, explain.PodStory | explain.WorkloadStory):
-        story = _with_causes(story, scene, kubeconfig, context)
-    server = server_meant(scene)
+        story = _with_causes(story, reading, kubeconfig, context)
+    server = server_meant(reading)
     inputs.write(
         output,
         lambda: explain.report(story, server),
-        lambda: {kind: builtins(story), "configuration": scene.in_force.described(), "server": builtins(server)},
-        unread=scene.unread,
+        lambda: {kind: builtins(story), "configuration": reading.in_force.described(), "server": builtins(server)},
+        unread=reading.unread,
     )
     return Exit.FINE
 
 
 def _with_causes(
-    story: PodStory | WorkloadStory, scene: Scene, kubeconfig: str, context: str
+    story: PodStory | WorkloadStory, reading: Reading, kubeconfig: str, context: str
 ) -> PodStory | WorkloadStory:
     """For pods that wait for a component of drawbridge in a live cluster, add what `doctor` finds about the component."""
     from analysis import explain
     from analysis.doctor import survey_parts
 
     pods = [story] if isinstance(story, explain.PodStory) else [one.first for one in story.pods]
-    if not (scene.is_live and any(map(explain.keeper_of, pods))):
+    if not (reading.is_live and any(map(explain.keeper_of, pods))):
         return story
     now = datetime.now(UTC)
     found = loop.visit(kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/explain.md")

@@ -43,36 +43,38 @@ def command(
     no cell: a cell is about two devices, held or free. Equal pools are shown once.
     """
     from analysis.configuration import server_named
-    from analysis.loading import HELD, for_server, read_dump, visit
+    from analysis.loading import HELD, Needs, for_server, read_dump, visit
     from analysis.matrix import draw, group_equal, judge, reachable, report
     from dra.wire import builtins
 
     if files or kubernetes:
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    scene = read_dump(files) if files else visit(kubeconfig, context, kinds=HELD)
-    scene = for_server(scene, kubernetes, feature_gates)
+    reading = read_dump(files) if files else visit(kubeconfig, context, Needs(HELD))
+    reading = for_server(reading, kubernetes, feature_gates)
     from dra.errors import NodeSelectorError
 
-    if node and node not in scene.stock.nodes:
-        raise Broken(f"no Node {node} in the input", f"nodes: {list_first(list(scene.stock.nodes), _NAMED) or 'none'}")
+    if node and node not in reading.stock.nodes:
+        raise Broken(
+            f"no Node {node} in the input", f"nodes: {list_first(list(reading.stock.nodes), _NAMED) or 'none'}"
+        )
     try:
-        reachable_pools = reachable(scene.stock, [node] if node else scene.stock.nodes)
+        reachable_pools = reachable(reading.stock, [node] if node else reading.stock.nodes)
     except NodeSelectorError as error:
         raise Broken(str(error), "correct the node selector of this ResourceSlice, or leave the slice out") from None
     chosen = [pool for name, pool in reachable_pools.items() if not pools or name in pools or pool.id[1] in pools]
     if not chosen:
         have = list_first(list(reachable_pools), _NAMED) or "none that is accessible from the given nodes"
-        if not scene.stock.slices:
+        if not reading.stock.slices:
             raise Broken("no ResourceSlice in the input", "add the slices: kubectl get resourceslices -o yaml")
         raise Broken("no pool matches", f"pools: {have}")
-    judged = judge(chosen, scene.stock, sets)
+    judged = judge(chosen, reading.stock, sets)
     kinds = group_equal(judged)
     inputs.write(
         output,
         lambda: report(kinds, inputs.width()),
         lambda: {"pools": builtins(judged)},
         picture=lambda: draw(kinds),
-        unread=scene.unread,
+        unread=reading.unread,
     )
     return Exit.FINE

@@ -40,14 +40,14 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
     written. `-o wide` adds claim, share and model.
     """
     from analysis.capacity import node_stories
-    from analysis.loading import HELD, read_dump, visit
+    from analysis.loading import HELD, Needs, read_dump, visit
     from cluster.resources import PODS
     from dra.wire import builtins
     from rendering.html import fleet
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    scene = read_dump(files) if files else visit(kubeconfig, context, kinds=(*HELD, PODS))
-    stories = list(node_stories(names, scene))
+    reading = read_dump(files) if files else visit(kubeconfig, context, Needs((*HELD, PODS)))
+    stories = list(node_stories(names, reading))
 
     def picture() -> str:
         rows: list[tuple[str, list[tuple[str, str]]]] = []
@@ -64,7 +64,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
         lambda: _report(stories, wide=output != "text"),
         lambda: {"nodes": builtins(stories)},
         picture=picture,
-        unread=scene.unread,
+        unread=reading.unread,
     )
     return Exit.FINE
 

@@ -25,21 +25,21 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
 
     Without -f the live cluster is read; nothing is written. `-o wide` lists the holders. With -n, rights in that namespace suffice.
     """
-    from analysis.loading import read_dump, visit
+    from analysis.loading import KINDS, Needs, read_dump, visit
     from analysis.quota import necessary, report, tables
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
     if files:
-        scene = read_dump(files)
+        reading = read_dump(files)
     else:
-        scene = necessary(visit(kubeconfig, context, namespace=namespace, page="docs/quota.md"), namespace)
-    reports = [one for one in report(scene) if not namespace or one.quota.startswith(f"{namespace}/")]
+        reading = necessary(visit(kubeconfig, context, Needs(KINDS, "docs/quota.md"), namespace=namespace), namespace)
+    reports = [one for one in report(reading) if not namespace or one.quota.startswith(f"{namespace}/")]
     parts = [*tables(reports, _HOLDERS if output != "text" else None)]
     inputs.write(
         output,
         lambda: Report("Quotas", parts or ("no DeviceQuota, so devices are not limited",)),
         lambda: {"quotas": builtins(reports)},
-        unread=scene.unread,
+        unread=reading.unread,
     )
     return Exit.FINE

@@ -58,7 +58,7 @@ def command(
     or a quota refuses it.
     """
     from analysis import explain
-    from analysis.loading import KINDS, read_dump, visit
+    from analysis.loading import OUTLOOK_KINDS, Needs, read_dump, visit
     from analysis.resized import POD, find_target, resize
     from dra.wire import builtins
 
@@ -70,33 +70,29 @@ def command(
         raise Broken(f"{workload!r} is not KIND/NAME", "write it as for kubectl, such as deployment/serve")
     given = given_configuration(config)
     if files:
-        scene = read_dump(files, given)
+        reading = read_dump(files, given)
     else:
-        kinds = (*explain.kinds_of(kind_name), *KINDS)
         last = name.rpartition("/")[2]
-        scene = visit(
-            kubeconfig,
-            context,
-            namespace=namespace,
-            keep=lambda pod: kind_name in POD and pod.metadata.name == last,
-            kinds=kinds,
-            given=given,
+        needs = Needs(
+            (*explain.kinds_of(kind_name), *OUTLOOK_KINDS),
+            stored=lambda pod: kind_name in POD and pod.metadata.name == last,
         )
-    scene.in_force.report()
-    target = find_target(kind_name, name, namespace, scene)
-    resized = resize(target.object, wanted, target.pods, scene, scene.configuration)
+        reading = visit(kubeconfig, context, needs, given=given, namespace=namespace)
+    reading.in_force.report()
+    target = find_target(kind_name, name, namespace, reading)
+    resized = resize(target.object, wanted, target.pods, reading, reading.configuration)
     inputs.write(
         output,
         lambda: _report(resized),
         lambda: {
-            "configuration": scene.in_force.described(),
+            "configuration": reading.in_force.described(),
             "fits": resized.fits,
             "pods": builtins(resized.pods),
             "beside": builtins(resized.surge),
             "quotas": [line.facts() for one in resized.quotas for line in one.lines],
             "objects": [one.after for one in resized.changes],
         },
-        unread=scene.unread,
+        unread=reading.unread,
     )
     return Exit.FINE if resized.fits else Exit.REFUSED
 

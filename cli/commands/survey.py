@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import click
 
-from analysis.configuration import features_of, given_configuration, server_named
-from analysis.state import print_assumed
+from analysis.applied import print_assumed
+from analysis.configuration import given_configuration, server_named
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 from dra.texts import list_first
@@ -81,16 +81,8 @@ def command(
         raise Broken("a live cluster reports its own version", "leave --kubernetes and --feature-gates out")
     given = given_configuration(config)
 
-    from analysis.loading import (
-        NECESSARY_KINDS,
-        Gathered,
-        SkippedFile,
-        Trimmer,
-        read_files,
-        warn_of_misspelt,
-        warn_of_skipped,
-    )
-    from analysis.survey import SurveyScope, overview, read_cluster
+    from analysis.loading import NECESSARY_KINDS, SURVEY, read_dump, visit
+    from analysis.survey import SurveyScope, overview
     from cluster.embedded import labels_test
     from cluster.errors import BadRequest
     from webhook.translate import namespace_of
@@ -99,27 +91,18 @@ def command(
         scope = SurveyScope(namespaces=frozenset(filter(None, [namespace])), labels=labels_test(selector))
     except BadRequest as error:
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
-    skipped: list[SkippedFile] = []
     if files:
-        read = read_files(files, keep=Trimmer().trim, given=given)
-        documents, skipped, in_force = read.documents, read.skipped, read.in_force
-        warn_of_skipped(skipped)
-        warn_of_misspelt(documents)
-        gathered = Gathered(
-            objects=tuple(document.object for document in documents),
-            places=tuple(document.origin for document in documents),
-        )
-        features = features_of(server, in_force.configuration)
-        namespaces = {namespace_of(one) for one in gathered.objects}
-        if namespace and gathered.objects and namespace not in namespaces:
+        reading = read_dump(files, given, server, pods=False)
+        namespaces = {namespace_of(one) for one in reading.objects}
+        if namespace and namespaces and namespace not in namespaces:
             inputs.warn(
                 f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(namespaces), 5)}"
             )
     else:
-        gathered, features, in_force = read_cluster(kubeconfig, context, given, namespace=namespace, probe=probe)
-    in_force.report(mode)
+        reading = visit(kubeconfig, context, SURVEY, given=given, namespace=namespace, probe=probe)
+    reading.in_force.report(mode)
     with inputs.without_collection():
-        result = overview(gathered, in_force.configuration, features, scope, mode)
+        result = overview(reading, scope, mode)
     import msgspec
 
     from analysis.survey import findings, report, table
@@ -128,10 +111,10 @@ def command(
         output,
         lambda: report(result, whole=output != "text"),
         lambda: {
-            "configuration": in_force.described(mode),
+            "configuration": reading.in_force.described(mode),
             "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},
             **msgspec.to_builtins(result),
-            "passedBy": [one._asdict() for one in skipped],
+            "passedBy": [one._asdict() for one in reading.skipped],
         },
         findings=lambda: findings(result),
         table=lambda: table(result),
@@ -139,7 +122,7 @@ def command(
     )
     print_assumed(one.key for workload in result.workloads for one in workload.keys if one.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
-    unseen = "unknown" in bad and any(one.key for one in skipped)
+    unseen = "unknown" in bad and any(one.key for one in reading.skipped)
     if unseen or any(one.outcome in bad for one in result.workloads):
         return Exit.REFUSED
     return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in result.unread) else Exit.UNDECIDED

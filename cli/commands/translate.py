@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from analysis.applied import print_assumed, print_inventory
 from analysis.configuration import features_of, given_configuration, server_named
-from analysis.state import print_assumed, print_inventory
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 
@@ -86,7 +86,8 @@ def command(
     if undo:
         return _undo(files, dry_run=dry_run or check)
     from analysis import translated
-    from analysis.loading import read_files, warn_of_misspelt, warn_of_skipped
+    from analysis.files import read_files, warn_of_skipped
+    from analysis.loading import warn_of_misspelt
     from cluster import manifests
 
     server = server_named(kubernetes, feature_gates)

@@ -3,7 +3,7 @@
 import json
 
 from analysis.capacity import count_devices, in_use, node_stories
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from analysis.matrix import judge, reachable
 from dashboard.colours import attributes_of
 from dashboard.picture import devices_by_namespace, draw_picture
@@ -55,14 +55,14 @@ def test_a_plugins_devices_in_use_are_one_number(tmp_path):
         if device["state"] == "plugin"
         for holder in device["holders"]
     )
-    picture = draw_picture(scene_of(objects(*PODS), Features()), read_at="", source="")
+    picture = draw_picture(reading_of(objects(*PODS), Features()), read_at="", source="")
     counted = in_use(count_devices(picture.nodes))
     assert (plugin["moving"] + plugin["staying"], listed, counted) == (USED, USED, USED)
     assert devices_by_namespace(picture) == {"b": 4, "default": 3}
 
 
 def test_a_tenant_sees_the_same_numbers_of_devices():
-    scene = scene_of(objects(*PODS), Features())
+    scene = reading_of(objects(*PODS), Features())
     every, narrowed = (count_devices(node_stories((), one)) for one in (scene, for_tenant(scene, {"mine"})))
     assert every == narrowed == {"free": 2, "plugin": USED}
 
@@ -71,7 +71,7 @@ def test_admin_access_holds_no_device():
     claim = held("watches", "w")
     [result] = claim["status"]["allocation"]["devices"]["results"]
     result["adminAccess"] = True
-    scene = scene_of([*fleet(1, 2), claim], Features())
+    scene = reading_of([*fleet(1, 2), claim], Features())
     [pool] = judge(reachable(scene.stock, ["n0"]).values(), scene.stock, ())
     assert pool.in_use == ()
     assert count_devices(node_stories((), scene)) == {"free": 2}
@@ -88,7 +88,7 @@ def test_a_device_of_a_superseded_slice_counts_nowhere(tmp_path):
     [driver] = run_json("survey", "-f", file)[1]["drivers"]
     nodes = run_json("nodes", "-f", file)[1]["nodes"]
     assert (driver["driver"], driver["devices"], len(nodes[0]["devices"])) == (DRIVER, 2, 2)
-    assert attributes_of(scene_of([*new, old], Features()).stock) == ()
+    assert attributes_of(reading_of([*new, old], Features()).stock) == ()
 
 
 def test_a_superseded_slice_does_not_serve_a_name(tmp_path):

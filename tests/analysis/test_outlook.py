@@ -4,8 +4,10 @@ import random
 
 import pytest
 
-from analysis.loading import scene_of
+from analysis.loading import Unread, read_cluster, reading_of
 from analysis.outlook import Queue, queue_of
+from cluster.embedded import Embedded
+from cluster.errors import Forbidden
 from dashboard.waiting import waiting
 from tests import draws
 from tests.agreement import NO_ROOM, ROOM
@@ -32,13 +34,13 @@ def test_explain_and_the_dashboard_place_a_pod_after_those_before_it_as_simulate
     assert standing(told["b"]).startswith(
         "devices for it are free, but pods before it in the queue take them (0/1 nodes"
     )
-    rows = {one.pod: one.reason for one in waiting(scene_of(objects, Features()), Configuration(), lambda: False)}
+    rows = {one.pod: one.reason for one in waiting(reading_of(objects, Features()), Configuration(), lambda: False)}
     assert rows == {f"default/{name}": standing(one) for name, one in told.items()}
 
 
 def test_a_pod_beyond_those_that_are_placed_is_placed_after_them(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MOST_PLACED", 1)
-    scene = scene_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
+    scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
     found = {name: queue.place(f"default/{name}").devices for name in "abc"}
     assert [len(devices) for devices in found.values()] == [1, 1, 1]
@@ -48,7 +50,7 @@ def test_a_pod_beyond_those_that_are_placed_is_placed_after_them(monkeypatch):
 def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     """A tenant with 1,000 expensive pods would otherwise delay answers about other pods by minutes."""
     monkeypatch.setattr("analysis.outlook.MOST_STEPS", 1)
-    scene = scene_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
+    scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
     last = queue.place("default/c").devices
     assert queue.in_turn("default/a", search=False).devices != last
@@ -60,12 +62,12 @@ def test_no_node_is_asked_about_a_pod_once_the_time_for_reasons_is_over(monkeypa
     objects = [*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")]
     asked, find = [], Queue.place
     monkeypatch.setattr(Queue, "place", lambda queue, key: asked.append(key) or find(queue, key))
-    rows = list(waiting(scene_of(objects, Features()), Configuration(), lambda: bool(asked)))
+    rows = list(waiting(reading_of(objects, Features()), Configuration(), lambda: bool(asked)))
     assert set(asked) == {"default/a"}
     assert [one.pod for one in rows] == ["default/a", "default/b", "default/c"]
 
 
-def test_explain_names_the_victims_that_simulate_names(tmp_path):
+async def test_explain_names_the_victims_that_simulate_names(tmp_path):
     """A PodDisruptionBudget keeps one of two."""
     objects = [*fleet(2, 1)]
     for number in (0, 1):
@@ -84,7 +86,21 @@ def test_explain_names_the_victims_that_simulate_names(tmp_path):
     file = dump(tmp_path, *objects)
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     assert simulated["victims"] == ["default/p1"]
-    assert queue_of(scene_of(objects, Features()), Configuration()).place("default/new").victims == ("default/p1",)
+    for reading in (reading_of(objects, Features()), await read_cluster(Embedded.of(objects))):
+        assert queue_of(reading, Configuration()).place("default/new").victims == ("default/p1",)
+
+
+async def test_budgets_that_may_not_be_listed_are_named():
+    class Narrow(Embedded):
+        async def list(self, resource, *arguments, **more):
+            if resource.kind == "PodDisruptionBudget":
+                raise Forbidden("that is not yours")
+            return await super().list(resource, *arguments, **more)
+
+    reading = await read_cluster(Narrow.of([*fleet(1, 1), pod("p")]))
+    assert reading.unread == (Unread("poddisruptionbudgets.policy", "that is not yours"),)
+    assert reading.knows_pods
+    assert reading.knows_claims
 
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}

@@ -40,10 +40,10 @@ def test_no_case_stands_twice():
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_command_and_form_says_the_same_of_it(case):
-    gathered, configuration, features = move.world(case)
+    reading = move.world(case)
     became = decide_object(case.given, move.state(case))
     told = {(one.container, one.key): one for one in became.decisions}
-    seen = overview(gathered, configuration, features, SurveyScope())
+    seen = overview(reading, SurveyScope())
     mine = [
         one for one in seen.workloads if one.kind == case.given["kind"] and one.name == identity_of(case.given).name
     ]

@@ -8,7 +8,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.loading import gather
+from analysis.configuration import ConfigurationInForce
+from analysis.loading import SURVEY, read_cluster
 from analysis.survey.overview import SurveyScope, overview
 from analysis.survey.pools import pool_tables
 from cluster.embedded import Embedded
@@ -19,7 +20,7 @@ from tests.cli.running import run, run_json
 from tests.corpus.move.plugins import config_map
 from tests.draws import draws
 from tests.webhook.pods import EXAMPLES, configured, pod
-from webhook.state import Configuration, Features, NetworkPool, read
+from webhook.state import Configuration, NetworkPool, read
 
 DRIVER = "sriovnetwork.k8snetworkplumbingwg.io"
 DRIVERS = EXAMPLES / "drivers"
@@ -302,8 +303,8 @@ async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_ot
         daemon_set("hcas", "gpu-operator", "example.com/of-our-own", "rdma-devices"),
     ]
     cluster = Embedded.of([*MAPS, *plugins, asking(VFS), asking(HCA)])
-    gathered = await gather(cluster, None, lambda _: None, probe=False, namespaces=where)
-    seen = overview(gathered, Configuration(), Features(), SurveyScope())
+    in_force = ConfigurationInForce(configured(evidence={"namespaces": list(where)}))
+    seen = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
     assert list(seen.network.pools) == [VFS]
     [one] = [one for one in seen.obstacles if one.code in ("S001", "S002")]
     assert (one.object, one.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip

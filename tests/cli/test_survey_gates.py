@@ -1,19 +1,22 @@
 """Feature gates in a survey: which are off on the server, how many workloads need each, and how it is switched on."""
 
+from unittest.mock import AsyncMock
+
 import pytest
 
 from analysis.configuration import ConfigurationInForce
-from analysis.loading import Gathered
+from analysis.loading import SURVEY, read_cluster, reading_of
 from analysis.survey import SurveyScope, overview
 from analysis.survey.gates import _TITLES
 from analysis.survey.remedies import remedy_of
+from cluster.embedded import Embedded
 from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
 from dra.validation.fields.gates import required_by
 from tests.cli.commands.test_survey import HAMI, container, maker, pod
 from tests.dra.validation import corpus
-from webhook.state import Configuration, Features
+from webhook.state import Features
 
 SERVERS = {minor: Features.of(gates.server_of(minor)) for minor in range(34, 38)}
 API = "resource.k8s.io/v1"
@@ -58,7 +61,7 @@ def claiming():
 
 
 def told(features, *objects):
-    seen = overview(Gathered(objects=objects), Configuration(), features, SurveyScope())
+    seen = overview(reading_of(objects, features, pods=False), SurveyScope())
     return {one.object: one for one in seen.obstacles if one.code == "S019"}
 
 
@@ -156,18 +159,17 @@ def test_a_gate_that_needs_another_one_is_switched_on_with_it():
     assert "DRAPartitionableDevices=true,DRADeviceCompatibilityGroups=true" in remedy_of(gates.GROUPS, off)
 
 
-def test_a_live_survey_uses_the_declared_gates(monkeypatch):
-    from analysis.survey import reading
+async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
     from webhook.state import read
 
-    live = Gathered(objects=(), server=ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={}))
     document = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "x"}, "kubernetes": {"featureGates": {gates.CAPACITY: False}}}  # fmt: skip
     configuration, findings = read(document)
     assert findings == []
     in_force = ConfigurationInForce(configuration, "a file")
-    monkeypatch.setattr(reading.loop, "visit", lambda *_: (live, in_force))
-    _, features, _ = reading.read_cluster("", "", in_force)
-    assert not features.on(gates.CAPACITY)
+    cluster, server = Embedded.of([]), ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={})
+    monkeypatch.setattr(cluster, "server", AsyncMock(return_value=server))
+    reading = await read_cluster(cluster, SURVEY, given=in_force)
+    assert not reading.features.on(gates.CAPACITY)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, 
 
 
 def outcomes(features, *objects):
-    seen = overview(Gathered(objects=objects), Configuration(), features, SurveyScope())
+    seen = overview(reading_of(objects, features, pods=False), SurveyScope())
     return {
         (one.name, one.outcome): [(key.key, key.outcome, key.until, key.remedy) for key in one.keys]
         for one in seen.workloads

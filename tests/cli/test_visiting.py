@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.loading import look_at
+from analysis.loading import read_cluster
 from analysis.loop import visit
 from cli.contract import CommandFailed
 from cluster.errors import ApiError, ConfigError, Forbidden, Throttled, Unauthorized, Unavailable
@@ -50,7 +50,7 @@ async def test_pods_of_a_server_with_too_many_requests_are_waited_for_and_never_
         return await answer(resource, *args, **kwargs)
 
     cluster.list = lists
-    assert list((await look_at(cluster)).pods) == ["default/p"]
+    assert list((await read_cluster(cluster)).pods) == ["default/p"]
     refused = 2
     with pytest.raises(ExceptionGroup, match="TaskGroup"):
-        await look_at(cluster)
+        await read_cluster(cluster)

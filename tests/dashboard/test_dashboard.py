@@ -11,7 +11,7 @@ import pytest
 
 from analysis import explain
 from analysis.configuration import ConfigurationInForce
-from analysis.loading import Unread, scene_of
+from analysis.loading import Unread, reading_of
 from cli.contract import CommandFailed
 from dashboard import Dashboard, PictureSource, api
 from tests.cli.elements import Elements
@@ -26,7 +26,7 @@ PAGES = ("/", "/?colour=model", "/waiting", "/quota", "/move", "/together", "/hi
 
 
 def scene(*objects):
-    return scene_of(list(objects), Features())
+    return reading_of(list(objects), Features())
 
 
 def standing(*objects):
@@ -76,7 +76,7 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
 
 async def test_every_page_names_the_configuration_if_it_is_not_the_default():
     in_force = ConfigurationInForce(configured(mode="observe"), "a.yaml")
-    whole = scene_of(fleet(), Features(), in_force=in_force)
+    whole = reading_of(fleet(), Features(), in_force=in_force)
     async with served(PictureSource("a test", lambda: whole, lives=False)) as session:
         assert "configuration: a.yaml, mode observe" in await text_of(session, "/waiting")
     async with served(standing(*fleet())) as session:
@@ -228,7 +228,7 @@ async def test_a_reading_that_fails_by_a_defect_of_ours_ends_nothing():
 
 
 async def test_a_page_of_a_kind_that_could_not_be_read_does_not_say_that_the_object_is_gone():
-    partial = scene_of([one for one in crowded() if one["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
+    partial = reading_of([one for one in crowded() if one["kind"] != "Pod"], Features(), unread=[Unread("pods", "so")])
     async with served(PictureSource("a test", lambda: partial, lives=False)) as session:
         assert "or is of a kind that could not be read" in await text_of(session, "/pods/default/p0", 404)
     async with served(standing(*crowded())) as session:

@@ -10,7 +10,7 @@ import pytest
 
 from allocator.simulation import Snapshot, simulate
 from analysis.capacity import in_use
-from analysis.loading import Unread, scene_of
+from analysis.loading import Unread, reading_of
 from dashboard import Dashboard, Login, PictureSource
 from dashboard.history import Sample, Samples, page_of, sample_of
 from dashboard.picture import draw_picture
@@ -124,7 +124,7 @@ SLICES = "resourceslices.resource.k8s.io"
 async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings, devices):
     def seen(missing):
         objects = [one for one in full() if one["kind"] != "ResourceSlice" or not missing]
-        return scene_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
+        return reading_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
 
     left = [seen(one) for one in readings]
     source = PictureSource("a test", lambda: left.pop(0) if left[1:] else left[0], lives=True)

@@ -11,7 +11,7 @@ import pytest
 
 from analysis.capacity import node_stories
 from analysis.configuration import ConfigurationInForce
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from certs import authority
 from cluster.errors import Unavailable
 from dashboard import Dashboard, Login, PictureSource, certificate
@@ -80,7 +80,7 @@ def objects():
 
 @asynccontextmanager
 async def served(server=None, **options):
-    scene = scene_of(objects(), Features())
+    scene = reading_of(objects(), Features())
     source = PictureSource("a test", lambda: scene, lives=False)
     login = Login(server or Server())
     async with (
@@ -184,18 +184,18 @@ async def test_rights_are_asked_for_once_in_a_while():
 
 
 def test_a_tenant_view_hides_other_namespaces_and_keeps_device_states():
-    whole = scene_of(objects(), Features())
+    whole = reading_of(objects(), Features())
     narrowed = for_tenant(whole, {"mine"})
     states = [[(device.device, device.state, len(device.holders)) for node in node_stories((), one) for device in node.devices] for one in (whole, narrowed)]  # fmt: skip
     assert states[0] == states[1] == [(f"{DRIVER}/n0/gpu-{at}", "held", 1) for at in range(2)]
-    kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.gathered.objects, narrowed.unread, narrowed.raw)  # fmt: skip
+    kept = (narrowed.pods, narrowed.stock.claims, narrowed.templates, narrowed.quotas, narrowed.objects, narrowed.unread, narrowed.raw)  # fmt: skip
     assert b"secret" not in encode(kept)
     assert for_tenant(whole, {"mine", "secret"}).pods == whole.pods
 
 
 def test_a_tenant_view_has_the_configuration_in_force():
     in_force = ConfigurationInForce(configured(mode="observe"), "a.yaml")
-    assert for_tenant(scene_of(objects(), Features(), in_force=in_force), {"mine"}).in_force == in_force
+    assert for_tenant(reading_of(objects(), Features(), in_force=in_force), {"mine"}).in_force == in_force
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ async def test_a_certificate_that_changes_is_served_from_the_next_connection_on(
         writer.close()
         return seen
 
-    scene = scene_of(objects(), Features())
+    scene = reading_of(objects(), Features())
     source = PictureSource("a test", lambda: scene, lives=False)
     first = write("one")
     async with certificate(str(certificate_file), str(key_file), every=0.05) as tls, Dashboard(source, login=Login(Server())).open("127.0.0.1", 0, tls) as url:  # fmt: skip

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from dashboard.timeline import ago, steps_of
 from tests.cli.explain.scenes import DRIVER, fleet, held, phased, pod
 from tests.dashboard.test_dashboard import served, standing, text_of
@@ -32,7 +32,7 @@ def lived():
 
 
 def test_the_timeline_of_a_pod_is_in_chronological_order():
-    scene = scene_of(lived(), Features())
+    scene = reading_of(lived(), Features())
     assert [(one.at, one.description) for one in steps_of(scene.pods["default/p"], scene)] == [
         (at(0), "the pod was created"),
         (at(1), "claim c was created"),

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import jsonpatch
 
-from analysis.loading import Gathered, read_objects, state_of
+from analysis.configuration import ConfigurationInForce
+from analysis.loading import read_objects, reading_of, state_of
 from cluster import manifests
 from dra import cel, wire
 from dra.objects.claim import DeviceClass
@@ -133,10 +134,10 @@ def untouched(done: Verdict) -> bool:
 
 def state_of_files(documents, configuration: Configuration, features: Features = FEATURES) -> State:
     """The state of a webhook in a cluster with these documents, all of which can be read."""
-    gathered = Gathered(objects=tuple(document.object for document in documents))
-    state, unreadable = state_of(gathered, configuration, features)
-    assert not unreadable
-    return state
+    in_force = ConfigurationInForce(configuration)
+    reading = reading_of((document.object for document in documents), features, in_force=in_force, pods=False)
+    assert not reading.unread
+    return state_of(reading, configuration)
 
 
 @cache

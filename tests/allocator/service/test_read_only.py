@@ -9,7 +9,7 @@ from allocator.decisions import Decider
 from allocator.service import ReadOnlyAllocator, Settings
 from allocator.service.metrics import ResourceSeries, pod_devices
 from allocator.service.read_only.explanations import AGAIN, GRACE, MOST, REPEAT, Explanations
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from cluster.embedded import Embedded
 from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from dra.objects import DeviceClass, Node
@@ -239,7 +239,7 @@ def test_whole_devices_are_counted_by_the_resource_that_their_class_stands_for()
         device = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
         share = {"shareID": "x", "consumedCapacity": {"memory": "1Gi"}} if one["metadata"]["name"] == "part" else {}
         one["status"] = {"allocation": {"devices": {"results": [device | share]}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}  # fmt: skip
-    scene = scene_of([served, other, *objects, sidecar.pod("p", "one", "two", nodeName="n0")], Features())
+    scene = reading_of([served, other, *objects, sidecar.pod("p", "one", "two", nodeName="n0")], Features())
     [shown] = ResourceSeries(lambda: scene.stock, scene.pods.values).collect()
     labels = {"namespace": "default", "pod": "p", "node": "n0", "resource": "nvidia_com_gpu_x", "unit": "integer"}
     assert [(one.labels, one.value) for one in shown.samples] == [(labels, 2)]

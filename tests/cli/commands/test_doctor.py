@@ -629,7 +629,7 @@ def test_a_write_that_is_refused_is_told_and_the_others_go_on(monkeypatch):
 async def test_a_server_without_claims_is_not_a_healthy_cluster(monkeypatch):
     cluster = loaded()
 
-    async def unknown(resource, **_):
+    async def unknown(*_, **__):
         raise NotFound("the server could not find the requested resource")
 
     monkeypatch.setattr(cluster, "list", unknown)

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from analysis.configuration import ConfigurationInForce
 from analysis.doctor import diagnose, survey
-from analysis.loading import gather, state_of
+from analysis.loading import SURVEY, read_cluster, state_of
 from cluster.embedded import Embedded
 from tests.cli.running import manifest, run, run_json
 from tests.webhook.admission.test_decide import applied, review
@@ -24,7 +25,6 @@ from tests.webhook.mixed_fleet.test_choice import (
 )
 from tests.webhook.pods import configured
 from webhook.admission import review as reviewing
-from webhook.state import Features
 
 MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
 CUT_UP = node("cut-up") | {"status": {"allocatable": MIG}}
@@ -137,11 +137,11 @@ async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_abse
     cluster = Embedded.of([CLASS, *MIXED, *OLD_FULL, pod("idle", 1, on="new-1", namespace="other")])
 
     async def counted(namespace):
-        gathered = await gather(cluster, namespace, lambda *_: None, probe=False)
-        state, _ = state_of(gathered, configured(mixed={GPU: PLUGIN}), Features())
-        return state.uses
+        in_force = ConfigurationInForce(configured(mixed={GPU: PLUGIN}))
+        reading = await read_cluster(cluster, SURVEY, given=in_force, namespace=namespace)
+        return state_of(reading, reading.configuration).uses
 
-    everywhere = await counted(None)
+    everywhere = await counted("")
     assert everywhere["old-1"][GPU] == 4 * 10**9
     assert await counted("other") is None
 

@@ -8,8 +8,10 @@ import tracemalloc
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
-from analysis.loading import Gathered, Trimmer, gather
+from analysis.configuration import ConfigurationInForce
+from analysis.loading import SURVEY, Trimmer, read_cluster, reading_of
 from analysis.survey import SurveyScope, overview, report
 from analysis.survey.rows import CODES, findings
 from cli.main import main
@@ -70,7 +72,8 @@ def node(name, labels=(), **allocatable):
 
 
 def look(*objects, scope=None, configuration=None):
-    return overview(Gathered(objects=objects), configuration or Configuration(), Features(), scope or SurveyScope())
+    in_force = ConfigurationInForce(configuration or Configuration())
+    return overview(reading_of(objects, Features(), in_force=in_force, pods=False), scope or SurveyScope())
 
 
 GPU = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
@@ -96,11 +99,9 @@ def lines_of(seen, *, whole=False):
 
 
 def test_namesakes_of_two_overlays_are_two_workloads():
-    gathered = Gathered(
-        objects=(maker("Deployment", "web", HAMI), maker("Deployment", "web", container(nvidia_gpu="0.5"))),
-        places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)),
-    )
-    seen = overview(gathered, Configuration(), Features(), SurveyScope())
+    objects = maker("Deployment", "web", HAMI), maker("Deployment", "web", container(nvidia_gpu="0.5"))
+    reading = replace(reading_of(objects, Features()), places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)))
+    seen = overview(reading, SurveyScope())
     assert [(one.file, one.outcome.value) for one in seen.workloads] == [
         ("dev/web.yaml", "translated"),
         ("prod/web.yaml", "refused"),
@@ -113,8 +114,8 @@ def test_a_workload_dumped_into_several_files_is_listed_once():
     for uids in (False, True):
         if uids:
             objects = tuple({**one, "metadata": {**one["metadata"], "uid": str(i)}} for i, one in enumerate(objects))
-        gathered = Gathered(objects=objects, places=tuple((f"{i}.yaml", 1) for i in range(len(objects))))
-        [one] = overview(gathered, Configuration(), Features(), SurveyScope()).workloads
+        places = tuple((f"{i}.yaml", 1) for i in range(len(objects)))
+        [one] = overview(replace(reading_of(objects, Features()), places=places), SurveyScope()).workloads
         assert one.pods == 3
 
 
@@ -1001,23 +1002,24 @@ def definition(kind, plural, properties):
     }
 
 
-async def visit(cluster, namespace=None):
+async def visit(cluster, namespace=""):
     told = []
-    return await gather(cluster, namespace, told.append, probe=False), told
+    return await read_cluster(cluster, SURVEY, told.append, namespace=namespace), told
 
 
 async def test_a_live_cluster_is_read_page_by_page():
     cluster = Embedded.of([*deployment(1200), node("n1", nvidia_gpu=10)])
-    gathered, told = await visit(cluster)
-    [one] = overview(gathered, Configuration(), Features(), SurveyScope()).workloads
-    assert (one.pods, gathered.unread) == (1200, ())
+    reading, told = await visit(cluster)
+    [one] = overview(reading, SurveyScope()).workloads
+    assert (one.pods, reading.unread) == (1200, ())
     assert [text for text in told if text.endswith(" pods")] == ["500 pods", "1000 pods", "1200 pods"]
 
 
 async def test_unreadable_resources_are_named_and_the_survey_goes_on():
-    gathered, _ = await visit(Narrow.of(deployment()))
-    assert {one.kind for one in gathered.unread} == {"nodes", "deployments.apps"}
-    [one] = overview(gathered, Configuration(), Features(), SurveyScope()).workloads
+    reading, _ = await visit(Narrow.of(deployment()))
+    kinds = {one.kind for one in reading.unread}
+    assert {kind for kind in kinds if " in " not in kind} == {"nodes", "deployments.apps"}
+    [one] = overview(reading, SurveyScope()).workloads
     assert (one.kind, one.pods) == ("Deployment", 3)
 
 

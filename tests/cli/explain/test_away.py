@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from analysis.explain import keeper_of, pod_story, with_cause
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from dra.finding import make_finding
 from tests.cli.explain.scenes import claim, fleet, held, pod
 from webhook.state import Configuration, Features
@@ -50,7 +50,7 @@ WAITING = {
 def test_a_fault_of_the_component_that_a_pod_waits_for_is_shown_first(name):
     waiting, parts = WAITING[name]
     told = pod_story(
-        "default/p", scene_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
+        "default/p", reading_of([*fleet(1, 1), claim("c"), held("held", "p"), waiting], Features()), Configuration()
     )
     assert bool(keeper_of(told)) == bool(parts)
     before = told.next_step.message

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from analysis.capacity import node_stories
 from analysis.explain import device_story, screen_of_device
-from analysis.loading import Unread, scene_of
+from analysis.loading import Unread, reading_of
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
 from tests.cli.matrix.test_fleet import two_pools_each
 from tests.cli.running import modes, run_json
@@ -158,7 +158,7 @@ def test_the_dump_stays_as_it_was(tmp_path):
 def test_to_a_reader_who_may_not_list_all_claims_no_device_is_free():
     """A claim that was not read may hold it; what holds a device is known all the same."""
     objects = [*two_pools_each(), held("c", on="n0/mig-1")]
-    whole = scene_of(objects, Features())
+    whole = reading_of(objects, Features())
     narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     for scene, free, left in ((whole, "free", 1), (narrow, "unknown", None)):
         told = device_story(f"{DRIVER}/n0-whole/whole", scene)

@@ -8,8 +8,8 @@ from analysis.explain import screen
 from analysis.explain.devices import device_story
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.explain.pods import pod_story
-from analysis.loading import scene_of
-from analysis.loading.scene import trim
+from analysis.loading import reading_of
+from analysis.loading.objects import without_bookkeeping
 from analysis.naming import device_names
 from dra.wire import builtins
 from rendering.output import printable
@@ -25,7 +25,7 @@ BROKEN = {"nodeSelectorTerms": [TERM]}
 
 def tell_all(objects):
     """Tell of everything that can be named, for people and for programs."""
-    scene = scene_of(map(trim, objects), FEATURES)
+    scene = reading_of(map(without_bookkeeping, objects), FEATURES)
     for key in scene.pods:
         told = pod_story(key, scene, CONFIGURATION)
         assert builtins(told)["name"] == key

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.explain.lone_claims import lone_claim_story
-from analysis.loading import Unread, scene_of
+from analysis.loading import Unread, reading_of
 from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
 from tests.dra.policy.quota_samples import quota, scope
 from webhook.state import Configuration, Features
@@ -145,11 +145,11 @@ def test_in_a_dump_without_pods_no_consumer_is_reported_as_missing(tmp_path):
 
 def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
     unread = [Unread("pods", "forbidden")]
-    scene = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
+    scene = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37), unread=unread)
     told = lone_claim_story("default/c", scene, Configuration())
     assert told.claim.remarks == ()
     assert [one.phase for one in told.claim.reserved_for] == ["unknown"]
-    known = scene_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
+    known = reading_of([*fleet(), held("c", "p"), pod("another")], Features(minor=37))
     assert "no longer exists" in lone_claim_story("default/c", known, Configuration()).claim.remarks[0]
 
 

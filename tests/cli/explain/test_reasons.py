@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from analysis.explain import pod_story
-from analysis.loading import Unread, scene_of
+from analysis.loading import Unread, reading_of
 from tests.cli.explain.scenes import (
     DRIVER,
     claim,
@@ -192,7 +192,7 @@ def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(
 
 
 def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
-    scene = scene_of([*big(*fleet(2, 2)), claim("c"), asking(message=f"{FIRST}{FULL}")], Features())
+    scene = reading_of([*big(*fleet(2, 2)), claim("c"), asking(message=f"{FIRST}{FULL}")], Features())
     assert pod_story("default/p", scene, Configuration()).prospect.outlook == "fits"
     narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     prospect = pod_story("default/p", narrow, Configuration()).prospect
@@ -221,7 +221,7 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     hog = phased(pod("hog", containers=limits(used), nodeName="n1"), "Running")
     waiting = asking(message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pinned)
     waiting["spec"]["containers"] = limits(count)
-    scene = scene_of([*devices, there, served, hog, waiting], Features(minor=37))
+    scene = reading_of([*devices, there, served, hog, waiting], Features(minor=37))
     assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(said)
 
 
@@ -240,7 +240,7 @@ def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key,
     waiting["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
     if not created:
         waiting["metadata"].pop("uid", None)
-    scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     standing = pod_story("default/p", scene, Configuration()).next_step
     assert (standing.keeper, standing.message) == ("its author", said)
 
@@ -250,7 +250,7 @@ def test_a_pod_in_words_that_nothing_serves_waits_for_a_node_whatever_the_mode(m
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
     waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     standing = pod_story("default/p", scene, Configuration()).next_step
     assert (
         standing.message
@@ -263,7 +263,7 @@ def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plu
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
     waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    scene = scene_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
+    scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     standing = pod_story("default/p", scene, Configuration()).next_step
     assert standing.keeper == "driver"
     assert standing.message.startswith("no node has nvidia.com/gpu, and no claim can be created for it: ")

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from analysis.loading import Gathered, state_of
+from analysis.configuration import ConfigurationInForce
+from analysis.loading import Reading, reading_of, state_of
 from tests.webhook.pods import configured, pod
 from webhook.admission import decide_object
-from webhook.state import Configuration, Features, State
+from webhook.state import Features, State
 from webhook.translate import Verdict
 
 Object = dict[str, Any]
@@ -35,15 +36,16 @@ class Case(NamedTuple):
     minor: int = 37
 
 
-def world(case: Case) -> tuple[Gathered, Configuration, Features]:
+def world(case: Case) -> Reading:
     """Give what a command reads for a case."""
-    around = Gathered(objects=(*case.around, case.given))
-    return around, configured(**case.configuration), Features(minor=case.minor)
+    in_force = ConfigurationInForce(configured(**case.configuration))
+    return reading_of((*case.around, case.given), Features(minor=case.minor), in_force=in_force, pods=False)
 
 
 def state(case: Case) -> State:
     """Give what is known where a case is decided, as every command has it of files."""
-    known, _ = state_of(*world(case))
+    reading = world(case)
+    known = state_of(reading, reading.configuration)
     if known.fleet.known:
         return known
     return msgspec.structs.replace(known, fleet=msgspec.structs.replace(known.fleet, assumes=True))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from tests.cli.explain.scenes import DRIVER, claim, device_class, fleet, gpus, held, node, phased, pod
 from webhook.state import Features
 
@@ -89,7 +89,7 @@ FLEETS = {"example": example, "large": large, "empty": list, "hostile": hostile}
 
 @cache
 def scene(name):
-    return scene_of(FLEETS[name](), Features())
+    return reading_of(FLEETS[name](), Features())
 
 
 def views(name):

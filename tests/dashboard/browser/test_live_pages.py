@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.loading import scene_of
+from analysis.loading import reading_of
 from dashboard import Login
 from tests.cli.explain.scenes import claim, fleet, held, phased, pod
 from tests.dashboard import test_login
@@ -22,7 +22,7 @@ class Changing:
         self.objects = crowded()
 
     def read(self):
-        return scene_of(self.objects, Features())
+        return reading_of(self.objects, Features())
 
     def place(self):
         """Give the pod that waits its own node."""
@@ -121,7 +121,7 @@ async def test_a_claim_is_shown_to_be_away_when_it_is(chromium):
 
 async def test_a_user_logs_in_and_out_in_the_browser(chromium):
     login = Login(test_login.Server())
-    source = lambda: scene_of(test_login.objects(), Features())  # noqa: E731
+    source = lambda: reading_of(test_login.objects(), Features())  # noqa: E731
     async with served(source, login=login) as url, opened(chromium, url) as page:
         await page.goto("/waiting")
         await page.get_by_label("token").fill("wrong")

@@ -1,4 +1,4 @@
-"""The state of a webhook in a cluster with the given manifests: the fleet, and the limits of namespaces."""
+"""Manifests as if they were applied to a cluster: their namespaces, what they replace, the webhook's state then, and what is assumed."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def state_of_files(
 
     Objects that cannot be read are reported.
     """
-    from analysis.loading import Gathered, problems_of_unreadable, state_of
+    from analysis.configuration import ConfigurationInForce
+    from analysis.loading import problems_of_unreadable, reading_of, state_of
     from rendering.answers import report_unread
 
     every = [*not_replaced(around, documents), *documents]
-    gathered = Gathered(objects=tuple(document.object for document in every))
-    state, unreadable = state_of(gathered, configuration, features)
-    silent = [one for one in unreadable if every[one.number].object.get("kind") not in _JUDGED]
+    in_force = ConfigurationInForce(configuration)
+    reading = reading_of((document.object for document in every), features, in_force=in_force, pods=False)
+    silent = [one for one in reading.typed.unreadable if every[one.number].object.get("kind") not in _JUDGED]
     report_unread(problems_of_unreadable(every, silent))
-    return state
+    return state_of(reading, configuration)
 
 
 def print_assumed(assumed: Iterable[str]) -> None:

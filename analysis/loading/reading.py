@@ -1,7 +1,6 @@
-"""A cluster or files as typed values: a stock with all claims, the pods, quotas and templates.
+"""What was read of a cluster or of files, as one value for all commands.
 
-Objects are not trusted: those that cannot be read as their kind, and kinds that may not be read, are listed in `unread` and
-left out. Nothing is written to the cluster.
+Objects are not trusted: those that cannot be read as their kind, and kinds that may not be read, are listed in `unread`.
 """
 
 from __future__ import annotations
@@ -19,34 +18,28 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.loading.files import read_files, warn_of_skipped
-from analysis.loading.live import Visit, configuration_of_cluster, look_around
-from analysis.loading.objects import KINDS, Gathered, Unread, identity_of, owner_of, unread_of, without_bookkeeping
-from analysis.loading.typed import GeneratedNames, TypedObjects, is_pod
+from analysis.files import SkippedFile, read_files, warn_of_skipped
+from analysis.loading.objects import Trimmer, Unread, identity_of, owner_of, unread_of, without_bookkeeping
+from analysis.loading.typed import IN_STOCK, GeneratedNames, TypedObjects, is_pod, warn_of_misspelt
 from cluster import resources
+from cluster.server import ServerInfo
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
 from dra.server import known_gates
-from dra.stock import Stock
-from rendering.output import progress
 from webhook import names
 from webhook.state import Configuration, Features, KubernetesSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from allocator.pods import Amounts
-    from analysis.loading.live import ReportProgress
     from analysis.loading.objects import ObjectIdentity
     from analysis.outlook import Queue
-    from cluster.protocol import Cluster
-    from cluster.resources import Resource
-    from cluster.server import ServerInfo
-    from dra.stock import PoolId
+    from dra.server import Server
+    from dra.stock import PoolId, Stock
     from webhook.state import State
 
 _MOST_OWNERS = 8
-trim = without_bookkeeping
 # For commands that decide nothing by the configuration: it is not looked for.
 NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
 
@@ -68,22 +61,23 @@ class ServerMeant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     said_by: MeantBy
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The typed input of a report. Pods and templates are keyed by namespace/name. Derived values are computed once."""
+class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What was read of a cluster or of files, and what was not. Derived values are computed once."""
 
-    stock: Stock
-    pods: dict[str, Pod]
-    templates: dict[str, ResourceClaimTemplate]
-    quotas: tuple[DeviceQuota, ...]
-    others: TypedObjects
-    gathered: Gathered
+    # As they are stored: of files all, of a cluster without the pods that the command does not ask about.
+    objects: tuple[Object, ...]
+    typed: TypedObjects  # with those pods
     features: Features
-    # Raw pods: of files all, also those that cannot be decoded; of a cluster those that the command asks about.
-    raw: dict[str, Object]
-    unread: tuple[Unread, ...] = ()
-    seals: tuple[bytes, ...] = ()
     said_by: MeantBy = MeantBy.UNDECLARED  # the source of `features`
+    server: ServerInfo | None = None  # None for files
     in_force: ConfigurationInForce = NO_CONFIGURATION
+    unread: tuple[Unread, ...] = ()
+    absent: frozenset[str] = frozenset()  # kinds that the server does not have
+    skipped: tuple[SkippedFile, ...] = ()  # documents that are no manifests
+    places: tuple[tuple[str, int], ...] = ()  # file and line of each object from a file
+    # Objects with the settings of device plugins and autoscalers, from a server; in files any object may be one.
+    evidence: tuple[Object, ...] = ()
+    narrow: bool = False  # namespaced kinds were read in one namespace only
 
     @property
     def configuration(self) -> Configuration:
@@ -93,12 +87,68 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def is_live(self) -> bool:
         """Whether the objects come from a live cluster."""
-        return self.gathered.server is not None
+        return self.server is not None
+
+    @property
+    def is_dump(self) -> bool:
+        """Whether a server stored some of the objects: then a kind that is missing may have been left out."""
+        return any(inside(one, "metadata").get("uid") for one in self.objects)
+
+    @property
+    def installed(self) -> tuple[Object, ...]:
+        """The objects that show how device plugins and autoscalers are set up."""
+        return self.evidence if self.is_live else self.objects
+
+    def of(self, *kinds: str) -> list[Object]:
+        """Return the objects of these kinds."""
+        return [one for one in self.objects if one.get("kind") in kinds]
+
+    @property
+    def pods(self) -> dict[str, Pod]:
+        """The pods by namespace/name."""
+        return self.typed.by_key(Pod)
+
+    @property
+    def templates(self) -> dict[str, ResourceClaimTemplate]:
+        """The templates by namespace/name."""
+        return self.typed.by_key(ResourceClaimTemplate)
+
+    @property
+    def quotas(self) -> list[DeviceQuota]:
+        """The quotas of drawbridge."""
+        return self.typed.of(DeviceQuota)
+
+    @cached_property
+    def raw(self) -> dict[str, Object]:
+        """The pods as they are stored, also those that cannot be decoded; of a cluster those that the command asks about."""
+        return {"/".join(identity_of(one)[2:]): one for one in self.objects if is_pod(one)}
+
+    @property
+    def beside_pods(self) -> list[Object]:
+        """The objects that are no pods, as they are stored."""
+        return [one for one in self.objects if not is_pod(one)]
+
+    @cached_property
+    def stock(self) -> Stock:
+        """The stock with all claims."""
+        return self.typed.stock(self.features.server)
+
+    def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> Reading:
+        """Return this reading with other objects of some types, by namespace/name. A stock that has none of them is not made again."""
+        changed = replace(self, typed=self.typed.with_types(objects))
+        if objects.keys().isdisjoint(IN_STOCK):
+            changed.__dict__["stock"] = self.stock
+        return changed
+
+    @cached_property
+    def seals(self) -> tuple[bytes, ...]:
+        """The keys of the seal if their Secret was read; with them records on pods can be verified."""
+        return seals_among(self.objects)
 
     @property
     def knows_pods(self) -> bool:
         """Whether all pods were read: false for a dump without pods, and for rights in one namespace only."""
-        whole = all(one.kind != "pods" for one in self.unread)
+        whole = not self.narrow and all(one.kind != "pods" for one in self.unread)
         return whole and (bool(self.pods) or self.is_live)
 
     @property
@@ -109,11 +159,6 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def find_pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod, if it was read."""
         return self.pods.get(f"{namespace}/{name}")
-
-    @property
-    def every(self) -> TypedObjects:
-        """All objects that were read."""
-        return self.others.with_types({Pod: self.pods, ResourceClaimTemplate: self.templates})
 
     @cached_property
     def living(self) -> set[str]:
@@ -153,7 +198,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _by_name(self) -> dict[ObjectIdentity, Object]:
-        return {identity_of(one): one for one in self.gathered.objects}
+        return {identity_of(one): one for one in self.objects}
 
     @cached_property
     def _states(self) -> list[tuple[Configuration, State]]:
@@ -171,7 +216,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for known, state in self._states:
             if known is configuration:
                 return state
-        state, _ = state_of(self.gathered, configuration, self.features, self.every)
+        state = state_of(self, configuration)
         self._states.append((configuration, state))
         return state
 
@@ -188,72 +233,29 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(chain)
 
 
-def read_dump(files: Sequence[str], given: ConfigurationInForce | None = NO_CONFIGURATION) -> Scene:
-    """Read files; manifests that cannot be read are reported, and the rest is used. `given` is the configuration of `--config`."""
-    read = read_files(files, keep=trim, given=given)
-    warn_of_skipped(read.skipped)
-    objects = [document.object for document in read.documents]
-    return scene_of(objects, features_of(None), seals=seals_among(objects), in_force=read.in_force)
-
-
-def visit(
-    kubeconfig: str,
-    context: str,
-    *,
-    namespace: str = "",
-    keep: Callable[[Pod], bool] = lambda _: False,
-    kinds: Sequence[Resource[Any]] = KINDS,
-    page: str = "docs/explain.md",
+def read_dump(
+    files: Sequence[str],
     given: ConfigurationInForce | None = NO_CONFIGURATION,
-) -> Scene:
-    """Read the cluster that kubectl talks to.
+    server: Server | None = None,
+    *,
+    pods: bool = True,
+) -> Reading:
+    """Read files; manifests that cannot be read are reported, and the rest is used.
 
-    `keep` selects the pods whose raw object is kept; `page` is the docs page with the necessary rights; `given` is the configuration of
-    `--config`.
+    `given` is the configuration of `--config`, `server` that of the options. Without `pods`, pods are typed only if the configuration
+    counts what they use; equal parts of objects are shared.
     """
-    from analysis import loop
-
-    async def look(cluster: Cluster) -> Scene:
-        with progress() as report_progress:
-            return await look_at(cluster, report_progress, namespace=namespace, keep=keep, kinds=kinds, given=given)
-
-    return loop.visit(kubeconfig, context, look, page)
-
-
-async def look_at(
-    cluster: Cluster,
-    report_progress: ReportProgress = lambda _: None,
-    *,
-    namespace: str = "",
-    keep: Callable[[Pod], bool] = lambda _: False,
-    kinds: Sequence[Resource[Any]] = KINDS,
-    given: ConfigurationInForce | None = NO_CONFIGURATION,
-) -> Scene:
-    """Read a cluster. Kinds that may only be read in `namespace` are read there, and stay in `unread`."""
-    server = await cluster.server(probe=False)
-    in_force = await configuration_of_cluster(cluster, given)
-    everywhere = await _read(cluster, None, report_progress, kinds)
-    objects, unread = everywhere.objects, everywhere.unread
-    if namespace:
-        missed = {one.kind for one in unread}
-        inside_one = [kind for kind in kinds if kind.namespaced and kind.id in missed]
-        in_namespace = await _read(cluster, namespace, report_progress, inside_one)
-        objects += in_namespace.objects
-        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in in_namespace.unread]
-    features = Features.combine(server.minor, server.gates)
-    around, forbidden = await look_around(cluster, in_force.configuration.file.evidence.namespaces)
-    scene = scene_of(objects, features, unread=[*unread, *forbidden], server=server, raw=keep, in_force=in_force)
-    return replace(scene, gathered=replace(scene.gathered, evidence=around))
-
-
-async def _read(
-    cluster: Cluster, where: str | None, report_progress: ReportProgress, wanted: Iterable[Resource[Any]]
-) -> Visit[Object]:
-    """Read kinds in sequence: their order matters (`KINDS`)."""
-    looking = Visit(cluster, where, report_progress, trim)
-    for kind in wanted:
-        await looking.read((kind,))
-    return looking
+    read = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given)
+    warn_of_skipped(read.skipped)
+    warn_of_misspelt(read.documents)
+    objects = [document.object for document in read.documents]
+    reading = reading_of(
+        map(GeneratedNames().name, objects) if pods else objects,
+        features_of(server, read.in_force.configuration),
+        in_force=read.in_force,
+        pods=pods,
+    )
+    return replace(reading, places=tuple(one.origin for one in read.documents), skipped=tuple(read.skipped))
 
 
 def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
@@ -273,73 +275,57 @@ def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
     return ()
 
 
-def scene_of(
-    objects: Iterable[Object],
+def reading_of(
+    found: Iterable[Object | Any],
     features: Features,
     *,
     unread: Iterable[Unread] = (),
     server: ServerInfo | None = None,
-    raw: Callable[[Pod], bool] | None = None,
-    seals: tuple[bytes, ...] = (),
     in_force: ConfigurationInForce = NO_CONFIGURATION,
-) -> Scene:
-    """Make a scene of objects; of two with the same kind and name the later one counts. `raw` selects the raw pods to keep (None: all)."""
-    named = list(map(GeneratedNames().name, objects))
-    typed = TypedObjects.read(named)
-    missed = list(unread)
-    bad: set[int] = set()
-    raw_pods: dict[str, Object] = {}
-    for number, error in typed.unreadable:
-        missed.append(unread_of(named[number], error))
-        bad.add(number)
-        if is_pod(named[number]):
-            raw_pods["/".join(identity_of(named[number])[2:])] = named[number]
-    pods = typed.by_key(Pod)
-    readable = [obj for number, obj in enumerate(named) if number not in bad]
-    for obj in filter(is_pod, readable):
-        key = "/".join(identity_of(obj)[2:])
-        if raw is None or (key in pods and raw(pods[key])):
-            raw_pods[key] = obj
-    return Scene(
-        stock=typed.stock(features.server),
-        pods=pods,
-        templates=typed.by_key(ResourceClaimTemplate),
-        quotas=tuple(typed.of(DeviceQuota)),
-        others=typed,
-        gathered=Gathered(objects=tuple(obj for obj in readable if not is_pod(obj)), server=server),
+    pods: bool = True,
+) -> Reading:
+    """Make a reading of objects as they are stored, and of typed ones; of two with the same kind and name the later one counts.
+
+    Without `pods`, pods are typed only if the configuration counts what they use, so that a reading of many is smaller.
+    """
+    every = list(found)
+    typed = TypedObjects.read(every, pods=pods or bool(in_force.configuration.file.mixed))
+    return Reading(
+        objects=tuple(one for one in every if isinstance(one, dict)),
+        typed=typed,
         features=features,
         said_by=MeantBy.UNDECLARED if server is None else MeantBy.CLUSTER,
-        raw=raw_pods,
-        unread=tuple(missed),
-        seals=seals,
+        server=server,
         in_force=in_force,
+        unread=(*unread, *(unread_of(every[number], error) for number, error in typed.unreadable)),
     )
 
 
-def for_server(scene: Scene, kubernetes: str, feature_gates: str, configuration: Configuration | None = None) -> Scene:
-    """Return the scene as read by the server of the options, else of the configuration, else unchanged.
+def for_server(
+    reading: Reading, kubernetes: str, feature_gates: str, configuration: Configuration | None = None
+) -> Reading:
+    """Return the reading as read by the server of the options, else of the configuration, else unchanged.
 
     Feature gates without a version apply to the version of the live cluster. A live cluster is not asked for its gates:
     that would need more rights.
     """
     if kubernetes or feature_gates:
         version = kubernetes
-        if scene.is_live and not kubernetes:
-            version = f"1.{scene.features.minor}"
+        if reading.is_live and not kubernetes:
+            version = f"1.{reading.features.minor}"
         features = features_of(server_named(version, feature_gates))
         said_by = MeantBy.OPTIONS
     elif configuration is None or configuration.file.kubernetes == KubernetesSettings():
-        return scene
+        return reading
     else:
         declared = configuration.file.kubernetes.declared()
-        features = scene.features.as_declared(declared) if scene.is_live else features_of(None, configuration)
+        features = reading.features.as_declared(declared) if reading.is_live else features_of(None, configuration)
         said_by = MeantBy.CONFIGURATION
-    stock = scene.stock.as_read_by(features.server)
-    return replace(scene, stock=stock, features=features, said_by=said_by)
+    return replace(reading, features=features, said_by=said_by)
 
 
-def server_meant(scene: Scene) -> ServerMeant:
+def server_meant(reading: Reading) -> ServerMeant:
     """Return the server that the stock was read for; for a cluster newer than the known versions, its own version."""
-    server = scene.stock.reading.server
+    server = reading.stock.reading.server
     gates = {gate: server.on(gate) for gate in sorted(known_gates(server.minor))}
-    return ServerMeant(kubernetes=f"1.{scene.features.minor}", features=gates, said_by=scene.said_by)
+    return ServerMeant(kubernetes=f"1.{reading.features.minor}", features=gates, said_by=reading.said_by)
