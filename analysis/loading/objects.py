@@ -58,7 +58,7 @@ KINDS: tuple[Resource[Any], ...] = (
 )
 
 
-# For where a pod can run, and whom it would displace.
+# For where a pod can run, and the victims of its preemption.
 OUTLOOK_KINDS = (resources.POD_DISRUPTION_BUDGETS, *KINDS)
 
 
