@@ -10,7 +10,7 @@ A caller that asks repeatedly keeps a `FleetMemo`, so that the results for one s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -46,6 +46,7 @@ _PIECE = 32  # nodes, at 5 to 10 microseconds each, between two checks whether t
 _UNSEEN = NodeResult(Verdict.UNDECIDED, error="the caller stopped waiting before this node was checked")
 _LOOKS = 4096  # looks kept for a question, or twice the number of nodes if that is more
 _TEXTS = 4 << 20  # bytes of encoded claims
+_CONCLUSIONS = 4 << 20  # bytes of what callers conclude
 _SHARED = 4  # slices without a node name that a node is compared by in a microsecond
 _REACHED = 32 << 20  # bytes of what is kept about which nodes slices and devices select
 _QUESTIONS = 64  # the most that are kept
@@ -137,7 +138,7 @@ class _NodeSelection:
 class FleetMemo:
     """Results kept from one question and one stock to the next; owned by the caller.
 
-    It keeps the latest questions, and the columns of pages that they read.
+    It keeps the latest questions, the columns of pages that they read, and what the caller concluded from the answers.
     """
 
     def __init__(self) -> None:
@@ -148,6 +149,8 @@ class FleetMemo:
         # Encoded claims by the identity of their spec, which the entry keeps alive.
         self._texts: Cache[tuple[ResourceClaimSpec, bytes]] = Cache(_TEXTS)
         self._stock: Stock | None = None
+        self._conclusions: Cache[Any] = Cache(_CONCLUSIONS)
+        self._concluded_from: Stock | None = None
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -159,18 +162,31 @@ class FleetMemo:
         self._selections.clear()
         self._texts.clear()
         self._stock = None
+        self._conclusions.clear()
+        self._concluded_from = None
 
-    def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
-        """Return the query of a question that was asked before, or a new one."""
-        texts: list[bytes] = []  # without the claims' names
+    def conclusions(self, stock: Stock) -> Cache[Any]:
+        """Return what the caller concluded about this stock, by keys of its own; conclusions about another stock are dropped."""
+        if stock is not self._concluded_from:
+            self._conclusions.clear()
+            self._concluded_from = stock
+        return self._conclusions
+
+    def texts(self, claims: Sequence[ResourceClaim]) -> tuple[bytes, ...]:
+        """Encode what claims ask for, without their names."""
+        texts: list[bytes] = []
         for claim in claims:
             known = self._texts.get(id(claim.spec))
             if known is None:
                 known = claim.spec, encode(claim.spec)
                 self._texts.put(id(claim.spec), known, 4 * len(known[1]))
             texts.append(known[1])
+        return tuple(texts)
+
+    def query(self, stock: Stock, claims: Sequence[ResourceClaim], options: Options, *, idle: bool) -> _Query:
+        """Return the query of a question that was asked before, or a new one."""
         key = (
-            tuple(texts),
+            self.texts(claims),
             tuple(map(id, stock.classes.values())),
             tuple(map(id, stock.compatibilities.values())),
             stock.reading,

@@ -32,7 +32,7 @@ from webhook.dialects import TARGETS
 from webhook.refusals import Code, none_could
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from allocator import Answer, FleetAnswer, Reason
     from dra.objects import DeviceRequest, DeviceSubRequest, ResourceClaim
@@ -48,6 +48,9 @@ TRIES = 40
 HINT_STEPS = 500_000
 # The text in place of that where there is no time for it: what was found out so far would be chance.
 NO_TIME = "the search for an alternative timed out"
+# Bytes of a judgement that is kept, beside its texts, and of each node that it is about.
+_ENTRY = 1_000
+_NAME = 100
 # Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told in full.
 KINDS = 16
 # Containers or claims that are named.
@@ -109,7 +112,7 @@ def judge(
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
     subject: str = "pod",
-    within: Collection[str] | None = None,
+    within: frozenset[str] | None = None,
 ) -> Judgement:
     """Say whether claims that belong to one pod can be served together on one node of this fleet.
 
@@ -147,7 +150,7 @@ def judge(
         hint_budget = budget.separate(HINT_STEPS)
         judgement = _Diagnosis(
             stock, claims, budget, hint_budget, names, options, known, prospects, subject, nodes
-        ).judge_idle()
+        ).recall()
         # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
         if judgement.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
             return UNKNOWN
@@ -189,10 +192,26 @@ class _Diagnosis(NamedTuple):
     memo: FleetMemo
     prospects: Stock | None
     subject: str
-    within: Collection[str] | None  # the nodes that the pod can run on; None for all
+    within: frozenset[str] | None  # the nodes that the pod can run on; None for all
 
     def answers(self, *, idle: bool) -> FleetAnswer:
         return fleet(self.stock, self.claims, options=self.options, idle=idle, memo=self.memo, within=self.within)
+
+    def recall(self) -> Judgement:
+        """Return the judgement on equal claims of equal names that this stock already got, or judge."""
+        texts = self.memo.texts(self.claims)
+        names = tuple([claim.metadata.key for claim in self.claims])
+        requesters = tuple([(name, one.requester, *one.requesters.items()) for name, one in self.given.items()])
+        key = texts, names, requesters, self.options.steps, self.prospects, self.subject, self.within
+        known = self.memo.conclusions(self.stock)
+        found: Judgement | None = known.get(key)
+        if found is None:
+            found = self.judge_idle()
+            if not (self.budget.is_late or self.budget.is_out):  # with more time or steps it may differ
+                written = repr((names, requesters, found.text, found.remedy))
+                weight = _ENTRY + len(written) + sum(map(len, texts)) + _NAME * len(self.within or ())
+                known.put(key, found, weight)
+        return found
 
     def judge_idle(self) -> Judgement:
         """Nothing fits now. Would it on an idle fleet?"""

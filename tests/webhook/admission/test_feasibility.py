@@ -1,6 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
+from allocator import FleetMemo
 from dra import wire
 from dra.budget import Budget
 from dra.objects.claim import DeviceClass, ResourceClaim
@@ -8,6 +9,7 @@ from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
+from webhook.admission import feasibility
 from webhook.admission.feasibility import KINDS, Feasibility, judge
 from webhook.refusals import Code
 from webhook.translate import PodClaim
@@ -348,3 +350,80 @@ def test_a_taint_on_one_of_many_kinds_of_node_is_enough_for_not_now():
     tainted = slice_(names[0], 40, taints=[{"key": "broken", "effect": "NoSchedule"}])
     fleet = Stock.of(nodes=[node(name) for name in names], slices=[*small, tainted], classes=[class_()], claims=[])
     assert judge(fleet, [claim(30)]).verdict is Feasibility.BUSY
+
+
+@pytest.fixture
+def diagnosed(monkeypatch):
+    """The claims whose reasons were searched, by name, each time."""
+    names = []
+    judge_idle = feasibility._Diagnosis.judge_idle
+
+    def searching(self):
+        names.append([claim.metadata.name for claim in self.claims])
+        return judge_idle(self)
+
+    monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", searching)
+    return names
+
+
+def test_the_reasons_of_equal_claims_are_searched_once_for_a_stock(diagnosed):
+    here, memo = stock(), FleetMemo()
+    refused = [judge(here, [claim(5)], memo=memo) for _ in range(3)]
+    assert diagnosed == [["c"]]
+    assert refused == [judge(stock(), [claim(5)])] * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"claims": [claim(6)]},
+        {"claims": [claim(5, name="d")]},
+        {"claims": [claim(5), claim(5, name="d")]},
+        {"given": {"c": PodClaim("c", {}, ("main",), {"nvidia.com/gpu": "5"})}},
+        {"given": {"c": PodClaim("c", {}, ("main",), requesters={"r": "container other"})}},
+        {"subject": "claim"},
+        {"prospects": stock(nodes=("new",), count=8)},
+        {"stock": stock(nodes=("n0",))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_reasons_of_another_question_are_searched_anew(diagnosed, change):
+    asked = {"stock": stock(), "claims": [claim(5)]}
+    memo = FleetMemo()
+    before = judge(**asked, memo=memo)
+    asked |= change
+    told = judge(**asked, memo=memo)
+    assert told == judge(**asked)
+    assert told != before
+    assert len(diagnosed) > 2
+
+
+def test_reasons_on_other_nodes_that_a_pod_can_reach_are_searched_anew():
+    sizes = {"n0": 2, "n1": 4, "n2": 8}
+    here = Stock.of(
+        nodes=[node(name) for name in sizes],
+        slices=[slice_(name, count) for name, count in sizes.items()],
+        classes=[class_()],
+    )
+    memo = FleetMemo()
+    told = {name: judge(here, [claim(6)], within=frozenset({name}), memo=memo) for name in sizes}
+    assert told == {name: judge(here, [claim(6)], within=frozenset({name})) for name in sizes}
+    assert len(set(told.values())) == 3
+
+
+def test_reasons_that_were_cut_short_are_not_kept(diagnosed):
+    here, memo = stock(), FleetMemo()
+    looks = iter([False] * 3)
+    late = judge(here, [claim(5)], memo=memo, budget=Budget(1_000_000, lambda: next(looks, True)))
+    whole = judge(here, [claim(5)], memo=memo)
+    assert late != whole == judge(here, [claim(5)])
+    assert len(diagnosed) == 3
+
+
+def test_conclusions_about_a_stock_are_bounded_and_end_with_it(monkeypatch):
+    monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", lambda _: feasibility.Judgement(Feasibility.BUSY, "x"))
+    here, memo = stock(), FleetMemo()
+    for number in range(6_000):
+        judge(here, [claim(5, name=f"c{number}")], memo=memo)
+    assert 1_000 < len(memo.conclusions(here)) < 5_000
+    assert len(memo.conclusions(stock())) == 0
