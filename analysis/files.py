@@ -148,7 +148,7 @@ def manifests_among(
         has = value.keys() & {"apiVersion", "kind"}
         has_body = isinstance(value.get("metadata"), dict) or isinstance(value.get("spec"), dict)
         reason = "" if len(has) > 1 or (has and has_body) else "other"
-        if _is_kustomization(document) or _absolute(document.file) in patches:
+        if _is_kustomization(document) or (patches and _absolute(document.file) in patches):
             reason = "patch"
         if reason:
             begin = document.first_line
@@ -203,7 +203,7 @@ def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
     """Read the kustomizations in the folders of these documents and above, up to that of .git: a commit may have a patch alone."""
     from cluster import manifests
 
-    named = {Path(one.file).absolute() for one in documents}
+    named = {Path(file).absolute() for file in {one.file for one in documents}}
     folders: set[Path] = set()
     for home in {file.parent for file in named if file.is_file()}:
         above = [home, *home.parents]
@@ -217,7 +217,7 @@ def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
 
 
 def _is_kustomization(document: Document) -> bool:
-    named_so = PurePath(document.file).name in _KUSTOMIZATIONS
+    named_so = document.file.rpartition("/")[2] in _KUSTOMIZATIONS
     return named_so or str(document.object.get("apiVersion")).startswith("kustomize.config.k8s.io/")
 
 

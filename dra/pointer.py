@@ -14,7 +14,8 @@ def escape(name: str) -> str:
 
 def split(pointer: str) -> list[str]:
     """Split a pointer into member names and indices."""
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    parts = pointer.split("/")[1:]
+    return [part.replace("~1", "/").replace("~0", "~") for part in parts] if "~" in pointer else parts
 
 
 def look_up(value: Any, pointer: str) -> Any:

@@ -10,6 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _MARKUP: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _OPENING: Final = re.compile(r"^( *)(?:([#+=-])|(\d+)([.)]))")
 _FENCE: Final = re.compile("`{3,}")
+_REPEATED: Final = 1024  # cells
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _BELOW: Final = " " * 6
 
@@ -298,7 +300,8 @@ def as_csv(table: Rows) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(table.head)
-    writer.writerows([_harmless(cell) for cell in row] for row in table.rows)
+    harmless = lru_cache(_REPEATED, typed=True)(_harmless)  # a table repeats most of its cells
+    writer.writerows(map(harmless, row) for row in table.rows)
     return out.getvalue()
 
 

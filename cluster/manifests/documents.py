@@ -157,6 +157,10 @@ class _DocumentText:
         return str(Path(self.home).parent / inside) if inside else self.home
 
     @cached_property
+    def begin(self) -> tuple[int, int]:
+        return yamltext.begin(self.data, self.first_line)
+
+    @cached_property
     def positions(self) -> dict[str, tuple[int, int]]:
         return yamltext.positions(self.data, self.first_line)
 
@@ -231,11 +235,13 @@ class Document:
 
     def position_of(self, pointer: str) -> tuple[int, int]:
         """Return line and column of a JSON pointer into the object, or of its nearest written parent."""
-        positions = self._text.positions
         wanted = self._inside + pointer
+        if not wanted:
+            return self._text.begin
+        positions = self._text.positions
         while wanted not in positions:
             if not wanted:
-                return self._text.first_line, 1
+                return self._text.begin
             wanted = wanted.rpartition("/")[0]
         return positions[wanted]
 

@@ -43,7 +43,9 @@ def stream(data: bytes, most: int = 1) -> list[Value] | JsonError:
         return _slowly(data.decode(), most)
     except RecursionError:
         return JsonError("nested too deeply")
-    return JsonError("nested too deeply") if _is_deep(value) else [(value, data, 1)]
+    brackets = data.count(b"{") + data.count(b"[")
+    is_deep = brackets > MAX_DEPTH and _is_deep(value)
+    return JsonError("nested too deeply") if is_deep else [(value, data, 1)]
 
 
 class _Listed(msgspec.Struct):

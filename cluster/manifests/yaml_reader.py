@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from base64 import b64decode
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from math import isinf, isnan
@@ -95,6 +96,14 @@ def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
     except YAMLError:
         pass  # JSON that is not YAML, such as escaped surrogates: the positions up to there are valid
     return found
+
+
+def begin(text: bytes, first_line: int = 1) -> tuple[int, int]:
+    """Return the line and column at which the value of a document begins, as `positions` does, and parse no further."""
+    with suppress(YAMLError):
+        for _, line, column in _walk(CParser(text)):
+            return line + first_line, column + 1
+    return first_line, 1
 
 
 def resolve(text: str) -> Any:

@@ -279,3 +279,4 @@ def test_the_full_text_stands_on_a_terminal_instead_of_the_parts():
 def test_a_spreadsheet_has_numbers_without_commas_and_no_formula():
     rows = Rows(("Node", "Number", "Why"), [("=1+1", 1000, Why("full", "free it")), ("n\x1b", 7, ("", "a", "b"))])
     assert as_csv(rows) == "Node,Number,Why\r\n'=1+1,1000,full; free it\r\nn\\x1b,7,a; b\r\n"
+    assert as_csv(Rows(("A",), [(1, True, "1", "=x", "=x", 0, False)])) == "A\r\n1,True,1,'=x,'=x,0,False\r\n"

@@ -34,7 +34,8 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
         return []
     path = site.path
     template = look_up(value, path)
-    found = [*_meta(value, "", template=False), *pod_schema.check(value)]
+    fields = pod_schema.check(value)
+    found = [*_meta(value, "", template=False), *fields]
     if isinstance(template, dict) and path:
         found += _meta(template, path, template=True)
     found = [problem for problem in found if not _is_of_a_tool(problem, value)]
@@ -43,8 +44,9 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
     spec = template.get("spec")
     if not isinstance(spec, dict):
         return found
-    if any(problem.code == "D001" for problem in shape.check(spec, PodSpec)):
-        return found  # `pod_schema` found it too
+    # `pod_schema` has every field of PodSpec, so a spec in which it finds nothing has no wrong type.
+    if any(problem.code == "D001" for problem in (shape.check(spec, PodSpec) if fields else ())):
+        return found
     typed = shape.read(spec, PodSpec)
     found += _extended_problems(typed, f"{path}/spec")
     # Debug containers come to a pod that is there already: what has a uid was read from a cluster, where they may stand.
@@ -219,6 +221,8 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
     limits, requests = resources.limits, resources.requests
     for part, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
+            if name in _STANDARD:
+                continue
             at = member(f"{path}/{part}", name)
             misspelt = names.label_key(name)
             message = f"{name} is not a resource that a container can request"
@@ -226,8 +230,7 @@ def _amount_problems(resources: ResourceRequirements, path: str) -> Findings:
                 yield finding_at("D213", at, f"{message}: it {misspelt}")
             elif not is_extended(name):
                 # What a container may ask for of Kubernetes' own resources (validateContainerResourceName).
-                own = name in _STANDARD or name.startswith("hugepages-")
-                if name.startswith("requests.") if "/" in name else not own:
+                if name.startswith("requests.") if "/" in name else not name.startswith("hugepages-"):
                     yield finding_at("D213", at, message)
             elif amount.nano < 0:
                 yield finding_at("R001", at, f"{amount} of {name} is less than zero", "write zero or more")

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from cluster import manifests
+from cluster.manifests import yaml_reader
 
 
 def objects(text):
@@ -29,6 +30,25 @@ def test_lines_of_pointers_are_those_of_the_file():
     assert (first.line, first.line_of("/a/b")) == (1, 2)
     assert second.line_of("/list/0/y~0~1z") == 7
     assert second.line_of("/list/0/missing/deeper") == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a:\n  b: 1\n", (1, 1)),
+        ("\n# a comment\n\n  a: 1\n", (4, 3)),
+        ("# none\n---\n--- # here\n\na: [1]\n", (5, 1)),
+        ("!!map\n{a: 1}\n", (1, 1)),
+        ('{"a": 1}', (1, 1)),
+        ('  {"a": "\\ud800"}', (1, 1)),
+        ('{"a": 1}\n{"b": 2}\n', (1, 1)),
+    ],
+)
+def test_the_place_of_a_whole_object_is_found_without_parsing_all_of_its_text(monkeypatch, text, place):
+    assert manifests.parse(text)[0]._text.positions.get("", (1, 1)) == place
+    monkeypatch.setattr(yaml_reader, "positions", pytest.fail)
+    document = manifests.parse(text)[0]
+    assert (document.line, *document.place_of("")[1:]) == (place[0], *place)
 
 
 def test_lists_are_flattened_and_typed_lists_name_their_items():

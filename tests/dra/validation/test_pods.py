@@ -5,8 +5,9 @@ import json
 import pytest
 
 from cluster import manifests
+from dra.objects import PodSpec
 from dra.validation import misnamed_kind, review
-from dra.validation.fields import pod_schema
+from dra.validation.fields import pod_schema, shape
 from tests.dra.validation import openapi
 from tests.dra.validation.manifests import claim, codes, found, join, messages, request
 
@@ -194,6 +195,27 @@ def test_the_form_before_1_31_is_answered_with_the_modern_one():
     text = pod("containers: [], resourceClaims: [{name: gpu, source: {resourceClaimName: c}}]")
     assert {"D002", "D201"} <= codes(text)
     assert any("next to the name" in message for message in messages(text))
+
+
+def _compare(read, known, path):
+    """Yield the places where a shape that is read accepts less than the one of the table."""
+    if isinstance(read, shape.Fields):
+        assert not read.demanded
+        for name, member in read.fields.items():
+            yield from _compare(member, known.fields[name], f"{path}/{name}")
+    elif isinstance(read, shape.ListOf):
+        yield from _compare(read.items, known.items, f"{path}/0")
+    elif isinstance(read, shape.MapOf):
+        yield from _compare(read.values, known.values, f"{path}/x")
+    elif type(read) is shape.JsonShape:
+        return  # it accepts anything
+    elif type(read) is not type(known) or (type(read) is shape.Integer and known._range[-1] > read._range[-1]) or (type(read) is shape.Scalar and (read.name, read.types) != (known.name, known.types)):
+        yield path
+
+
+def test_a_wrong_type_in_what_we_read_of_pods_is_one_in_the_table_of_all_fields_too():
+    """A spec without a finding of the table is read without another check of its types."""
+    assert list(_compare(shape.of(PodSpec), pod_schema._shapes()["PodSpec"], "/spec")) == []
 
 
 def test_values_of_the_wrong_type_are_found_in_what_we_read_of_pods():
