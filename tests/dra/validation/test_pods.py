@@ -209,7 +209,11 @@ def _compare(read, known, path):
         yield from _compare(read.values, known.values, f"{path}/x")
     elif type(read) is shape.JsonShape:
         return  # it accepts anything
-    elif type(read) is not type(known) or (type(read) is shape.Integer and known._range[-1] > read._range[-1]) or (type(read) is shape.Scalar and (read.name, read.types) != (known.name, known.types)):
+    elif (
+        type(read) is not type(known)
+        or (type(read) is shape.Integer and known._range[-1] > read._range[-1])
+        or (type(read) is shape.Scalar and (read.name, read.types) != (known.name, known.types))
+    ):
         yield path
 
 
