@@ -28,8 +28,9 @@ from rendering.output import warn
 from rendering.report import Marked, Report, Rows
 from webhook.admission import decide_object
 from webhook.claims import template
+from webhook.dialects import Outcome
 from webhook.names import PREFIX
-from webhook.translate import Verdict, at, is_unknown_kind, keys_of, name_of, paths
+from webhook.translate import Verdict, at, is_unknown_kind, keys_of, name_of, outcome_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -258,18 +259,11 @@ def report(every: Sequence[Result]) -> Report:
         if rows := list(_decided(result)):
             title = f"{result.name}  ({result.document.file}:{result.document.line})"
             parts.append(Rows(("", "", ""), rows, title))
-    touched = [result.translation for result in results if _requests(result)]
-    refused = sum(bool(done.refusals) for done in touched)
-    changed = sum(done.changed for done in touched)
-    stays = [done for done in touched if not done.refusals and not done.changed]
-    to_webhook = sum(any(one.stays for one in done.decisions) for done in stays)
-    left, others = len(touched) - changed - refused - to_webhook, len(results) - len(touched)
-    objects = count_of(len(results), "object")
-    pods = f"{to_webhook:,} translated at the webhook, " if to_webhook else ""
-    summary = (
-        f"{objects}: {changed:,} rewritten, {pods}{refused:,} refused, {left:,} left, "
-        f"{others:,} without a legacy request"
-    )
+    outcomes = Counter(outcome_of(result.translation.decisions) for result in results if _requests(result))
+    counts = [f"{outcomes[one]:,} {one}" for one in Outcome if outcomes[one]]
+    counts.append(f"{len(results) - outcomes.total():,} without a legacy request")
+    changed = sum(result.translation.changed and not result.translation.refusals for result in results)
+    summary = f"{count_of(len(results), 'object')}, {changed:,} rewritten: {', '.join(counts)}"
     return Report("Translation", parts, summary)
 
 

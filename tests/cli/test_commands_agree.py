@@ -284,6 +284,17 @@ def test_the_commands_agree_about_each_example(name, tmp_path):
     assert {code} - {""} <= answers["translate"].codes, answers["translate"]
     assert answers["simulate"].fits is fits, answers["simulate"]
     assert not contradictions(answers)
+    counted = f"1 {outcome}, 0 without" if outcome != "silent" else "rewritten: 1 without"
+    assert counted in last_line_of_report(scene, tmp_path)
+
+
+def last_line_of_report(scene, folder):
+    """Run translate -o report on the object alone, with the others as inventory."""
+    (folder / "object.json").write_text(as_list([scene.object]))
+    (folder / "around.json").write_text(as_list([*scene.around, *scene.fleet]))
+    options = ["--config", folder / "configuration.yaml"] if scene.configuration else []
+    given = ["-f", folder / "object.json", "--inventory", folder / "around.json"]
+    return run("translate", *given, *options, "-o", "report").stdout.splitlines()[-1]
 
 
 def installed(mode, folder):

@@ -138,7 +138,7 @@ def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
     assert {one.name for one in look(*UNFIT).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
     done = run("translate", "-f", manifest(tmp_path / "d.json", *UNFIT), "-o", "report")
     assert "Without_Devices" not in done.stdout
-    assert done.stdout.splitlines()[-1] == ("4 objects: 0 rewritten, 3 refused, 0 left, 1 without a legacy request")
+    assert done.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
     assert "'Without_Devices' must be a DNS subdomain" in run("check", "-f", tmp_path / "d.json").stdout
 
 

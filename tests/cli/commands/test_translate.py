@@ -139,7 +139,7 @@ def test_a_report_counts_what_became_of_everything():
     result = run("translate", "-f", "-", "-o", "report", stdin=text(MAP, SHARE, wrong, left, SHARE))
     assert result.exit_code == 1
     last = result.stdout.splitlines()[-1]
-    assert last == "5 objects: 2 rewritten, 1 refused, 1 left, 1 without a legacy request"
+    assert last == "5 objects, 2 rewritten: 2 translated, 1 left, 1 refused, 1 without a legacy request"
 
 
 def test_the_report_calls_no_key_of_a_refused_object_translated():
@@ -402,13 +402,16 @@ def test_objects_without_a_namespace_are_in_the_one_that_n_names_and_others_stay
     ]
     told = run("translate", "-f", "-", *CONFIG, "-n", "off", "-o", "report", stdin=given).stdout
     assert "Pod/off/a" in told
-    assert "3 objects: 0 rewritten, 0 refused, 1 left, 2 without a legacy request" in told
+    assert "3 objects, 0 rewritten: 1 left, 2 without a legacy request" in told
     assert run("translate", "-f", "-", "-n", "off", "-A", stdin=given).exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("resources", "counted"),
-    [("", "0 left, 1 without a legacy request"), (", resources: {limits: {nvidia.com/pgpu: 1}}", "1 left, 0 without")],
+    [
+        ("", "rewritten: 1 without a legacy request"),
+        (", resources: {limits: {nvidia.com/pgpu: 1}}", "rewritten: 1 unknown, 0 without"),
+    ],
 )
 def test_a_pod_that_only_selects_nodes_of_a_vendor_is_not_counted_as_left(resources, counted, tmp_path):
     """As the DaemonSets of NVIDIA's GPU operator do."""
