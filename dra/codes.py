@@ -184,7 +184,6 @@ CODES: Final[dict[str, FindingCode]] = {
     "O011": FindingCode("parts of drawbridge of different versions", _WARNING, "finish the upgrade: apply the manifests of one version (docs/install.md)"),
     "O012": FindingCode("a Lease that no replica holds", _ERROR, "check that the ServiceAccount may write the Lease; the log of the replicas says what prevents it"),
     "O013": FindingCode("a Lease that was renewed in the future", _WARNING, "set the clock of that pod's node: certificates and leases depend on it"),
-    "O014": FindingCode("a namespace with an invalid mode", _WARNING, "set drawbridge.dev/mode to off, observe, warn or enforce"),
     "O015": FindingCode("a webhook that the API server cannot reach", _ERROR, "check that the webhook's Service has ready endpoints which the API server reaches: look at NetworkPolicies, firewalls, and at --api-server (docs/install.md)", "pods are admitted as written, or are refused under failurePolicy Fail"),
     "O016": FindingCode("names of the configuration that the API server does not send to the webhook", _ERROR, "apply what `drawbridge manifests --only webhooks --config FILE` prints, with the options you installed with", "pods that request them are admitted as written"),
     "O017": FindingCode("a Lease that its holder does not renew", _ERROR, "check that the Deployment runs; its log, and `/readyz?verbose`, say what prevents it"),

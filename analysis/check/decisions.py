@@ -46,11 +46,7 @@ def add_webhook_findings(
             codes.add("D011")  # a fault at a placeholder becomes a D011 later (`name_placeholders`)
         added: dict[Finding, None] = {}  # a set that keeps their order
         if group_kind(value) == ("", "Namespace"):
-            mode = inside(value, "metadata", "labels").get(MODE_LABEL, "")
-            wrong = f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
-            if isinstance(mode, str):
-                wrong = mistake_of(mode)
-            if wrong:
+            if wrong := mistake_of(inside(value, "metadata", "labels").get(MODE_LABEL)):
                 added[make_finding("D214", name(value), wrong, path=member("/metadata/labels", MODE_LABEL))] = None
         for decision in decisions:
             code = decision.code

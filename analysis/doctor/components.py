@@ -23,7 +23,7 @@ from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
 from webhook import names, registration
 from webhook.registration import Registration, configurations
-from webhook.state import Configuration
+from webhook.state import mistake_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,7 +57,6 @@ _WITHOUT = {
     "scheduler": "no pod of the bridge's scheduler is placed",
 }
 _BEGINS = frozenset(("", "ContainerCreating", "PodInitializing"))
-_MODES = ("off", "observe", "warn", "enforce")
 _SKEW = timedelta(minutes=1)
 _TOKEN = timedelta(hours=1)  # the lifetime of a pod's token
 _MOST = 6  # findings of one kind that are named one by one
@@ -520,14 +519,9 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
 def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Labels of namespaces that are not a mode."""
     for one in parts.of("Namespace"):
-        mode = (one["metadata"].get("labels") or {}).get(names.MODE_LABEL)
-        if mode is not None and mode not in _MODES and not one["metadata"].get("deletionTimestamp"):
-            yield make_finding(
-                "O014",
-                name_of(one),
-                f"its label {names.MODE_LABEL} is {mode!r}, which counts as warn",
-                f"kubectl label namespace {one['metadata']['name']} {names.MODE_LABEL}=enforce --overwrite, or one of {', '.join(_MODES[:3])}",
-            )
+        wrong = mistake_of((one["metadata"].get("labels") or {}).get(names.MODE_LABEL))
+        if wrong and not one["metadata"].get("deletionTimestamp"):
+            yield make_finding("D214", name_of(one), wrong)
 
 
 def replica_warnings(parts: Parts, _: datetime) -> Iterator[Finding]:

@@ -78,7 +78,7 @@ _INSTALLATION = (
     Rule(components.not_running, "O009 O010", ("Deployment", STATUS), each=True),
     Rule(components.several_versions, "O011", ("Deployment", IMAGES)),
     Rule(components.without_leader, "O012 O013", ("Deployment", "Lease", STATUS)),
-    Rule(components.about_modes, "O014", ("Namespace",)),
+    Rule(components.about_modes, "D214", ("Namespace",)),
 )
 _REST = (
     Rule(control_plane.not_reached, "O015", ("MutatingWebhookConfiguration", DRY_RUN)),

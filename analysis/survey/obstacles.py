@@ -160,8 +160,10 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
 def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Give what is in the way in a namespace, with the namespace."""
     concerned = {family.top.namespace for family in families}
-    for namespace in sorted(concerned):
-        if wrong := mistake_of(state.namespaces.get(namespace, {}).get(names.MODE_LABEL, "")):
+    for one in gathered.of("Namespace"):
+        namespace = identity_of(one).name
+        wrong = mistake_of(inside(one, "metadata", "labels").get(names.MODE_LABEL))
+        if wrong and namespace in concerned:
             yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
     for one in reading.of("ResourceQuota"):
         name = identity_of(one)

@@ -323,7 +323,7 @@ def in_a_misspelt_mode(cluster, tenants):
     space["metadata"]["labels"] = {"drawbridge.dev/mode": "enforced"}
     with broken(cluster, MODE, None):
         cluster.until("the policy is off", lambda: cluster.create(space))
-    return space, "O014", "'enforced'", [space]
+    return space, "D214", "'enforced'", [space]
 
 
 def of_a_class_that_does_not_exist(cluster, tenants):

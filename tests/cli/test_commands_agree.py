@@ -346,6 +346,9 @@ def test_the_commands_count_the_same_devices(tmp_path):
     assert not found
 
 
+FINDINGS_OF = {"check": "findings", "doctor": "findings", "survey": "obstacles"}
+
+
 def claim(name, device, pod):
     """Write a claim that a device is allocated to, for a pod that is not there."""
     request = {
@@ -408,3 +411,17 @@ def test_the_commands_read_the_same_files(tmp_path):
     for command in ("translate", "check", "survey", "simulate", "nodes", "doctor", "quota"):
         result = run(command, "-f", tmp_path, "-o", "json")
         assert not json.loads(result.stdout).get("errors"), f"a Helm template is an error for {command}"
+
+
+@pytest.mark.parametrize(("label", "faulty"), [("enforced", True), (False, True), ("warn", False), ("", False)])
+def test_the_commands_find_the_same_namespaces_wrong(label, faulty, tmp_path):
+    dump = tmp_path / "dump.json"
+    dump.write_text(as_list([*installed("enforce", tmp_path), namespace(label), *FLEET, of_kind(*POD, ONE)]))
+    listed = {command: asked(command, "-f", dump)[field] for command, field in FINDINGS_OF.items()}
+    found = {
+        command: {(one["code"], one["message"]) for one in of if one["object"] == "Namespace/n"}
+        for command, of in listed.items()
+    }
+    assert len(found["check"]) == faulty
+    assert found["survey"] == found["check"]
+    assert found["doctor"] == found["check"] or not isinstance(label, str)  # no server stores such a label

@@ -232,7 +232,7 @@ ILLS = [
     (lambda it: it.remove(of(it, "Lease", "drawbridge")), "O012", "Lease/drawbridge-system/drawbridge", "does not exist"),
     (lambda it: renew(it, renewTime=(NOW + timedelta(hours=1)).isoformat()), "O013", "Lease/drawbridge-system/drawbridge", "still to come"),
     (another_account, "O005", "ServiceAccount/drawbridge-system/drawbridge-webhook", "made again after older, whose tokens"),
-    (misspelt, "O014", "Namespace/a", "'enforced'"),
+    (misspelt, "D214", "Namespace/a", "'enforced'"),
     (half, "O003", "ValidatingWebhookConfiguration/drawbridge", "the same is true of"),
 ]  # fmt: skip
 

@@ -76,8 +76,10 @@ def with_mode(state: State, mode: Mode) -> State:
     return msgspec.structs.replace(state, configuration=Configuration(file), namespaces=namespaces)
 
 
-def mistake_of(label: str) -> str:
-    """Explain why a namespace's label is not a valid mode; "" if it is valid or empty."""
-    if not label or label in _MODES:
+def mistake_of(label: object) -> str:
+    """Explain why a namespace's label is not a valid mode; "" if it is valid, empty or absent."""
+    if label in (None, "") or (isinstance(label, str) and label in _MODES):
         return ""
+    if not isinstance(label, str):
+        return f"its label {MODE_LABEL} is not a string (YAML reads a bare off as false)"
     return f"its label {MODE_LABEL}={label!r} is not a valid mode (expected {', '.join(_MODES)})"

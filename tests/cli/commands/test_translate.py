@@ -139,7 +139,7 @@ def test_a_report_counts_what_became_of_everything():
     result = run("translate", "-f", "-", "-o", "report", stdin=text(MAP, SHARE, wrong, left, SHARE))
     assert result.exit_code == 1
     last = result.stdout.splitlines()[-1]
-    assert last == "5 objects, 2 rewritten: 2 translated, 1 left, 1 refused, 1 without a legacy request"
+    assert last == "5 objects, 2 rewritten: 2 approximated, 1 left, 1 refused, 1 without a legacy request"
 
 
 def test_the_report_calls_no_key_of_a_refused_object_translated():
@@ -410,7 +410,7 @@ def test_objects_without_a_namespace_are_in_the_one_that_n_names_and_others_stay
     ("resources", "counted"),
     [
         ("", "rewritten: 1 without a legacy request"),
-        (", resources: {limits: {nvidia.com/pgpu: 1}}", "rewritten: 1 unknown, 0 without"),
+        (", resources: {limits: {nvidia.com/pgpu: 1}}", "rewritten: 1 left, 0 without"),
     ],
 )
 def test_a_pod_that_only_selects_nodes_of_a_vendor_is_not_counted_as_left(resources, counted, tmp_path):
