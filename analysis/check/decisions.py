@@ -45,9 +45,9 @@ def add_webhook_findings(
         if any(finding.severity is Severity.ERROR for finding in of_object):
             codes.add("D011")  # a fault at a placeholder becomes a D011 later (`name_placeholders`)
         added: dict[Finding, None] = {}  # a set that keeps their order
-        if group_kind(value) == ("", "Namespace"):
-            if wrong := mistake_of(inside(value, "metadata", "labels").get(MODE_LABEL)):
-                added[make_finding("D214", name(value), wrong, path=member("/metadata/labels", MODE_LABEL))] = None
+        wrong = mistake_of(inside(value, "metadata", "labels").get(MODE_LABEL))
+        if wrong and group_kind(value) == ("", "Namespace"):
+            added[make_finding("D214", name(value), wrong, path=member("/metadata/labels", MODE_LABEL))] = None
         for decision in decisions:
             code = decision.code
             by_server = decision.outcome is Outcome.REFUSED and code not in REFUSALS
