@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PACKAGES := $(wildcard allocator analysis certs cli cluster dashboard dra node rendering runtime webhook)
 CHECKED := $(PACKAGES) $(wildcard tests e2e bench docs)
 
-.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map counts e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock site release bump clean
+.PHONY: help setup run test test-all record fmt lint lint-python type arch generate map e2e cluster cluster-down binaries bridge bench soak chaos fuzz long never lock site release bump clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,9 +65,6 @@ generate: setup ## Write every file that is made from the code: schemas, tables 
 	$(BIN)/python -m docs.generate
 
 map: generate ## Draw docs/architecture.svg, with all else that is generated
-
-counts: setup ## Count what makes the code heavy: lines, functions used once, chains of imports, private words
-	$(BIN)/python docs/counts.py
 
 e2e: setup ## Only the tests on the real control plane and node
 	$(BIN)/python -m tests.suite e2e

@@ -1,6 +1,6 @@
 """Writes every file that is made from the code: `make generate`. A test demands that none is stale.
 
-The map of the rooms, JSON schemas, settings, calls, alerts, answers in tutorials, vocabularies, findings, messages, and the webhook
+The map of the rooms, JSON schemas, settings, calls, alerts, answers in tutorials, vocabularies, findings, and the webhook
 configurations. It wraps lines of other pages, too.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.schemas.schema import ANSWERS, NAMES, schema_of, text_of
-from docs import kinds, messages, metrics, sessions, settings
+from docs import kinds, metrics, sessions, settings
 from docs import map as picture
 from docs.layout import laid_out
 from docs.release import addressed
@@ -73,7 +73,6 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/json.md": answers,
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/limits.md": limits,
-        "docs/messages.md": messages.page,
         "docs/operating.md": alerts,
         "docs/parameters.md": parameters,
         "docs/metrics.md": lambda: laid_out(metrics.page()),
@@ -257,7 +256,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
         for page in pages
-        if page.name not in ("CHANGELOG.md", "kinds.md", "messages.md", "metrics.md", "findings.md")
+        if page.name not in ("CHANGELOG.md", "kinds.md", "metrics.md", "findings.md")
     }
 
 

@@ -16,7 +16,6 @@ OF_TARGETS = {"namespace", "pod", "instance"}  # which Prometheus adds to what i
 RULES = [one for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for one in group["rules"]]
 PANELS = json.loads((FOLDER / "grafana.json").read_text())["panels"]
 QUERIES = [one["expr"] for one in RULES] + [one["expr"] for panel in PANELS for one in panel["targets"]]
-LONGEST = 25  # words
 
 
 def measured(name):
@@ -62,7 +61,6 @@ def test_an_alert_says_what_is_wrong_and_what_to_do(rule):
     assert re.fullmatch(r"\{\{[^}]*\}\}.*\.|[A-Z0-9].*\.", summary)
     assert re.fullmatch(r"[A-Z0-9`].*[.?]", said["description"])
     assert "{{" not in said["description"]
-    assert len(re.sub(r"\{\{[^}]*\}\}", "X", summary).split()) <= LONGEST
     assert set(re.findall(r"\$labels\.(\w+)", summary)) <= kept(rule["expr"])
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert "for" in rule or "increase(" in rule["expr"]

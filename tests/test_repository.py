@@ -207,27 +207,6 @@ def test_every_test_that_the_documents_name_exists():
     assert found > 40
 
 
-def test_every_name_of_a_recipe_stands_in_a_file_of_the_recipe():
-    recipes = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Recipes")[2].partition("\n## ")[0]
-    looked_for, missing = 0, []
-    for recipe in recipes.split("\n### ")[1:]:
-        quoted = re.findall(
-            r"`([^`]+)`", re.sub(r"[^/` ]*<\w+>[^` ]*", "", recipe)
-        )  # of a file without a name yet: its folder
-        places = [ROOT / one for one in " ".join(quoted).split() if "/" in one and (ROOT / one).exists()]
-        files = [one for place in places for one in ([place] if place.is_file() else place.rglob("*.py"))]
-        texts = "\n".join(one.read_text(encoding="utf-8") for one in files)
-        names = {
-            name for one in quoted for name in re.findall(r"^(?:self\.)?(_?[A-Za-z]*[A-Z_][A-Za-z_]*)(?:\(|$)", one)
-        }
-        looked_for += len(names)
-        missing += [
-            f"{recipe.splitlines()[0]}: {name}" for name in sorted(names) if not re.search(rf"\b{name}\b", texts)
-        ]
-    assert missing == []
-    assert looked_for > 60
-
-
 HERE = "allocator|bench|bridge|certs|cli|cluster|dra|e2e|manifests|node|runtime|tests|webhook"
 
 

@@ -28,22 +28,6 @@ def test_the_first_lines_are_those_of_the_page_of_commands():
     assert all(line in printed("docs/commands.md", "On files") for line in first)
 
 
-def test_before_the_first_list_of_links_there_are_450_words():
-    text = (ROOT / "README.md").read_text().partition("\n## Where to start\n")[0]
-    assert len(re.findall(r"\S*\w\S*", text)) <= 450
-
-
-def test_no_block_of_the_first_page_is_wider_than_a_page():
-    text = (ROOT / "README.md").read_text()
-    lines = [
-        line
-        for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-        for line in block.splitlines()
-    ]
-    assert lines
-    assert not [line for line in lines if len(line) > 80]
-
-
 def test_a_list_in_a_list_stays_one_on_the_site():
     assert nested("- a\n  - b\n    c\n```\n  - d\n```\n  - e") == "- a\n    - b\n        c\n```\n  - d\n```\n    - e"
 

@@ -159,7 +159,6 @@ def test_a_pool_that_is_left_is_told_with_what_its_plugin_selects():
     assert f"`nics: {{pools: [{POOL}]}}`" in left.detail
     (shared,) = became(pod({RDMA: 1}), fleet=fleet).decisions
     assert "all pods share ifNames=ib0 in ConfigMap gpu-operator/rdma (config)" in shared.detail
-    assert max(len(one.detail.split()) for one in (left, shared)) <= 25
 
 
 @pytest.mark.parametrize(
