@@ -3,6 +3,7 @@
 import pytest
 
 from bench import hostile_store, stub
+from tests.draws import draws
 
 # As much of each of the fifteen kinds as made the least of them take 370 MiB, and the largest 780, when all was kept as it came.
 MIB = 64
@@ -10,7 +11,8 @@ MIB = 64
 CEILINGS = {"webhook": 260, "controllers": 450, "allocator": 300}
 
 # Before objects were reduced while they are read, 459, 821, 418 and 259. `explain` reads what a stolen node publishes, too.
-CEILINGS_OF_COMMANDS = {"doctor": 220, "explain": 460, "survey": 220, "snapshot": 220}
+# They read with one reader: `explain`, which keeps the most, stands first and alone where few cases are drawn.
+CEILINGS_OF_COMMANDS = {"explain": 460, "doctor": 220, "survey": 220, "snapshot": 220}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def test_no_process_grows_by_what_tenants_store(stored, name):
 
 
 @pytest.mark.time_limit(300, "a command reads a cluster, on a machine that does other things too")
-@pytest.mark.parametrize("name", CEILINGS_OF_COMMANDS)
+@pytest.mark.parametrize("name", list(CEILINGS_OF_COMMANDS)[: draws(len(CEILINGS_OF_COMMANDS))])
 @pytest.mark.linux("asks the kernel for the memory of a process that has ended")
 def test_no_command_grows_by_what_tenants_store(stored, tmp_path, name):
     more = {"explain": ("claim/x1", "-n", "tenant-1"), "snapshot": ("--to", str(tmp_path / "snapshot.json"))}

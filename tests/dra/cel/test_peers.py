@@ -13,6 +13,7 @@ from celpy.adapter import json_to_cel
 from tests.dra.cel.devices import GPU, VIEWS
 from tests.dra.cel.generator import Generator
 from tests.dra.cel.judge import ours
+from tests.draws import draws
 
 # cel-python finds no field of a map literal; C++ returns the milliseconds beyond the second, Go those of the whole duration.
 KNOWN = {"cel-python": ("has(",), "C++": ("getMilliseconds",)}
@@ -41,7 +42,7 @@ def cpp():
 @pytest.mark.parametrize(("name", "peer"), [("cel-python", cel_python()), ("C++", cpp())])
 def test_other_libraries_give_the_same_verdicts(name, peer):
     generator, both = Generator(4), 0
-    for _ in range(3_000):
+    for _ in range(draws(3_000)):
         text = generator.expression()
         known = ours(text, "stored", VIEWS[:1])
         if not known or known["verdicts"][0] == "error" or any(part in text for part in KNOWN[name]):
@@ -53,4 +54,4 @@ def test_other_libraries_give_the_same_verdicts(name, peer):
         if isinstance(verdict, bool):
             both += 1
             assert known["verdicts"][0] == verdict, text
-    assert both > 600
+    assert both > draws(3_000) // 5
