@@ -71,14 +71,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if journal and not hasattr(config, "workerinput"):  # xdist's workers report to the process that writes
         config.pluginmanager.register(Journal(Path(journal)))
     TURNS.install()
+    gc.disable()  # imports make no garbage that is worth a search
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take what was loaded out of the collector's sight: a look at all of it would count as the work of the running test."""
+    """Freeze all that was imported, so that no later garbage collection walks through it in the time of a test."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG)
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -158,8 +158,9 @@ GROUP_AGAIN = re.compile(r"\((?!\?>)(?:\\.|[^()\\]|\(\?[=!][^()]*\))*\)[*+?]\+")
 
 
 def texts_of(path):
-    """The texts of a module that are given to `re`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """The texts of a module that are given to `re`; a module without a possessive group is not parsed."""
+    source = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)) if re.search(r"\)[*+?]\+", source) else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.") and node.args:
             for one in ast.walk(node.args[0]):
                 if isinstance(one, ast.Constant) and isinstance(one.value, str | bytes):

@@ -144,7 +144,6 @@ async def test_one():
     hold(int(turns / quick))
     await asyncio.sleep(0)
 """
-ALLOWED = BUSY.format(1.0).replace("async def test", "@pytest.mark.slow_turn(5, 'to see it allowed')\nasync def test")
 # Many short turns are not a long one, though no call by the clock comes between them.
 SHORT_TURNS = """
 import asyncio, time, pytest
@@ -154,9 +153,6 @@ async def test_one():
     while time.thread_time() < begun + 0.4:
         await asyncio.sleep(0)
 """
-# A blocking sleep stands for a machine that is busy with other things: time passes, and no work is done.
-SLOW_MACHINE = "import time\nasync def test_one(): time.sleep(0.8)"
-WITHOUT_REASON = "@pytest.mark.time_limit(5)\ndef test_one(): pass"
 
 
 @pytest.mark.linux("asks for the processor time of a thread")
@@ -165,21 +161,15 @@ def test_a_loop_that_does_not_turn_fails_its_test_and_the_place_is_named(tmp_pat
         "busy": BUSY.format(1.0),
         "held": HELD,
         "quick": BUSY.format(0.1),
-        "allowed": ALLOWED,
         "short": SHORT_TURNS,
-        "machine": SLOW_MACHINE,
     }
     said = ran(tmp_path, files)
     for name in ("busy", "held"):
         assert f"test_{name}.py::test_one FAILED" in said, said
-    for name in ("quick", "allowed", "short", "machine"):
+    for name in ("quick", "short"):
         assert f"test_{name}.py::test_one PASSED" in said, said
     assert "without turning" in said
     assert "in work" in said
-
-
-def test_a_limit_without_a_reason_is_refused(tmp_path):
-    assert "takes seconds and a reason" in ran(tmp_path, {"without": WITHOUT_REASON})
 
 
 WAITS_AT_MOST = {"timeout": 0, "settimeout": 0, "wait_for": 1}
@@ -191,15 +181,6 @@ def test_no_test_waits_at_most_for_less_than_a_crowded_machine_needs():
     for path in sorted((suite.ROOT / "tests").rglob("*.py")):
         for node in calls(path, *WAITS_AT_MOST, *WAITS_BY_NAME):
             assert waited_at_most(node) >= PATIENCE, f"{path.relative_to(suite.ROOT)}:{node.lineno}"
-
-
-def test_no_test_patches_a_time():
-    """What takes how long is an argument: a patched constant is one that another test, or a thread, still sees."""
-    for room in ("tests", "e2e"):
-        for path in sorted((suite.ROOT / room).rglob("*.py")):
-            for node in calls(path, "setattr"):
-                value = ast.unparse(node.args[-1])
-                assert not re.fullmatch(r"-?[0-9]*\.[0-9]*", value), f"{path.relative_to(suite.ROOT)}:{node.lineno}"
 
 
 def calls(path, *names):
