@@ -13,8 +13,9 @@ from e2e.actors.client import ApiError
 from e2e.actors.fleet import HAMI
 from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
-from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, WORDS, claim
+from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, claim
 from tests.webhook.admission.test_verdict import GPU, MEM, pod
+from tests.webhook.dialects.test_vocabularies import CASES
 from webhook.refusals import Code
 
 pytestmark = pytest.mark.real
@@ -58,6 +59,7 @@ NOWHERE = {
 CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim(count)} | {"impossible": IMPOSSIBLE}
 BY_CLAIM = pod(claims=["c"])
 BY_CLAIM["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+WORDS = {name: {"apiVersion": "v1", "kind": "Pod"} | row.pod for name, (_, row) in CASES.items() if not row.config}
 SAMPLE = {**ASKED, **CODED, **CLAIMS, "by claim": BY_CLAIM, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}
 TOLD = ("nodes", "namespaces", "deviceclasses", "resourceslices", "resourceclaimtemplates", "resourceclaims")
 

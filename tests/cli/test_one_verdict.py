@@ -1,4 +1,4 @@
-"""One verdict everywhere: `translate`, `check`, `simulate`, `survey` and the live webhook say yes and no to the same pods."""
+"""What the commands make of a mode, a canary, a fence, and of claims and pods that the webhook refuses."""
 
 import json
 
@@ -6,19 +6,14 @@ import pytest
 from click.testing import CliRunner
 
 from analysis.configuration import source_of
-from analysis.survey.families import families
-from analysis.survey.verdicts import MoveJudge
 from cli.main import main
 from cli.playground import playground
 from cluster import manifests
-from tests.corpus import hostile_pods
 from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, pod, state
-from tests.webhook.dialects.test_vocabularies import CASES
 from tests.webhook.pods import EXAMPLES
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
-from webhook.translate import outcome_of
 
 INVENTORY = ["--inventory", str(EXAMPLES / "fleet")]
 ODD = pod({GPU: 1})
@@ -26,28 +21,10 @@ ODD["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
 ASKED = {**PODS, "ephemeral": ODD}
 NO = REFUSED | {"ephemeral"}
 
-LEFT = {"skipped", "two systems"}
-
 
 def run(command, *more, of):
     text = manifests.dump([THREE, of])
     return CliRunner().invoke(main, [command, "-f", "-", *more], input=text)
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_the_commands_agree(name):
-    expected = 1 if name in NO else 0
-    translated = run("translate", *INVENTORY, "-o", "report", of=ASKED[name])
-    assert translated.exit_code == expected, translated.output
-    checked = run("check", *INVENTORY, of=ASKED[name])
-    assert checked.exit_code == expected, checked.output
-    seen = run("survey", "-f", str(EXAMPLES / "fleet"), "--fail-on", "refused", of=ASKED[name])
-    # A pod that was created already has no ephemeral containers that it could be refused for.
-    assert seen.exit_code == (0 if name == "ephemeral" else expected), seen.output
-    if name in LEFT:
-        return  # let in as it is, and there is no device plugin that would serve it
-    simulated = run("simulate", "-f", str(EXAMPLES / "fleet"), of=ASKED[name])
-    assert simulated.exit_code == expected, simulated.output
 
 
 def claim(count, **selected):
@@ -73,42 +50,6 @@ def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
             assert run(command, *INVENTORY, "--mode", "warn", of=one).exit_code == 0
         allocated = one | {"status": {"allocation": {"devices": {"results": []}}}}
         assert not decide_object(allocated, STATE).refusals
-
-
-POD = {"apiVersion": "v1", "kind": "Pod"}
-WORDS = {name: POD | row.pod for name, (_, row) in CASES.items() if not row.config}
-# Those that are decided at once, and that a test may copy.
-SMALL = ("a_number_of_4000_digits", "a_number_with_a_large_exponent", "numbers_with_large_exponents_everywhere")
-HOSTILE = {name: hostile_pods.PODS[name]() for name in (*SMALL, "a_list_of_commas", "a_digit_string_for_bandwidth")}
-
-
-def survey_refuses(asked):
-    [family] = families([asked])
-    judged = MoveJudge(STATE).judge(family)
-    return judged is not None and outcome_of(judged.keys) == "refused"
-
-
-@pytest.mark.parametrize("corpus", [WORDS, HOSTILE], ids=["words", "hostile"])
-def test_survey_refuses_what_files_are_refused_for_in_every_word_of_every_dialect(corpus):
-    refused = 0
-    for name, asked in corpus.items():
-        done = decide_object(asked, STATE)
-        assert survey_refuses(asked) == bool(done.refusals), name
-        refused += bool(done.refusals)
-    assert 0 < refused < len(corpus)
-
-
-async def test_the_live_webhook_agrees():
-    fleet = [document.object for document in FLEET]
-    told = {}
-    async with playground([*fleet, THREE], source_of("")) as here:
-        for number, (name, asked) in enumerate(ASKED.items()):
-            metadata = {**asked["metadata"], "name": f"p{number}"}
-            answer = await here.push({**asked, "metadata": metadata})
-            told[name] = answer.refusal
-    assert {name for name, refusal in told.items() if refusal} == NO, told
-    assert "container main (nvidia.com/gpu: 9) asks for 9 devices" in told["nine"]
-    assert "[R023]" in told["nine"]
 
 
 def simulated(of):
