@@ -160,7 +160,7 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
 def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Give what is in the way in a namespace, with the namespace."""
     concerned = {family.top.namespace for family in families}
-    for one in gathered.of("Namespace"):
+    for one in reading.of("Namespace"):
         namespace = identity_of(one).name
         wrong = mistake_of(inside(one, "metadata", "labels").get(names.MODE_LABEL))
         if wrong and namespace in concerned:

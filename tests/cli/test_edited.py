@@ -81,7 +81,7 @@ def test_it_says_what_translate_says_and_doing_it_again_does_nothing(here):
 @pytest.mark.parametrize("how", [["--dry-run"], ["--in-place"]])
 def test_an_answer_that_is_asked_for_comes_beside_what_is_written(here, how):
     result = run("translate", "-f", "pod.yaml", *how, "-o", "report")
-    assert "2 objects: 1 rewritten" in result.stdout
+    assert "2 objects, 1 rewritten" in result.stdout
     assert "pod.yaml: would be edited" in result.stderr or "pod.yaml: edited" in result.stderr
     assert run("translate", "-q", "-f", "pod.yaml", "--dry-run", "-o", "diff").stderr == ""
 

@@ -87,14 +87,14 @@ def test_folders_of_packages_are_not_part_of_the_repository(folder, beside, tmp_
     if beside:
         (tmp_path / folder / beside).write_text("# k8s.io/apimachinery v0.37.1\n")
     result = run("translate", "-f", str(tmp_path), "-o", "report")
-    assert "1 object: 1 rewritten" in result.stdout
+    assert "1 object, 1 rewritten" in result.stdout
     assert run("check", str(package / "node.yaml")).stdout.startswith("1 object"), "a file that is named is read"
 
 
 def test_a_folder_named_vendor_that_is_not_of_go_is_read(tmp_path):
     (tmp_path / "vendor").mkdir()
     manifest(tmp_path / "vendor" / "pod.yaml", ASKING)
-    assert "1 object: 1 rewritten" in run("translate", "-f", str(tmp_path), "-o", "report").stdout
+    assert "1 object, 1 rewritten" in run("translate", "-f", str(tmp_path), "-o", "report").stdout
 
 
 @pytest.mark.parametrize("command", ["translate", "check"])
