@@ -63,7 +63,7 @@ def test_the_server_keeps_what_is_computed(control_plane, created, namespace, tm
         assert ("would drop the claims" in checked) is not rewritten, checked
         # With the definition as the server has it, only what it keeps is written.
         seen = run("translate", "-f", str(given), *FLEET, "--inventory", str(served), "-o", "report").stdout
-        assert ("1 object: 1 rewritten" in seen) is rewritten, seen
+        assert ("1 object, 1 rewritten" in seen) is rewritten, seen
         control_plane.remove(translated)
         if rewritten:
             made = run("translate", "-f", str(given), *FLEET, "--inventory", str(served)).stdout
