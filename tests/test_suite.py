@@ -186,3 +186,17 @@ def test_the_browser_driver_is_installed_where_it_is_missing(there, monkeypatch,
     suite.drive_browser()
     assert [command[-3:] for command in done] == [["--require-hashes", "-r", "tests/browser.lock"]] * (not there)
     assert ("are left out" in capfd.readouterr().out) == (not there)
+
+
+@pytest.mark.parametrize("lacking", ["ptp", "host-local", "loopback"])
+def test_a_node_needs_each_cni_plugin_that_containerd_calls(lacking, monkeypatch, tmp_path):
+    """containerd calls `loopback` by itself, although no configuration of ours names it."""
+    for name in {"ptp", "host-local", "loopback"} - {lacking}:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(packages, "CNI_PLUGINS", tmp_path)
+    assert "containernetworking-plugins" in packages.missing()
+
+
+def test_a_node_needs_the_program_that_lists_routes(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "iproute2" in packages.missing()

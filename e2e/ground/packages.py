@@ -25,7 +25,8 @@ def present(*more: str) -> dict[str, bool]:
     """Tell for each package whether what we use of it is there."""
     return dict.fromkeys(more, bool(browser())) | {
         "runc": shutil.which("runc") is not None,
-        "containernetworking-plugins": (CNI_PLUGINS / "ptp").exists() and (CNI_PLUGINS / "host-local").exists(),
+        "containernetworking-plugins": all((CNI_PLUGINS / name).exists() for name in ("ptp", "host-local", "loopback")),
+        "iproute2": shutil.which("ip") is not None,
         "busybox-static": BUSYBOX.exists() and is_static(BUSYBOX),
         "util-linux": all(shutil.which(command) for command in ("unshare", "nsenter")),
         "mount": shutil.which("mount") is not None,
