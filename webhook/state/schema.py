@@ -37,7 +37,7 @@ class Model(_Declared, frozen=True, kw_only=True):
 
     # As the driver publishes it.
     product: str
-    # A quantity such as 80Gi.
+    # As the driver publishes it: 143771Mi for an H200 of 141 GB.
     memory: str
 
 
