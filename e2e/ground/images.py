@@ -43,16 +43,22 @@ class Image(NamedTuple):
 
 def archive() -> Path:
     """Return an OCI archive with both images of busybox, made once for each busybox."""
-    program = PROGRAM.read_bytes()
-    key = hashlib.sha256(program + Path(__file__).read_bytes()).hexdigest()[:16]
-    path = cache() / f"images-{key}.tar"
+    path = cache() / f"images-{_key()}.tar"
     if not path.exists():
-        base = layer(cache() / f"layer-{key}.tar", lambda tar: _busybox(tar, program))
         environment = {"Env": ["PATH=/bin"]}
-        pause = Image(PAUSE, [base], environment | {"Cmd": ["/bin/sh", "-c", INIT]})
-        shell = Image(BUSYBOX, [base], environment | {"Cmd": ["/bin/sh"]})
+        pause = Image(PAUSE, [busybox()], environment | {"Cmd": ["/bin/sh", "-c", INIT]})
+        shell = Image(BUSYBOX, [busybox()], environment | {"Cmd": ["/bin/sh"]})
         write(path, [pause, shell])
     return path
+
+
+def busybox() -> Layer:
+    """Return the layer of busybox, on which other images are built, too."""
+    return layer(cache() / f"layer-{_key()}.tar", _busybox)
+
+
+def _key() -> str:
+    return hashlib.sha256(PROGRAM.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:16]
 
 
 def layer(path: Path, fill: Callable[[tarfile.TarFile], None]) -> Layer:
@@ -108,10 +114,10 @@ def _add_blob(tar: tarfile.TarFile, content: bytes, kind: str) -> dict[str, obje
     return {"mediaType": TYPE + kind, "digest": f"sha256:{found}", "size": len(content)}
 
 
-def _busybox(tar: tarfile.TarFile, program: bytes) -> None:
+def _busybox(tar: tarfile.TarFile) -> None:
     """Fill a root file system: busybox, its names, and the directories that containers expect."""
     add_folders(tar)
-    add(tar, "bin/busybox", program, 0o755)
+    add(tar, "bin/busybox", PROGRAM.read_bytes(), 0o755)
     for name in APPLETS.split():
         link = tarfile.TarInfo(f"bin/{name}")
         link.type, link.linkname = tarfile.SYMTYPE, "busybox"

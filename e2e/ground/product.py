@@ -135,7 +135,7 @@ def _base(tar: tarfile.TarFile) -> None:
             shutil.copyfile(file, place)
         _compile(site)
         tar.add(site, SITE, filter=_plain)
-        libraries = _libraries([PYTHON, *LIBRARY.rglob("lib-dynload/*.so"), *site.rglob("*.so*")])
+        libraries = libraries_of([PYTHON, *LIBRARY.rglob("lib-dynload/*.so"), *site.rglob("*.so*")])
     for library in sorted(libraries):
         tar.add(Path(library).resolve(), library.lstrip("/"), filter=_plain)
     add(tar, f"{HOME}/pyvenv.cfg", f"home = {PYTHON.parent}\ninclude-system-site-packages = false\n".encode())
@@ -155,7 +155,7 @@ def _packages() -> Iterator[tuple[Path, str]]:
                 yield place, str(file)
 
 
-def _libraries(files: Iterable[Path]) -> set[str]:
+def libraries_of(files: Iterable[Path]) -> set[str]:
     """Ask the loader which libraries these files need. Those of windows and fonts are not for us."""
     wanted = [file for file in files if "_tkinter" not in file.name]
     asked = subprocess.run(["ldd", *map(str, wanted)], capture_output=True, text=True, check=False, timeout=60)

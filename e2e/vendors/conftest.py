@@ -8,6 +8,7 @@ import pytest
 
 from e2e.vendors import hardware
 
+CARD = Path(os.environ["DRAWBRIDGE_CARD"]) if os.environ.get("DRAWBRIDGE_CARD") else None
 PROGRAMS = Path(os.environ.get("DRAWBRIDGE_DRIVERS", "/nonexistent"))
 NEEDED = {
     "test_plugin.py": "generic-device-plugin",
@@ -24,3 +25,14 @@ def driver_root(node_cluster):
     hardware.install(root)
     yield root
     shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def card_root(node_cluster, request):
+    """The folder of the GPU driver of a real card, which DRAWBRIDGE_CARD names; else of the one without hardware."""
+    if not CARD:
+        return request.getfixturevalue("driver_root")
+    # An image of the GPU driver may have an empty /dev. NVIDIA's DRA driver looks for device files in it.
+    if (CARD / "dev").is_dir() and not any((CARD / "dev").iterdir()):
+        node_cluster.box.run("mount", "--rbind", "/dev", CARD / "dev")
+    return CARD

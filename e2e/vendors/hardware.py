@@ -1,7 +1,6 @@
 """What NVIDIA's GPU driver leaves on a host, without a GPU: the library, its tools, device files, and what the kernel module tells of MIG."""
 
 import os
-import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from e2e.build import source_of
 
 NVML = Path(__file__).with_name("nvml.c")
+CUDA = Path(__file__).with_name("cuda.c")
 VERSION = "550.163.01"  # as nvml.c reports it
 DRIVER, CAPABILITIES = 195, 237  # majors of device files
 DEVICES = {"nvidia0": 0, "nvidia1": 1, "nvidiactl": 255, "nvidia-uvm": 254}
@@ -30,7 +30,8 @@ def install(root: Path) -> None:
     headers = source_of("gpu-kubelet-plugin", "github.com/NVIDIA/go-nvml") / "pkg/nvml"
     library = root / "usr/lib64/libnvidia-ml.so.1"
     subprocess.run(["cc", "-shared", "-fPIC", f"-I{headers}", "-o", library, NVML], check=True, timeout=60)
-    shutil.copy(library, library.with_name(f"libcuda.so.{VERSION}"))
+    cuda = ["-Wl,-soname,libcuda.so.1", "-o", library.with_name(f"libcuda.so.{VERSION}"), CUDA]
+    subprocess.run(["cc", "-shared", "-fPIC", *cuda], check=True, timeout=60)
     for name in ("nvidia-smi", "nvidia-cuda-mps-control"):
         tool = root / "usr/bin" / name
         tool.write_text(TOOL)

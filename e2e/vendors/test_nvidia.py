@@ -1,36 +1,19 @@
 """NVIDIA's own driver and chart on a real node, on an NVML of ours (nvml.c) that reports two GPUs or one GPU and two MIG devices."""
 
 import contextlib
-import shlex
-import subprocess
 
 import pytest
-import yaml
 
-from dra.server import RELEASE
 from e2e.actors import fleet
 from e2e.actors.client import ApiError
 from e2e.actors.webhook import claims_of, known, results_of
 from e2e.actors.workloads import container, limits, pod
-from e2e.build import program, source_of
-from e2e.ground import images
-from e2e.ground.node import KUBELET
-from e2e.vendors import hardware
+from e2e.vendors import hardware, nvidia
 from e2e.vendors.pods import gone, runs
 from tests.webhook.dialects.test_published import published
 
 pytestmark = [pytest.mark.real, pytest.mark.node]
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-PLUGIN = "gpu-kubelet-plugin"
-# The driver's image has the template of its MPS daemon in /templates. This is a root with the machine's folders and that one.
-ROOT = """\
-set -e; mount -t tmpfs root /mnt
-for one in /*; do
-  if [ -L "$one" ]; then cp -P "$one" /mnt; elif [ -d "$one" ] && [ "$one" != /mnt ]; then
-    mkdir "/mnt$one"; mount --rbind "$one" "/mnt$one"; fi
-done"""
 SAY = "env; ls /dev /dev/nvidia-caps; echo spoken=yes; sleep 600"
-GATES = "TimeSlicingSettings=true,MPSSupport=true"
 CONFIGURATION = """\
 apiVersion: drawbridge.dev/v1alpha1
 kind: DrawbridgeConfiguration
@@ -51,54 +34,9 @@ def slices(node_cluster, driver_root, request):
     """The slices of NVIDIA's driver, which runs with the DeviceClasses of its chart: by default with whole GPUs; `mig` or how they are shared."""
     asked = getattr(request, "param", "disabled")
     mig, shares = asked == "mig", "disabled" if asked == "mig" else asked
-    gates = GATES if shares == "disabled" else f"{GATES},ConsumableShares=true"
-    cluster = node_cluster.cluster
-    chart = [
-        program("helm"),
-        "template",
-        "it",
-        source_of(PLUGIN) / "deployments/helm/dra-driver-nvidia-gpu",
-        "--namespace=nvidia",
-        f"--kube-version={RELEASE}",
-    ]
-    chart += ["--api-versions=resource.k8s.io/v1", "--set=gpuResourcesEnabledOverride=true"]
-    made = subprocess.run(chart, capture_output=True, text=True, check=True, timeout=60).stdout
-    classes = [one for one in yaml.safe_load_all(made) if one and one["kind"] == "DeviceClass"]
-    node_cluster.end_driver(fleet.NVIDIA)
-    (node_cluster.outside(f"{KUBELET}/plugins") / fleet.NVIDIA).mkdir(parents=True, exist_ok=True)
-    for one in classes:
-        cluster.create(one)
-    command = [
-        program(PLUGIN), f"--kubeconfig={cluster.kubeconfig}", f"--node-name={node_cluster.name}",
-        "--cdi-root=/run/cdi", f"--nvidia-driver-root={driver_root}", f"--container-driver-root={driver_root}",
-        f"--nvidia-cdi-hook-path={program('nvidia-cdi-hook')}", "-v=4", f"--feature-gates={gates}",
-        f"--consumable-shares={shares}",
-        f"--image-name={images.BUSYBOX}", f"--kubelet-plugins-directory-path={KUBELET}/plugins",
-        f"--kubelet-registrar-directory-path={KUBELET}/plugins_registry",
-    ]  # fmt: skip
-    templates = f"mkdir /mnt/templates; cp {source_of(PLUGIN)}/templates/* /mnt/templates"
-    script = "\n".join(
-        (
-            ROOT,
-            templates,
-            hardware.mig_files("/mnt") if mig else "",
-            f"exec chroot /mnt {shlex.join(map(str, command))}",
-        )
-    )
-    process = node_cluster.spawn(PLUGIN, ["unshare", "--mount", "sh", "-c", script], {"MIG": "1"} if mig else {})
-
-    def published_slices():
-        process.check()
-        return cluster.get(SLICES, fieldSelector=f"spec.driver={fleet.NVIDIA}")["items"]
-
-    try:
-        cluster.until("NVIDIA's driver has published", published_slices, 60)
-        yield published_slices()
-    finally:
-        process.stop()
-        node_cluster.end_driver(fleet.NVIDIA)
-        for one in classes:
-            cluster.remove(one)
+    prepare, env = (hardware.mig_files("/mnt"), {"MIG": "1"}) if mig else ("", {})
+    with nvidia.installed(node_cluster, driver_root, shares=shares, prepare=prepare, env=env) as driver:
+        yield driver.slices()
 
 
 @pytest.fixture
