@@ -244,7 +244,7 @@ def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
 def component(
     objects: Objects, name: str, namespace: str, api_servers: tuple[str, ...] = (), secret: str = ""
 ) -> Objects:
-    """Render what a component of the bridge adds (`quota`, `promises`), and patch the workloads that it changes among the objects.
+    """Render what a component of the bridge adds (`quota`, `reservations`), and patch the workloads that it changes among the objects.
 
     `secret` names the Secret with its certificate, where that is not the one that our authority keeps.
     """
@@ -275,7 +275,7 @@ class Part(NamedTuple):
 
 # By option. Folder and objects of the read-only allocator keep the names that installations have.
 PARTS = {
-    "read-only": Part("onlooker", "readOnly", "Also a read-only allocator alongside any scheduler (docs/bridge.md)."),
+    "read-only": Part("read-only", "readOnly", "Also a read-only allocator alongside any scheduler (docs/bridge.md)."),
     "node-agent": Part("node-agent", "nodeAgent", "Also an audit agent on labelled nodes (docs/node-agent.md)."),
     "driver": Part(
         "driver",
@@ -344,7 +344,7 @@ def selected(selection: Selection, text: str, configuration: Configuration) -> O
         if name in selection.parts:
             objects += part(name, namespace, image, drivers)
         if name == "node-agent" and selection.has_reservations:
-            objects += component(objects, "promises", namespace, secret=selection.secret)
+            objects += component(objects, "reservations", namespace, secret=selection.secret)
     return objects
 
 
@@ -412,17 +412,17 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         "webhooks": configurations(configuration.dialects, Registration(namespace=PLACE)),
         "devices": configurations(configuration.dialects, Registration(namespace=PLACE, devices=True)),
     }
-    for way, quota, promises in product((EXTENDER, "apart", "plugin"), ("", "-quota"), ("", "-promises")):
+    for way, quota, reservations in product((EXTENDER, "apart", "plugin"), ("", "-quota"), ("", "-reservations")):
         bridges = bridge(PLACE, IMAGE, SCHEDULER_IMAGE, way)
         if quota:
             bridges += component(bridges, "quota", PLACE)
             bridges.append(registration.at_quotas(Registration(namespace=PLACE)))
-        if promises:
-            bridges += component(bridges, "promises", PLACE)
-        objects[f"{way}{quota}{promises}"] = bridges
+        if reservations:
+            bridges += component(bridges, "reservations", PLACE)
+        objects[f"{way}{quota}{reservations}"] = bridges
     # What --reservations adds comes with the bridge; the agent is only patched.
-    objects["node-agent-promises"] = deepcopy(objects["node-agent"])
-    component(objects["node-agent-promises"], "promises", PLACE)
+    objects["node-agent-reservations"] = deepcopy(objects["node-agent"])
+    component(objects["node-agent-reservations"], "reservations", PLACE)
     return objects
 
 

@@ -90,11 +90,11 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[Decorator]:
         if flag is None:
             yield from _options(field.type)
             continue
-        names = [f"--{name}" for name in (field.option, flag.old) if name]
+        name = f"--{field.option}"
         if bool in (field.type, *get_args(field.type)):
             if default is not False:
-                names = [f"{name}/--no-{name.removeprefix('--')}" for name in names]
-            yield click.option(*names, field.parameter, is_flag=True, default=default, help=flag.help)
+                name = f"{name}/--no-{field.option}"
+            yield click.option(name, field.parameter, is_flag=True, default=default, help=flag.help)
             continue
         if isinstance(default, (Address, Enum)):
             default = str(default)
@@ -102,7 +102,7 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[Decorator]:
         if flag.absent or (type_ is None and default is None):
             default = ""
         yield click.option(
-            *names,
+            name,
             field.parameter,
             type=type_,
             metavar=flag.metavar or None,

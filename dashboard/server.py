@@ -420,7 +420,7 @@ class Dashboard:
             mechanisms=mechanisms_of(view.reading.pods.values()),
             plugins=overview.plugins,
             drivers=overview.drivers,
-            sides=overview.sides,
+            served_by=overview.served_by,
             obstacles=overview.obstacles,
             reasons=overview.reasons,
         )

@@ -229,8 +229,8 @@ CODES: Final[dict[str, FindingCode]] = {
     "O224": FindingCode("shares of a device that do not add up", _ERROR, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
     "O225": FindingCode("devices that are left on a node for no pod", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
     "O226": FindingCode("a device that a device plugin has given out and no mark keeps from claims", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
-    "O227": FindingCode("a device that is promised to another pod", _ERROR, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
-    "O228": FindingCode("a device that is promised, in doubt", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O227": FindingCode("a device that is reserved to another pod", _ERROR, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
+    "O228": FindingCode("a device that is reserved, in doubt", _WARNING, "`drawbridge node-agent --once` on the node says more of it (docs/node-agent.md)"),
     # What is in the way of a move, found by survey.
     "S001": FindingCode("pools of network devices that no ConfigMap describes", _WARNING, "name the plugin's namespace in `evidence: {namespaces: […]}`, or survey a file that has the ConfigMap"),
     "S002": FindingCode("a configuration with which a network device plugin does not start", _WARNING, "correct it: the device plugin does not start with it, and its pools are not known"),

@@ -20,7 +20,6 @@ class Flag(NamedTuple):
     help: str
     metavar: str = ""
     name: str = ""  # the option's name, if it is not the field's
-    old: str = ""  # an earlier name of the option
     least: float | None = None
     most: float | None = None
     read: Callable[[str], Any] | None = None  # parses the text; raises ValueError with the reason

@@ -174,7 +174,7 @@ def explain(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     document = asked("explain", name, "-n", scene.namespace, *files(scene, folder), *options)
     pods = [document["pod"]] if "pod" in document else []
     pods += [one["first"] for one in document.get("workload", {}).get("pods") or ()]
-    gates = [document["workload"]["gate"]] if "workload" in document else [pod["gate"] for pod in pods]
+    gates = [document["workload"]["webhook"]] if "workload" in document else [pod["webhook"] for pod in pods]
     gates = [gate for gate in gates if gate["foretold"]]  # others are records of what became of the pod
     refusals = [text for gate in gates for text in gate["refusals"]]
     answer = decided([one for gate in gates for one in gate["decisions"]], refusals)

@@ -20,7 +20,7 @@ from cluster.kubernetes import Kubernetes
 from dra.objects import DeviceCompatibility, DeviceQuota
 from node.service import TOKEN
 from tests.cli.running import run
-from webhook.names import MODE_LABEL, PROMISES
+from webhook.names import MODE_LABEL, RESERVATIONS
 from webhook.service import Settings as WebhookSettings
 
 
@@ -369,26 +369,28 @@ def test_quotas_at_the_door_are_off_unless_they_are_asked_for_and_need_the_bridg
 
 
 @pytest.mark.parametrize("way", [(), ("--apart",), ("--plugin",)])
-def test_agents_that_see_promises_are_let_in_and_shown_a_token_and_a_name_that_is_in_the_certificate(way):
+def test_agents_that_see_reservations_are_let_in_and_shown_a_token_and_a_name_that_is_in_the_certificate(way):
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
-    asked = ["--bridge", *way, "--node-agent", "--promises", "--namespace=elsewhere"]
+    asked = ["--bridge", *way, "--node-agent", "--reservations", "--namespace=elsewhere"]
     said = CliRunner().invoke(command, [*images, *asked])
     assert said.exit_code == 0, said.output
     assert "drawbridge-system" not in said.output
     made = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.parse(said.stdout)}
     pod = made["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]
-    assert {"--reservations=0.0.0.0:9444", "--reservations-certs=/etc/promises"} <= set(pod["containers"][0]["args"])
-    assert {"name": "promises", "secret": {"secretName": DOOR}} in pod["volumes"]
+    assert {"--reservations=0.0.0.0:9444", "--reservations-certs=/etc/reservations"} <= set(
+        pod["containers"][0]["args"]
+    )
+    assert {"name": "reservations", "secret": {"secretName": DOOR}} in pod["volumes"]
     agent = made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["spec"]
-    host = f"{PROMISES}.elsewhere.svc"
+    host = f"{RESERVATIONS}.elsewhere.svc"
     assert f"--allocator=https://{host}:9444" in agent["containers"][0]["args"]
-    assert host in names_of(PROMISES, "elsewhere")
+    assert host in names_of(RESERVATIONS, "elsewhere")
     [token] = [one["projected"]["sources"][0]["serviceAccountToken"] for one in agent["volumes"] if "projected" in one]
-    [mount] = [one for one in agent["containers"][0]["volumeMounts"] if one["name"] == "promises"]
+    [mount] = [one for one in agent["containers"][0]["volumeMounts"] if one["name"] == "reservations"]
     assert (token["audience"], f"{mount['mountPath']}/{token['path']}") == (AUDIENCE, TOKEN)
-    service = made["Service", PROMISES]
+    service = made["Service", RESERVATIONS]
     assert (service["metadata"]["namespace"], service["spec"]["clusterIP"]) == ("elsewhere", "None")
-    first, _ = made["NetworkPolicy", PROMISES]["spec"]["ingress"]
+    first, _ = made["NetworkPolicy", RESERVATIONS]["spec"]["ingress"]
     [who] = first["from"]
     assert who["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "elsewhere-nodes"}
     assert set(who["podSelector"]["matchLabels"].items()) <= set(made["DaemonSet", "drawbridge-node-agent"]["spec"]["template"]["metadata"]["labels"].items())  # fmt: skip
@@ -408,20 +410,20 @@ def test_the_certificate_of_the_allocators_doors_names_both_of_its_services(monk
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded())
     assert run("webhook", "--namespace", "elsewhere").exit_code == 0
     [settings] = started
-    assert {"drawbridge-quota.elsewhere.svc", f"{PROMISES}.elsewhere.svc"} <= set(settings.allocator_names)
+    assert {"drawbridge-quota.elsewhere.svc", f"{RESERVATIONS}.elsewhere.svc"} <= set(settings.allocator_names)
 
 
 def test_node_reservations_are_between_an_allocator_and_agents_and_shown_by_the_keeper_of_the_certificates():
     images = ["--image=registry.example/drawbridge:1", "--scheduler-image=registry.example/scheduler:1"]
     for missing in (["--bridge"], ["--node-agent"]):
-        assert CliRunner().invoke(command, [*images, *missing, "--promises"]).exit_code == 2
-    theirs = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--promises", "--cert-manager=a/b"])
+        assert CliRunner().invoke(command, [*images, *missing, "--reservations"]).exit_code == 2
+    theirs = CliRunner().invoke(command, [*images, "--bridge", "--node-agent", "--reservations", "--cert-manager=a/b"])
     [deployment] = [
         one.object
         for one in manifests.parse(theirs.stdout)
         if (one.object["kind"], one.object["metadata"]["name"]) == ("Deployment", "drawbridge-allocator")
     ]
-    assert {"name": "promises", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip
+    assert {"name": "reservations", "secret": {"secretName": "drawbridge-quota-tls"}} in deployment["spec"]["template"]["spec"]["volumes"]  # fmt: skip
 
 
 def test_the_policy_covers_every_webhook_configuration_the_authority_may_patch():

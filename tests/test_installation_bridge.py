@@ -23,7 +23,7 @@ def stored():
     return [document.object for document in manifests.read(files)]
 
 
-@pytest.mark.parametrize("folder", ["bridge", "bridge/apart", "onlooker"])
+@pytest.mark.parametrize("folder", ["bridge", "bridge/apart", "read-only"])
 def test_a_component_names_its_namespace_for_that_of_the_base_does_not_reach_it(folder):
     """kustomize puts the base's namespace on the base's objects only: without one of its own a component lands wherever kubectl is."""
     [base], [component] = (manifests.read([BASE.parent / one / "kustomization.yaml"]) for one in ("base", folder))

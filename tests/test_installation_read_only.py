@@ -6,7 +6,7 @@ from allocator.service.read_only.allocator import COMPONENT
 from tests.cli.running import run
 from tests.test_installation_driver import stored_of
 
-stored = partial(stored_of, "onlooker")
+stored = partial(stored_of, "read-only")
 
 
 def test_all_it_may_write_is_events():

@@ -206,7 +206,7 @@ WORLDS = {mode: world(mode=mode) for mode in ("enforce", "observe")}
 RECORD = {"uid": "u", "namespace": "n", "name": "c", "pool": "p", "devices": [{"request": "r", "device": "d"}]}
 STATE = {"ClaimInfoStateList": [{"ClaimUID": "u", "ClaimName": "c", "Namespace": "n", "PodUIDs": {"p": {}}, "DriverState": {"d": {"Devices": [{"PoolName": "p", "DeviceName": "d", "ShareID": "s"}]}}}]}  # fmt: skip
 OTHER = {"preparedClaims": {"0123-4567": {"checkpointState": "PrepareCompleted", "namespace": "n", "name": "c", "preparedDevices": [{"devices": [{"poolName": "p", "deviceName": "d"}]}]}}}  # fmt: skip
-PROMISES = {"node": "n", "promises": [{"namespace": "a", "claim": "c", "uid": "u", "inDoubt": False, "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": None}]}]}  # fmt: skip
+RESERVATIONS = {"node": "n", "reservations": [{"namespace": "a", "claim": "c", "uid": "u", "inDoubt": False, "devices": [{"driver": "d", "pool": "p", "device": "x", "shareID": None}]}]}  # fmt: skip
 CDI = {"cdiVersion": "0.6.0", "kind": "x/y", "devices": [{"name": "u-0", "annotations": {"drawbridge.dev/request": "r"}, "containerEdits": {"env": ["A=B"]}}]}  # fmt: skip
 LOG = {"path": "mutate", "uid": "1", "mode": "observe", "object": "Pod/a/p", "outcome": "left", "decisions": [{"key": "k", "outcome": "left", "detail": "x"}]}  # fmt: skip
 FACTS = {"gpu-0": {"attributes": {"a": "b"}, "capacity": {"memory": "1Gi"}}}
@@ -268,7 +268,7 @@ READERS = {
     "our checkpoint": (of(checkpoint, BrokenCheckpoint), [{"claims": {"u": RECORD}}]),
     "another driver's checkpoint": (of(other_driver, BadCheckpoint), [OTHER]),
     "list of another driver": (of(lambda text: read_other_driver(text, "x"), BadCheckpoint), [{"kind": "Checkpoint", "preparedClaims": [{"uid": "a"}]}]),
-    "reservations": (of(lambda text: read_reservations(text, "n"), InvalidAnswer), [PROMISES]),
+    "reservations": (of(lambda text: read_reservations(text, "n"), InvalidAnswer), [RESERVATIONS]),
     "error of a server": (of(lambda text: from_response(500, text)), [{"kind": "Status", "code": 500, "details": {"causes": [{"field": "a"}]}}]),
     "CDI file": (of(lambda text: answer_from_spec("d", RECORDED, text), PluginFault), [CDI]),
 }  # fmt: skip

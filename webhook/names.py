@@ -17,8 +17,8 @@ TABLES = "docs/configuration.md"
 # The Service, and the configuration, by which API servers ask about quotas.
 QUOTA = f"{NAME}-quota"
 
-# The Service by which audit agents of nodes ask what is promised there.
-PROMISES = f"{NAME}-promises"
+# The Service by which audit agents of nodes ask which devices the allocator has reserved there.
+RESERVATIONS = f"{NAME}-reservations"
 
 # On namespaces: how far we go there. On pods: "true" passes a pod by.
 MODE_LABEL = f"{DOMAIN}/mode"

@@ -57,4 +57,4 @@ class NodeReservations:
         problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
         if problem:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
-        return json({"node": account.node, "promises": list(reserved_on(self._bridge.ledger.state, account.node))})
+        return json({"node": account.node, "reservations": list(reserved_on(self._bridge.ledger.state, account.node))})

@@ -124,7 +124,7 @@ class Service:
         extender = App(routes(EXTENDER_ENDPOINTS, self._extender), names=names)
         api = App(api_routes(self._queries), token_file=settings.token_file, names=names)
         # API servers and agents show no certificate that a list of names could hold; an agent's token is looked at with each call.
-        reservations = App({("GET", "/promises"): self._node_reservations.answer}, limits=AGENT_LIMITS)
+        reservations = App({("GET", "/reservations"): self._node_reservations.answer}, limits=AGENT_LIMITS)
         quota = None
         if self._reviews is not None:
             quota = ports.open(settings.quota, App({("POST", "/quota"): self._reviews.answer}), settings.quota_tls)

@@ -77,7 +77,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Address | None,
         Flag(
             "Where audit agents read the reservations on their nodes, with tokens of their account (docs/node-agent.md).",
-            old="promises",
         ),
     ] = None
     reservations_certs: Annotated[
@@ -85,7 +84,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "The folder with tls.crt and tls.key for --reservations; followed while they change.",
             "DIR",
-            old="promises-certs",
         ),
     ] = ""
     metrics: Annotated[Address | None, Flag("Where to show metrics.", name="metrics-listen")] = Address(

@@ -122,7 +122,7 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     bridge = [one for one in installation.bridge(home, "", "") if one["kind"] not in (*WORKLOADS, "ConfigMap")]
     optional = [installation.part(name, home, "") for name in installation.PARTS]
     optional.append(bridge)
-    optional += [installation.render(installation.BRIDGE / name, home) for name in ("quota", "promises")]
+    optional += [installation.render(installation.BRIDGE / name, home) for name in ("quota", "reservations")]
     for part in optional:
         own = {name_of(one) for one in part if one["kind"] != "Namespace"}
         if own & present:

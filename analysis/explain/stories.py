@@ -17,7 +17,7 @@ from webhook.translate import Decision
 class Keeper(StrEnum):
     """Who has to act next."""
 
-    WEBHOOK = "gate"
+    WEBHOOK = "webhook"
     TEMPLATES = "template controller"
     CLAIMS = "claim controller"
     SCHEDULER = "scheduler"
@@ -122,7 +122,7 @@ class PodStory(_Camel, frozen=True, kw_only=True):
     scheduler: str
     # Who made it, the nearest first.
     owners: tuple[str, ...]
-    webhook: WebhookStory = msgspec.field(name="gate")
+    webhook: WebhookStory
     claims: tuple[ClaimStory, ...]
     # What its scheduler and its kubelet say.
     conditions: tuple[str, ...]
@@ -149,7 +149,7 @@ class WorkloadStory(_Camel, frozen=True, kw_only=True):
     running: int
     pods: tuple[PodsAlike, ...]
     # What becomes of the object's keys; of an object that was not read, nothing.
-    webhook: WebhookStory = msgspec.field(name="gate", default=WebhookStory())
+    webhook: WebhookStory = WebhookStory()
     # Why its controllers make no pods.
     conditions: tuple[str, ...]
 

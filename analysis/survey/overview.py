@@ -61,7 +61,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugins: tuple[PluginStock, ...]
     drivers: tuple[DriverStock, ...]
     # Of each name that moves, the nodes: plugin, driver, both, halfway, neither.
-    sides: tuple[NodesOfName, ...]
+    served_by: tuple[NodesOfName, ...]
     # Pools of network devices that stay, and what can be declared, as YAML.
     network: PoolTables
     classes: dict[str, int]  # devices by class
@@ -149,7 +149,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         ),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
-        sides=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
+        served_by=group_nodes(stock.nodes.values(), state.fleet, configuration) if stock is not None else (),
         network=pool_tables(pools, configuration),
         classes={name: served.devices for name, served in sorted(state.fleet.classes.items())},
         modes={name: of_name.value for name, of_name in modes.items() if is_installed or of_name is not Mode.ENFORCE},

@@ -58,7 +58,7 @@ def report(overview: Overview, *, whole: bool) -> Report:
     ]
     drivers = [(one.driver, one.nodes, one.devices) for one in overview.drivers]
     sides: list[Sequence[Cell]] = []
-    for side in overview.sides if plugins or drivers else ():
+    for side in overview.served_by if plugins or drivers else ():
         for name, meaning in _SIDE_TEXTS.items():
             if nodes := getattr(side, name):
                 sides.append((side.key, len(nodes), meaning, list_first(nodes, len(nodes) if whole else _NAMED)))

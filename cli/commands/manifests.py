@@ -30,7 +30,7 @@ _IN_VALUES = {
     "apart": "bridge.way",
     "plugin": "bridge.way",
     "quota": "bridge.quota",
-    "reservations": "bridge.promises",
+    "reservations": "bridge.reservations",
     "scheduler_image": "bridge.schedulerImage",
     "api_servers": "networkPolicy.apiServers",
     "failure_policy": "webhooks.failurePolicy",
@@ -85,14 +85,7 @@ _CERTIFICATE = Pattern(
     "is not a valid Certificate (expected NAMESPACE/NAME)",
 )
 _OF_PARTS = [
-    click.option(
-        f"--{name}",
-        *(["--onlooker"] if name == "read-only" else ()),
-        name.replace("-", "_"),
-        is_flag=True,
-        help=part.help,
-    )
-    for name, part in PARTS.items()
+    click.option(f"--{name}", name.replace("-", "_"), is_flag=True, help=part.help) for name, part in PARTS.items()
 ]
 
 
@@ -125,12 +118,9 @@ _OF_PARTS = [
     metavar="REF",
 )
 @inputs.all_of(_OF_PARTS)
-@click.option(
+@inputs.option(
     "--reservations",
-    "--promises",
-    "reservations",
-    is_flag=True,
-    help="With --bridge and --node-agent: show agents the reservations on their nodes (docs/node-agent.md).",
+    "With --bridge and --node-agent: show agents the reservations on their nodes (docs/node-agent.md).",
 )
 @inputs.option(
     "--api-server",

@@ -22,7 +22,9 @@ EMPTY: dict[str, object] = {
     "server": "",
     **{key: {} for key in ("outcomes", "features", "classes", "modes")},
     "network": {"pools": {}, "configuration": "", "driverObjects": "", "driverConfiguration": ""},
-    **{key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "sides", "unread", "passedBy")},
+    **{
+        key: [] for key in ("workloads", "reasons", "obstacles", "plugins", "drivers", "servedBy", "unread", "passedBy")
+    },
     "objects": 0,
     "pods": 0,
 }

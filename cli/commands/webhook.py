@@ -18,7 +18,7 @@ from cli import contract as inputs
 from cli.contract import Broken, Exit
 from cli.settings import options_of
 from runtime.process import own_name
-from webhook.names import PROMISES, QUOTA
+from webhook.names import QUOTA, RESERVATIONS
 from webhook.service import Settings
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
         settings,
         identity=f"{own_name()}_{os.getpid()}",
         names=(*names_of(settings.service, space), *settings.names),
-        allocator_names=(*names_of(QUOTA, space), *names_of(PROMISES, space)),
+        allocator_names=(*names_of(QUOTA, space), *names_of(RESERVATIONS, space)),
     )
     source = source_of(settings.config)
 

@@ -96,7 +96,7 @@ def test_a_node_moves_to_dra_and_back_by_the_runbook(control_plane, node_cluster
         """Where the node stands, by the command that the page names."""
         survey = [PROGRAM, "survey", "--kubeconfig", cluster.kubeconfig, "-o", "json", "--fail-on", "never"]
         said = json.loads(subprocess.run(survey, capture_output=True, check=True, timeout=120).stdout)
-        [side] = [one for one in said["sides"] if one["key"] == RESOURCE]
+        [side] = [one for one in said["servedBy"] if one["key"] == RESOURCE]
         return {group for group, nodes in side.items() if group != "key" and node.name in nodes}
 
     def published():

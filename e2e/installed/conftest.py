@@ -18,7 +18,7 @@ CONFIGURATION = {
     "mode": "observe",
     "bridge": {"schedulerName": "drawbridge"},
 }
-OURS = ("--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--promises")
+OURS = ("--bridge", "--plugin", "--scheduler-image", product.SCHEDULER, "--node-agent", "--quota", "--reservations")
 
 
 @pytest.fixture(scope="package")

@@ -92,7 +92,7 @@ def test_the_command_has_what_stands_beside_as_kustomize_has_it(tmp_path):
     up = "../" * (len(tmp_path.resolve().parts) - 1)
     components = [
         f"{up}{str(ROOT)[1:]}/manifests/{one}"
-        for one in ("bridge", "bridge/plugin", "onlooker", "node-agent", "bridge/promises", "driver", "adapter")
+        for one in ("bridge", "bridge/plugin", "read-only", "node-agent", "bridge/reservations", "driver", "adapter")
     ]
     images = {"drawbridge.invalid/name-an-image": IMAGE, "drawbridge-scheduler.invalid/name-an-image": SCHEDULER}
     named = [{"name": name, "newName": image.rpartition(":")[0], "newTag": image.rpartition(":")[2]} for name, image in images.items()]  # fmt: skip
@@ -124,8 +124,13 @@ SAME = [
     ],
     *[
         (
-            [f"bridge.way={way}", "bridge.promises=true", "nodeAgent=true", f"bridge.quota={str(bool(quota)).lower()}"],
-            [*WITH_SCHEDULER, *option, *quota, "--node-agent", "--promises"],
+            [
+                f"bridge.way={way}",
+                "bridge.reservations=true",
+                "nodeAgent=true",
+                f"bridge.quota={str(bool(quota)).lower()}",
+            ],
+            [*WITH_SCHEDULER, *option, *quota, "--node-agent", "--reservations"],
         )
         for way, option, quota in (("extender", (), ()), ("plugin", ("--plugin",), ("--quota",)))
     ],
@@ -134,7 +139,6 @@ SAME = [
     (["rung=readOnly"], ["--read-only"]),
     (["rung=bridge", "guards=true"], [*WITH_SCHEDULER, "--guards"]),
     (["rung=node", "bridge.way=plugin"], ["--rung", "node", "--plugin", "--scheduler-image", SCHEDULER]),
-    (["onlooker=true"], ["--onlooker"]),
     (["nodeAgent=true"], ["--node-agent"]),
     (["driver=true"], ["--driver"]),
     (["adapter=true"], ["--adapter"]),
@@ -166,8 +170,8 @@ def test_a_certificate_of_ones_own_or_of_cert_managers_is_served_and_believed(ch
             ((), ()),
             (("--set", "bridge.way=extender,bridge.quota=true"), (*WITH_SCHEDULER, "--quota")),
             (
-                ("--set", "bridge.way=plugin,bridge.promises=true,nodeAgent=true"),
-                (*WITH_SCHEDULER, "--plugin", "--node-agent", "--promises"),
+                ("--set", "bridge.way=plugin,bridge.reservations=true,nodeAgent=true"),
+                (*WITH_SCHEDULER, "--plugin", "--node-agent", "--reservations"),
             ),
         ):
             made = printed(*options, *also)

@@ -188,11 +188,11 @@ def test_an_agents_token_changes_what_it_has_said_itself_and_no_other_event(clus
 
 def test_a_read_only_allocators_token_writes_events_in_its_own_name(cluster):
     [kubelets] = cluster.create(event("kubelets", A_POD, component="kubelet"))
-    with thief(cluster, "drawbridge-onlooker", "drawbridge-system", node="") as client:
+    with thief(cluster, "drawbridge-read-only", "drawbridge-system", node="") as client:
         in_force(cluster, client, LIES["in the kubelet's name"])
-        assert answer(client.create, event("own", A_CLAIM, component="drawbridge-onlooker")) == ""
-        assert "'drawbridge-onlooker'" in answer(client.create, LIES["in the kubelet's name"])
-        assert "'drawbridge-onlooker'" in answer(client.patch, client.path_of(kubelets), {"message": "it is over"})
+        assert answer(client.create, event("own", A_CLAIM, component="drawbridge-read-only")) == ""
+        assert "'drawbridge-read-only'" in answer(client.create, LIES["in the kubelet's name"])
+        assert "'drawbridge-read-only'" in answer(client.patch, client.path_of(kubelets), {"message": "it is over"})
     cluster.remove(kubelets)
 
 
@@ -234,7 +234,7 @@ def test_the_controllers_token_tells_pods_that_they_were_not_translated_and_an_a
 
 OURS = "drawbridge-system"
 ACCOUNTS = {
-    **dict.fromkeys(("webhook", "controller", "authority", "allocator", "scheduler", "onlooker"), OURS),
+    **dict.fromkeys(("webhook", "controller", "authority", "allocator", "scheduler", "read-only"), OURS),
     "node-agent": AGENTS,
     **{account: f"drawbridge-{account}" for account in DRIVERS},
 }

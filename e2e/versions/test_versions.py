@@ -17,8 +17,8 @@ from e2e.actors.webhook import NOWHERE, Webhook, claims_of, gpu, results_of
 from e2e.actors.workloads import pod, template, using_template
 from e2e.actors.workloads import request as devices
 from e2e.bridge import test_bridge as extender
-from e2e.bridge import test_onlooker as read_only
 from e2e.bridge import test_plugin as plugin
+from e2e.bridge import test_read_only as read_only
 from e2e.build import CURRENT, KUBERNETES_VERSIONS, program
 from e2e.driver.installed import GPU, freed, installed, seen, user
 from e2e.ground.controlplane import ControlPlane

@@ -45,8 +45,8 @@ class FindingKind(StrEnum):
     SUMS = "shares do not add up"
     LEFT = "left on the node"
     UNMARKED = "not marked"
-    PROMISED_ELSEWHERE = "promised elsewhere"
-    IN_DOUBT = "promised, in doubt"
+    RESERVED_ELSEWHERE = "reserved elsewhere"
+    IN_DOUBT = "reserved, in doubt"
 
     @property
     def reason(self) -> str:
@@ -64,7 +64,7 @@ _CODES = {
     FindingKind.SUMS: "O224",
     FindingKind.LEFT: "O225",
     FindingKind.UNMARKED: "O226",
-    FindingKind.PROMISED_ELSEWHERE: "O227",
+    FindingKind.RESERVED_ELSEWHERE: "O227",
     FindingKind.IN_DOUBT: "O228",
 }
 
@@ -112,7 +112,7 @@ _WAITS = {
     FindingKind.GIVEN_TWICE: 0.0,
     FindingKind.UNMARKED: 0.0,
     FindingKind.SUMS: 0.0,
-    FindingKind.PROMISED_ELSEWHERE: 0.0,
+    FindingKind.RESERVED_ELSEWHERE: 0.0,
     FindingKind.IN_DOUBT: 0.0,
     FindingKind.LEFT: LATE,
 }
@@ -222,7 +222,7 @@ def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[
             for one in rivals[device.where]:
                 if one.hinders(reservation, device):
                     yield contradiction(
-                        FindingKind.PROMISED_ELSEWHERE,
+                        FindingKind.RESERVED_ELSEWHERE,
                         f"Device/{device.where}",
                         f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {one.has}",
                         "delete the pod that has it, or the pod that it is reserved for, so that it is scheduled again",

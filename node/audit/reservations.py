@@ -24,7 +24,7 @@ class InvalidAnswer(Exception):  # noqa: N818  names the problem
 
 class _ReservationsAnswer(msgspec.Struct, frozen=True):
     node: str
-    promises: tuple[NodeReservation, ...]
+    reservations: tuple[NodeReservation, ...]
 
 
 def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
@@ -35,13 +35,13 @@ def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
         raise InvalidAnswer(f"the answer is not a list of reservations: {str(error)[:LONGEST]}") from None
     if answer.node != node:
         raise InvalidAnswer(f"the answer is about {answer.node[:LONGEST]!r}, and not about this node")
-    if sum(1 + len(row.devices) for row in answer.promises) > MOST:
+    if sum(1 + len(row.devices) for row in answer.reservations) > MOST:
         raise InvalidAnswer(f"the answer is about more than {MOST} claims and devices")
-    for row in answer.promises:
+    for row in answer.reservations:
         _demand_names(row.namespace, row.claim, row.uid)
         for one in row.devices:
             _demand_names(one.driver, one.pool, one.device, one.share_id or "-")
-    return answer.promises
+    return answer.reservations
 
 
 def _demand_names(*names: str) -> None:

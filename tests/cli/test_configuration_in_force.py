@@ -120,7 +120,7 @@ def test_every_command_uses_one_configuration(scene):
     assert answers["survey"]["modes"].get("m", "enforce") == mode
     placed = {one["pod"]: one for one in answers["simulate"]["pods"]}
     assert ("share-" in str(placed["m/p"]["node"])) is acts
-    decisions = answers["explain"]["pod"]["gate"]["decisions"]
+    decisions = answers["explain"]["pod"]["webhook"]["decisions"]
     assert any(one["outcome"] in ("translated", "approximated") for one in decisions) is acts
 
 

@@ -18,7 +18,7 @@ from webhook.service import Settings as WebhookSettings
 
 
 class Inner(msgspec.Struct, frozen=True):
-    where: Annotated[Address | Path | None, Flag("Where.", old="place")] = None
+    where: Annotated[Address | Path | None, Flag("Where.")] = None
     unflagged: int = 5
 
 
@@ -55,7 +55,7 @@ def test_an_option_that_is_not_given_has_the_value_of_the_settings():
 
 
 def test_a_given_option_is_parsed_by_the_type_of_its_field():
-    said = ["--no-on", "--off", "--no-maybe", "--place=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
+    said = ["--no-on", "--off", "--no-maybe", "--where=unix:/s", "--name=c", "--kind=y", "--preempting=evict"]
     more = ["--seconds=3", "--most=0", "--listen=:9", "--backwards=abc", "--here=given"]
     assert read(Outer, *said, *more) == Outer(
         on=False,

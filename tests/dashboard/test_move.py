@@ -63,8 +63,8 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
     }
     assert told["reasons"] == said["reasons"]
     assert told["obstacles"] == said["obstacles"]
-    assert {what: told[what] for what in ("sides", "plugins", "drivers")} == {
-        what: said[what] for what in ("sides", "plugins", "drivers")
+    assert {what: told[what] for what in ("servedBy", "plugins", "drivers")} == {
+        what: said[what] for what in ("servedBy", "plugins", "drivers")
     }
     assert "make the sum divisible" in page
     assert all(f'href="/namespaces/{one["namespace"]}"' in page for one in told["namespaces"])

@@ -164,7 +164,7 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
     if choice is not None and not choice.moved:
         found = judge_unchanged(_unchanged(candidate, verdict, state), requested, state, budget)
         warnings = () if choice.preferred else (f"left as it is: {choice.why}",)
-        left = replace(verdict.leave(choice.why, warnings), side=choice.why)
+        left = replace(verdict.leave(choice.why, warnings), served_by=choice.why)
         return add_found(left, found, candidate.name)
     found = judge_requests(requested, state, budget)
     if found.decisions:
@@ -233,4 +233,4 @@ def _note_choice(verdict: Verdict, choice: Choice) -> Verdict:
         basis = "; ".join(filter(None, (one.basis, choice.why)))
         decisions.append(replace(one, basis=basis) if one.outcome in REPLACED else one)
     notes = verdict.notes if choice.preferred else (choice.why, *verdict.notes)
-    return replace(verdict, decisions=tuple(decisions), notes=notes, side=choice.why)
+    return replace(verdict, decisions=tuple(decisions), notes=notes, served_by=choice.why)

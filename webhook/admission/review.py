@@ -342,8 +342,8 @@ def answer(
     audit: dict[str, str] = {}
     if outcome not in _SILENT:
         audit = {"outcome": name, "mode": str(mode)}
-        if verdict.side:
-            audit["side"] = verdict.side
+        if verdict.served_by:
+            audit["served-by"] = verdict.served_by
     if applied.refusals:
         texts = [str(one) for one in applied.refusals]
         texts += [WAY_OUT] if question.kind == "Pod" else []

@@ -27,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Likewise of the allocator's certificate as `names` of ours, where API servers ask about quotas.
     allocator_names: tuple[str, ...] = ()
     config: Annotated[str, Flag("The DrawbridgeConfiguration; followed while it changes.", "FILE")] = ""
-    reviews: Annotated[bool, Flag("Answer reviews.", old="gate")] = True
+    reviews: Annotated[bool, Flag("Answer reviews.")] = True
     controllers: Annotated[bool, Flag("Keep the templates.")] = True
     authority: Annotated[
         bool | None, Flag("Keep certificates, seal keys and caBundle.  [default: as --controllers]")

@@ -41,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     # Warnings that become refusals once it is certain that no node can serve the pod.
     doubts: tuple[Decision, ...] = ()
     # Which nodes of a mixed fleet serve the pod, and why.
-    side: str = ""
+    served_by: str = ""
     # Why the template stays as it is, although the webhook translates its pods.
     stays: str = ""
     # Whether the budget ended before everything was decided; and whether that was for lack of time, so that more may be found later.

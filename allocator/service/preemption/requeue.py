@@ -123,5 +123,4 @@ class ExtenderRequeue:
                 return
 
     def _count(self, outcome: str) -> None:
-        for write_kind in ("Requeue", "Nudge"):  # the second is the series of 0.1, for one release
-            self._bridge.metrics.writes.labels(write_kind, outcome).inc()
+        self._bridge.metrics.writes.labels("Requeue", outcome).inc()

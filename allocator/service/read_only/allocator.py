@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dra.server import Declared
 
 logger = logging.getLogger("drawbridge.allocator")
-COMPONENT = "drawbridge-onlooker"
+COMPONENT = "drawbridge-read-only"
 REASON = "Devices"
 DRIFT_SECONDS = 30.0
 

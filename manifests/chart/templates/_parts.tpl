@@ -21,7 +21,7 @@
 {{- end -}}
 {{- if eq $rung "node" -}}
   {{- $_ := set $values "nodeAgent" true -}}
-  {{- $_ := set $values.bridge "promises" true -}}
+  {{- $_ := set $values.bridge "reservations" true -}}
 {{- end -}}
 {{- end -}}
 
@@ -37,8 +37,8 @@
 {{- if and $values.bridge.quota (eq $values.bridge.way "none") -}}
   {{- fail "\n\nbridge.quota: the bridge's allocator is asked, and there is none. Say --set bridge.way=extender, plugin or apart" -}}
 {{- end -}}
-{{- if and $values.bridge.promises (or (eq $values.bridge.way "none") (not $values.nodeAgent)) -}}
-  {{- fail "\n\nbridge.promises: it is between the bridge's allocator and the nodes' agents. Say --set nodeAgent=true, and bridge.way=extender, plugin or apart" -}}
+{{- if and $values.bridge.reservations (or (eq $values.bridge.way "none") (not $values.nodeAgent)) -}}
+  {{- fail "\n\nbridge.reservations: it is between the bridge's allocator and the nodes' agents. Say --set nodeAgent=true, and bridge.way=extender, plugin or apart" -}}
 {{- end -}}
 {{- range $key := list "dialects" "keys" -}}
   {{- if index $values.configuration $key -}}
@@ -144,7 +144,7 @@ other
 {{- end -}}
 {{- if and (eq $part "allocator") (ne $values.certificates.from "own") -}}
   {{- range $volume := $pod.volumes -}}
-    {{- if has $volume.name (list "quota" "promises") -}}
+    {{- if has $volume.name (list "quota" "reservations") -}}
       {{- $_ := set $volume.secret "secretName" $values.certificates.quotaSecret -}}
     {{- end -}}
   {{- end -}}

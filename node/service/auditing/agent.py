@@ -162,7 +162,7 @@ class Agent:
         )
         gauge("drawbridge_node_marks", "Devices marked because a plugin holds them.", lambda: self.marker.count)
         gauge(
-            "drawbridge_node_promises",
+            "drawbridge_node_reservations",
             "Claims for which an allocator has reserved devices of the node and not written them yet.",
             lambda: len(self._seen.reservations),
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from node.audit import NodeReservation
     from node.service.settings import AllocatorAddress
 
-PATH = "/promises"
+PATH = "/reservations"
 PATIENCE = 2.0  # seconds for one question, during which marks wait
 REST = 30.0  # seconds after a question without an answer
 LARGEST = 1 << 20  # bytes of an answer

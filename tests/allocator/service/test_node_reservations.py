@@ -67,7 +67,7 @@ async def serving(*objects, **more):
     cluster.load(list(objects))
     async with running(cluster, reservations=Address(), **more) as one, aiohttp.ClientSession() as session:
 
-        async def told(token, path="/promises"):
+        async def told(token, path="/reservations"):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             async with session.get(f"http://{one.listening.reservations}{path}", headers=headers) as answer:
                 return answer.status, await answer.json()
@@ -83,21 +83,21 @@ async def reserve(one, name, node):
 
 async def test_a_reservation_is_reported_to_its_node_until_the_claim_records_it():
     async with serving(*fleet(), claim("a", 2), pod("p", "a")) as one:
-        assert await one.told("n0") == (200, {"node": "n0", "promises": []})
+        assert await one.told("n0") == (200, {"node": "n0", "reservations": []})
         reserved = await reserve(one, "p", "n0")
         devices = [{"driver": DRIVER, "pool": "n0", "device": f"gpu-{at}", "shareId": ""} for at in (0, 1)]
         mine = {"namespace": "default", "claim": "a", "uid": "claim-a", "inDoubt": False, "devices": devices}
-        assert await one.told("n0") == (200, {"node": "n0", "promises": [mine]})
-        assert await one.told("n1") == (200, {"node": "n1", "promises": []}), "another node's is not its business"
+        assert await one.told("n0") == (200, {"node": "n0", "reservations": [mine]})
+        assert await one.told("n1") == (200, {"node": "n1", "reservations": []}), "another node's is not its business"
         assert await one.plugin("commit", reserved) == (200, {"committed": True, "message": ""})
-        assert await one.told("n0") == (200, {"node": "n0", "promises": []})
+        assert await one.told("n0") == (200, {"node": "n0", "reservations": []})
 
 
 async def test_an_unreserved_reservation_is_no_longer_reported():
     async with serving(*fleet(), claim("a"), pod("p", "a")) as one:
         reserved = await reserve(one, "p", "n0")
         await one.plugin("unreserve", reserved)
-        assert (await one.told("n0"))[1]["promises"] == []
+        assert (await one.told("n0"))[1]["reservations"] == []
 
 
 async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_if_the_pod_lets_go():
@@ -109,7 +109,7 @@ async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_
         await until(lambda: one.cluster.writes == 2)
 
         async def doubted():
-            return [row["inDoubt"] for row in (await one.told("n0"))[1]["promises"]] == [True]
+            return [row["inDoubt"] for row in (await one.told("n0"))[1]["reservations"]] == [True]
 
         async with asyncio.timeout(PATIENCE):
             while not await doubted():  # noqa: ASYNC110  what is waited for has no event of its own
@@ -119,7 +119,7 @@ async def test_a_write_without_an_answer_is_in_doubt_until_the_claim_tells_also_
         await commit
         one.cluster.looked_at.set()
         async with asyncio.timeout(PATIENCE):
-            while (await one.told("n0"))[1]["promises"]:  # noqa: ASYNC110  as above
+            while (await one.told("n0"))[1]["reservations"]:  # noqa: ASYNC110  as above
                 await asyncio.sleep(0.005)
         assert await one.held("a") == []
 
@@ -202,6 +202,6 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
 async def test_the_reservations_endpoint_refuses_a_request_body():
     """Agents of nodes ask with a token alone; nothing else is read, of any caller."""
     async with serving(*fleet(1, 1)) as one, aiohttp.ClientSession() as session:
-        async with session.get(f"http://{one.listening.reservations}/promises", data=b"x") as answer:
+        async with session.get(f"http://{one.listening.reservations}/reservations", data=b"x") as answer:
             assert (answer.status, (await answer.json())["error"]) == (413, "a body has at most 0 bytes")
         assert (await one.told("n0"))[0] == 200

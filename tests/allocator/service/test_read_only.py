@@ -183,12 +183,12 @@ class Listened(Embedded):
 @contextlib.asynccontextmanager
 async def looking(cluster):
     settings = Settings(identity="one", namespace="default", tick=0.01, metrics=Address("127.0.0.1", 0))
-    onlooker = ReadOnlyAllocator(cluster, settings, grace=0.0, again=0.0)
+    allocator = ReadOnlyAllocator(cluster, settings, grace=0.0, again=0.0)
     stop, ready = asyncio.Event(), asyncio.Event()
-    run = asyncio.create_task(onlooker.run(stop, lambda _: ready.set()))
+    run = asyncio.create_task(allocator.run(stop, lambda _: ready.set()))
     try:
         await until(lambda: run.done() or ready.is_set())
-        yield onlooker
+        yield allocator
     finally:
         stop.set()
         await run
@@ -214,12 +214,12 @@ async def test_beside_a_scheduler_a_pod_has_one_event_that_follows_the_reason_an
                     return
                 await asyncio.sleep(0.005)
 
-    async with looking(cluster) as onlooker:
+    async with looking(cluster) as allocator:
         await told("default/held")
         await cluster.delete(RESOURCE_CLAIMS, "one", "default")
         await told("waiting for claim one to be created")
         assert {kind for _, kind in cluster.written} == {"Event"}
-        shown = onlooker.metrics.registry
+        shown = allocator.metrics.registry
         labels = {"namespace": "default", "pod": "runs", "claim": "held", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0", "share": "", "node": "n0", "uuid": ""}  # fmt: skip
         assert shown.get_sample_value("drawbridge_pod_device", labels) == 1
         assert shown.get_sample_value("drawbridge_waiting_pods") == 1

@@ -68,8 +68,8 @@ def test_an_unknown_strategy_is_reported_with_file_and_line_and_nothing_starts(t
         (("--quota", "0.0.0.0:9443"), "(give --quota-certs, or an address of 127.0.0.1)"),
         (("--plugin", "0.0.0.0:9440"), "(give --tls-cert, --tls-key and --client-ca, or a unix socket"),
         (("--reservations", "0.0.0.0:9444"), "bearer tokens would be sent in clear text"),
-        (("--promises", "0.0.0.0:9444", "--promises-certs", "nowhere"), "nowhere/tls.crt"),
-        (("--read-only", "--promises", "127.0.0.1:0"), "--read-only excludes"),
+        (("--reservations", "0.0.0.0:9444", "--reservations-certs", "nowhere"), "nowhere/tls.crt"),
+        (("--read-only", "--reservations", "127.0.0.1:0"), "--read-only excludes"),
     ],
 )
 def test_a_wrong_word_is_told_of_at_once(options, words):

@@ -104,13 +104,10 @@ def test_the_plugin_changes_the_pod_of_the_bridge_and_nothing_else():
     assert scheduler["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_the_read_only_allocator_is_added_where_it_is_asked_for_by_its_new_or_its_old_name():
-    plain, asked, old = (
-        run("manifests", "--image", "x", *options).stdout for options in ((), ("--read-only",), ("--onlooker",))
-    )
-    assert asked == old
+def test_the_read_only_allocator_is_added_where_it_is_asked_for():
+    plain, asked = (run("manifests", "--image", "x", *options).stdout for options in ((), ("--read-only",)))
     assert asked.startswith(plain[: plain.index("kind: MutatingWebhook")][:-200])
-    assert ("drawbridge-onlooker" in plain, "drawbridge-onlooker" in asked) == (False, True)
+    assert ("drawbridge-read-only" in plain, "drawbridge-read-only" in asked) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -216,5 +213,5 @@ def test_a_chart_of_a_configuration_that_cannot_be_read_is_not_made(tmp_path):
 
 def test_words_that_stand_for_values_are_in_nothing_that_is_installed():
     """Else a template would put a value into the midst of something else."""
-    text = run("manifests", "--image", "x", "--bridge", "--plugin", "--scheduler-image", "y", "--onlooker").stdout
+    text = run("manifests", "--image", "x", "--bridge", "--plugin", "--scheduler-image", "y", "--read-only").stdout
     assert not re.search(r"__[A-Z_]+__", text)

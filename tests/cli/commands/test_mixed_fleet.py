@@ -46,7 +46,7 @@ def surveyed(tmp_path, *objects, options=()):
 
 def test_every_node_stands_somewhere_for_a_name(tmp_path):
     _, answer = surveyed(tmp_path, *FLEET)
-    assert answer["sides"] == [{"key": GPU} | STANDING]
+    assert answer["servedBy"] == [{"key": GPU} | STANDING]
 
 
 def test_on_a_screen_they_are_counted_and_some_are_named(tmp_path):
@@ -65,14 +65,14 @@ def test_a_name_that_a_class_carries_is_followed_without_a_dialect(tmp_path):
     carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
     there = node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
     _, answer = surveyed(tmp_path, carrying, there, node("b"), published("b"))
-    [side] = [one for one in answer["sides"] if one["key"] == "example.com/resource"]
+    [side] = [one for one in answer["servedBy"] if one["key"] == "example.com/resource"]
     assert (side["plugin"], side["driver"]) == (["a"], ["b"])
 
 
 def test_a_resource_that_no_class_stands_for_is_not_listed_for_migration(tmp_path):
     odd = node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
     _, answer = surveyed(tmp_path, CLASS, odd, *new("b"))
-    assert [one["key"] for one in answer["sides"]] == [GPU]
+    assert [one["key"] for one in answer["servedBy"]] == [GPU]
 
 
 def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_those_half_way(tmp_path):
@@ -130,7 +130,7 @@ def test_an_explanation_of_a_pod_that_waits_says_what_the_webhook_would_do(tmp_p
     config = manifest(tmp_path / "config.yaml", configuration)
     dump = manifest(tmp_path / "dump.yaml", CLASS, *MIXED, *full, pod("idle", 1, on="new-1"), pod("waits"))
     _, answer = run_json("explain", "pod", "ns/waits", "-f", dump, "--config", config)
-    assert [one["outcome"] for one in answer["pod"]["gate"]["decisions"]] == [side]
+    assert [one["outcome"] for one in answer["pod"]["webhook"]["decisions"]] == [side]
 
 
 async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_absent():

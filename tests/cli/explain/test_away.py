@@ -14,7 +14,7 @@ WRONG = {
     name: make_finding("O009", name, "it is away", "bring it back")
     for name in (
         "ValidatingWebhookConfiguration/drawbridge-quota",
-        f"Deployment/{AT}-onlooker",
+        f"Deployment/{AT}-read-only",
         "MutatingWebhookConfiguration/drawbridge",
         f"Secret/{AT}",
         f"Deployment/{AT}-webhook",

@@ -79,7 +79,7 @@ STANDING = {
     "its image cannot be pulled": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[BACK_OFF])], "kubelet", "it is bound to n0, and container main waits: ImagePullBackOff: 403 Forbidden"),
     "its devices are being prepared": ([*fleet(), held("c", "p"), phased(pod("p", "c", nodeName="n0"), "Pending", containerStatuses=[CREATING])], "driver", f"has its devices prepared by {DRIVER}"),
     "prepared and not started": ([*fleet(), prepared(held("c", "p")), phased(pod("p", "c", nodeName="n0"), "Pending")], "kubelet", "whose kubelet starts it"),
-    "refused": ([*fleet(), new(**LEGACY)], "gate", "it would be refused:"),
+    "refused": ([*fleet(), new(**LEGACY)], "webhook", "it would be refused:"),
     "requests nothing": ([*fleet(), pod("p")], "bridge", "it has no claims"),
 }  # fmt: skip
 

@@ -46,13 +46,13 @@ def forged():
 )
 def test_a_record_is_told_with_what_stands_behind_it(objects, trust, said, tmp_path):
     code, told = explain_json(tmp_path, "pod p", *objects)
-    assert (code, told["pod"]["gate"]["trust"]) == (0, trust)
+    assert (code, told["pod"]["webhook"]["trust"]) == (0, trust)
     assert said in explain(tmp_path, "pod p", *objects).stdout
 
 
 def test_the_webhook_record_shows_the_original_request_and_its_translation(tmp_path):
     _, told = explain_json(tmp_path, "pod p", translated())
-    story = told["pod"]["gate"]
+    story = told["pod"]["webhook"]
     assert story["removed"] == {"main": {"nvidia.com/gpu": "1"}}
     [decision] = story["decisions"]
     assert (decision["dialect"], decision["key"], decision["outcome"]) == ("nvidia", "nvidia.com/gpu", "translated")
@@ -87,7 +87,7 @@ FLEET = [
 
 def test_a_record_is_told_with_what_it_would_rest_on_now(tmp_path):
     _, told = explain_json(tmp_path, "pod p", translated(), *FLEET)
-    [decision] = told["pod"]["gate"]["decisions"]
+    [decision] = told["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
     shown = explain(tmp_path, "pod p", translated(), *FLEET).stdout
     assert "as it stands now, 1 of 1 nodes publish it" in shown
@@ -97,23 +97,23 @@ def test_a_node_that_a_pod_has_got_since_does_not_change_the_decision(tmp_path):
     one = translated()
     one["spec"]["nodeName"] = "n"
     _, told = explain_json(tmp_path, "pod p", one, *FLEET)
-    [decision] = told["pod"]["gate"]["decisions"]
+    [decision] = told["pod"]["webhook"]["decisions"]
     assert decision["basis"] == "1 of 1 nodes publish it as a whole GPU (class gpu.nvidia.com)"
 
 
-@pytest.mark.parametrize(("uid", "stands"), [("", ("gate", False)), ("1", ("scheduler", True))])
+@pytest.mark.parametrize(("uid", "stands"), [("", ("webhook", False)), ("1", ("scheduler", True))])
 def test_a_pod_that_the_webhook_would_change_is_not_judged_as_it_is_written(uid, stands, tmp_path):
     """A DeviceClass of this fleet serves the count by name; the share of memory only a claim can have."""
     asks = legacy(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2000"}, uid=uid)
     more = ("-f", FLEET_OF_EXAMPLES, "-o", "json")
     told = json.loads(explain(tmp_path, "pod p", asks, more=more).stdout)["pod"]
-    assert {one["outcome"] for one in told["gate"]["decisions"]} == {"translated", "approximated"}
+    assert {one["outcome"] for one in told["webhook"]["decisions"]} == {"translated", "approximated"}
     assert (told["standing"]["keeper"], bool(told.get("prospect"))) == stands
 
 
 def test_a_forged_webhook_record_is_not_examined(tmp_path):
     _, told = explain_json(tmp_path, "pod p", forged(), SECRET, *FLEET)
-    assert all("basis" not in one for one in told["pod"]["gate"]["decisions"])
+    assert all("basis" not in one for one in told["pod"]["webhook"]["decisions"])
 
 
 def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
@@ -128,18 +128,18 @@ def test_a_pod_whose_words_are_left_is_served_by_a_device_plugin(tmp_path):
 
 def test_without_an_inventory_a_pod_is_explained_by_the_meaning_that_translate_assumes(tmp_path):
     code, told = explain_json(tmp_path, "pod p", legacy())
-    [decision] = told["pod"]["gate"]["decisions"]
-    assert (code, decision["outcome"], told["pod"]["standing"]["keeper"]) == (0, "translated", "gate")
+    [decision] = told["pod"]["webhook"]["decisions"]
+    assert (code, decision["outcome"], told["pod"]["standing"]["keeper"]) == (0, "translated", "webhook")
     assert decision["basis"].startswith("assumed: nvidia.com/gpu is a whole device")
 
 
 def test_where_nothing_is_written_the_webhook_is_asked_what_it_would_do(tmp_path):
     _, told = explain_json(tmp_path, "pod p", legacy(limits={"nvidia.com/gpu": "1.5"}))
-    story = told["pod"]["gate"]
+    story = told["pod"]["webhook"]
     assert story["foretold"] is True
     [refusal] = story["refusals"]
     assert refusal.endswith("[R001]")
-    assert told["pod"]["standing"]["keeper"] == "gate"
+    assert told["pod"]["standing"]["keeper"] == "webhook"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_an_invalid_record_ends_nothing(text, tmp_path):
     for more in ([], [SECRET]):
         code, told = explain_json(tmp_path, "pod p", translated(**notes), *more)
         assert code == 0
-        assert told["pod"]["gate"]["decisions"] == []
+        assert told["pod"]["webhook"]["decisions"] == []
 
 
 def test_annotations_that_were_taken_off_are_told_and_decided_on_as_annotations(tmp_path):

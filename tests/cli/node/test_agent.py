@@ -14,7 +14,7 @@ from tests.cli.running import run
         (("--allocator", "ftp://127.0.0.1"), "is not a valid address"),
         (("--allocator", "https://"), "is not a valid address"),
         (("--allocator", "https://a:99999"), "is not a valid address"),
-        (("--allocator", "https://a/promises"), "is not a valid address"),
+        (("--allocator", "https://a/reservations"), "is not a valid address"),
         (("--allocator", "https://a?x"), "is not a valid address"),
         (("--allocator", "https://me@a"), "is not a valid address"),
         (("--allocator", "https://[::1"), "is not a valid address"),

@@ -1,4 +1,4 @@
-"""Promises of an allocator against what is held on the node: contradictions are found, a commit on its way is not."""
+"""Reservations of an allocator against what is held on the node: contradictions are found, a commit on its way is not."""
 
 import json
 
@@ -21,7 +21,7 @@ from tests.node.audit.snapshots import (
 from tests.node.machines import DRIVER, NODE
 
 
-def promised(claim, *names, in_doubt=False, share="", driver=DRIVER, uid=""):
+def reserved(claim, *names, in_doubt=False, share="", driver=DRIVER, uid=""):
     devices = tuple(NodeReservedDevice(*device(name, driver), share) for name in names)
     return NodeReservation("ns", claim, uid or f"uid-{claim}", in_doubt, devices)
 
@@ -36,27 +36,27 @@ def kinds(*held, **more):
 
 
 def test_a_reservation_of_a_device_that_no_container_holds_has_no_finding():
-    assert found(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-0"),)) == ()
+    assert found(plugged("old", "GPU-1"), reservations=(reserved("c", "gpu-0"),)) == ()
 
 
 def test_a_commit_on_its_way_has_no_finding():
     """The claim is allocated and prepared meanwhile, by the kubelet's word, which has no uid, and by the driver's, which has."""
-    seen = {"reservations": (promised("c", "gpu-0"),), "claims": [allocated("c", "gpu-0")], "pods": [pod("p", "c")]}
+    seen = {"reservations": (reserved("c", "gpu-0"),), "claims": [allocated("c", "gpu-0")], "pods": [pod("p", "c")]}
     assert found(claiming("p", "c", "gpu-0"), prepared=(prepared("c", "gpu-0"),), **seen) == ()
     assert found(claiming("p", "c", "gpu-0"), **seen) == ()
 
 
 def test_a_reservation_of_a_device_that_a_plugin_gave_to_a_pod_is_found():
-    [one] = found(plugged("old", "GPU-0"), reservations=(promised("c", "gpu-0"),))
-    assert (one.kind, one.object) == (FindingKind.PROMISED_ELSEWHERE, f"Device/{device('gpu-0')}")
+    [one] = found(plugged("old", "GPU-0"), reservations=(reserved("c", "gpu-0"),))
+    assert (one.kind, one.object) == (FindingKind.RESERVED_ELSEWHERE, f"Device/{device('gpu-0')}")
     assert one.users == (("ns", "old"),)
     assert "reserved it for ResourceClaim ns/c, and pod ns/old has it as example.com/gpu GPU-0" in one.message
     assert "ns/" not in one.pod_message
 
 
-def test_a_part_of_what_a_plugin_gave_is_promised_elsewhere_too():
-    assert kinds(plugged("old", "GPU-1"), reservations=(promised("c", "gpu-1-1g-2"),)) == [
-        FindingKind.PROMISED_ELSEWHERE
+def test_a_part_of_what_a_plugin_gave_is_reserved_elsewhere_too():
+    assert kinds(plugged("old", "GPU-1"), reservations=(reserved("c", "gpu-1-1g-2"),)) == [
+        FindingKind.RESERVED_ELSEWHERE
     ]
 
 
@@ -74,49 +74,49 @@ def test_a_reservation_of_a_device_that_another_claim_has_is_found(seen):
     held = [seen.pop("held")] if "held" in seen else []
     claims = [allocated("d", "gpu-0")]
     pods = [pod("q", "d")]
-    assert FindingKind.PROMISED_ELSEWHERE in kinds(
-        *held, pods=pods, claims=claims, reservations=(promised("c", "gpu-0"),), **seen
+    assert FindingKind.RESERVED_ELSEWHERE in kinds(
+        *held, pods=pods, claims=claims, reservations=(reserved("c", "gpu-0"),), **seen
     )
 
 
 def test_a_partition_beside_the_whole_and_another_drivers_name_for_it_are_the_same_hardware():
     whole = prepared("d", "gpu-1")
-    assert kinds(claims=[allocated("d", "gpu-1")], pods=[pod("q", "d")], prepared=(whole,), reservations=(promised("c", "gpu-1-1g-2"),)).count(FindingKind.PROMISED_ELSEWHERE) == 1  # fmt: skip
+    assert kinds(claims=[allocated("d", "gpu-1")], pods=[pod("q", "d")], prepared=(whole,), reservations=(reserved("c", "gpu-1-1g-2"),)).count(FindingKind.RESERVED_ELSEWHERE) == 1  # fmt: skip
     twin = published("b.example.com", ("y", {"uuid": {"string": "GPU-7"}}))
     mine = published(DRIVER, ("x", {"uuid": {"string": "GPU-7"}}))
-    other = promised("c", "y", driver="b.example.com")
-    assert FindingKind.PROMISED_ELSEWHERE in kinds(
+    other = reserved("c", "y", driver="b.example.com")
+    assert FindingKind.RESERVED_ELSEWHERE in kinds(
         prepared=(prepared("d", "x"),), slices=(mine, twin), reservations=(other,)
     )
 
 
 def test_two_partitions_that_fit_beside_each_other_are_no_finding():
     there = prepared("d", "gpu-1-1g-2")
-    assert found(claims=[allocated("d", "gpu-1-1g-2")], pods=[], prepared=(there,), reservations=(promised("c", "gpu-1-1g-3"),)) == ()  # fmt: skip
+    assert found(claims=[allocated("d", "gpu-1-1g-2")], pods=[], prepared=(there,), reservations=(reserved("c", "gpu-1-1g-3"),)) == ()  # fmt: skip
 
 
-def test_shares_are_promised_beside_shares_and_not_beside_the_whole():
+def test_shares_are_reserved_beside_shares_and_not_beside_the_whole():
     there = prepared("d", "gpu-2-shared", share="s-1")
     claims = [allocated("d", "gpu-2-shared", shareID="s-1")]
-    for share, expected in (("s-2", []), ("", [FindingKind.PROMISED_ELSEWHERE])):
-        assert kinds(claims=claims, prepared=(there,), reservations=(promised("c", "gpu-2-shared", share=share),)) == expected  # fmt: skip
+    for share, expected in (("s-2", []), ("", [FindingKind.RESERVED_ELSEWHERE])):
+        assert kinds(claims=claims, prepared=(there,), reservations=(reserved("c", "gpu-2-shared", share=share),)) == expected  # fmt: skip
 
 
 def test_a_claim_with_admin_access_does_not_hold_the_device():
     looking = allocated("d", "gpu-0", adminAccess=True)
-    assert found(claiming("q", "d", "gpu-0"), pods=[pod("q", "d")], claims=[looking], reservations=(promised("c", "gpu-0"),)) == ()  # fmt: skip
+    assert found(claiming("q", "d", "gpu-0"), pods=[pod("q", "d")], claims=[looking], reservations=(reserved("c", "gpu-0"),)) == ()  # fmt: skip
 
 
 def test_doubt_is_a_finding():
-    [one] = found(reservations=(promised("c", "gpu-0", in_doubt=True), promised("d", "gpu-1")))
+    [one] = found(reservations=(reserved("c", "gpu-0", in_doubt=True), reserved("d", "gpu-1")))
     assert (one.kind, one.object) == (FindingKind.IN_DOUBT, "ResourceClaim/ns/c")
     assert str(device("gpu-0")) in one.message
 
 
 def test_only_what_stood_all_the_while_counts():
     """A device that was given up in between, or reserved anew, may have been another claim's when it was looked at."""
-    kept, went, moved = promised("kept", "gpu-0"), promised("went", "gpu-1"), promised("moved", "gpu-2")
-    came, doubted = promised("moved", "gpu-1"), promised("kept", "gpu-0", in_doubt=True)
+    kept, went, moved = reserved("kept", "gpu-0"), reserved("went", "gpu-1"), reserved("moved", "gpu-2")
+    came, doubted = reserved("moved", "gpu-1"), reserved("kept", "gpu-0", in_doubt=True)
     assert in_both((kept, went, moved), (came, doubted)) == (kept,), "and it was in doubt for a part of it only"
     assert in_both((doubted,), (kept,)) == (kept,)
     assert in_both((doubted,), (doubted,)) == (doubted,)
@@ -127,7 +127,7 @@ DEVICE = {"driver": DRIVER, "pool": NODE, "device": "gpu-0", "shareId": "s"}
 
 
 def answer(**changes):
-    return {"node": NODE, "promises": [ROW | {"devices": [DEVICE]} | changes]}
+    return {"node": NODE, "reservations": [ROW | {"devices": [DEVICE]} | changes]}
 
 
 def test_an_answer_is_read():
@@ -152,7 +152,7 @@ def test_an_answer_is_read():
         json.dumps(answer(inDoubt="yes")),
         json.dumps(answer(devices=[DEVICE | {"device": "\u202egpu"}])),
         json.dumps(answer(devices=[DEVICE] * (MOST + 1))),
-        json.dumps({"node": NODE, "promises": [ROW | {"devices": []}] * (MOST + 1)}),
+        json.dumps({"node": NODE, "reservations": [ROW | {"devices": []}] * (MOST + 1)}),
     ],
 )
 def test_an_invalid_answer_of_the_allocator_is_refused_as_a_whole(data):

@@ -78,7 +78,7 @@ async def test_it_is_asked_with_the_token_of_the_moment(cluster, token, tmp_path
         (tmp_path / "token").write_text("renewed")
         await one.ask()
         assert [each.headers["Authorization"] for each in there.asked] == ["Bearer mine", "Bearer renewed"]
-        assert {each.path for each in there.asked} == {"/promises"}
+        assert {each.path for each in there.asked} == {"/reservations"}
 
 
 async def test_it_is_believed_as_api_servers_believe_the_webhook(cluster, token):

@@ -265,10 +265,10 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
 
 
 def reserving(device, claim="mine"):
-    """What an allocator answers that has promised a device to a claim."""
+    """What an allocator answers that has reserved a device to a claim."""
     one = {"driver": DRIVER, "pool": NODE, "device": device}
     row = {"namespace": "ns", "claim": claim, "uid": f"uid-{claim}", "inDoubt": False, "devices": [one]}
-    return web.json_response({"node": NODE, "promises": [row]})
+    return web.json_response({"node": NODE, "reservations": [row]})
 
 
 async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(cluster, kubelet, paths):
@@ -277,13 +277,13 @@ async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(clu
     there = Allocator(lambda _: reserving("gpu-0"))
     async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
-        assert [one.kind for one in agent.findings] == [FindingKind.PROMISED_ELSEWHERE]
-        reason = FindingKind.PROMISED_ELSEWHERE.reason
+        assert [one.kind for one in agent.findings] == [FindingKind.RESERVED_ELSEWHERE]
+        reason = FindingKind.RESERVED_ELSEWHERE.reason
         assert "ResourceClaim ns/mine" in (await said(cluster))[reason]
         assert "ns/" not in (await said(cluster, "Pod"))[reason]
         metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
-        assert 'drawbridge_node_findings{what="promised elsewhere"} 1.0' in metrics
-        assert "drawbridge_node_promises 1.0" in metrics
+        assert 'drawbridge_node_findings{what="reserved elsewhere"} 1.0' in metrics
+        assert "drawbridge_node_reservations 1.0" in metrics
         there.says = lambda _: reserving("gpu-1")
         await agent.round()
         assert agent.findings == ()
@@ -308,7 +308,7 @@ async def test_a_device_returned_before_its_reservation_causes_no_finding(cluste
 
 async def test_a_device_returned_and_reserved_during_one_round_causes_no_finding(cluster, kubelet, paths):
     kubelet.have(plugged("old", "GPU-0"))
-    answers = [web.json_response({"node": NODE, "promises": []}), reserving("gpu-0")]
+    answers = [web.json_response({"node": NODE, "reservations": []}), reserving("gpu-0")]
     there = Allocator(lambda _: answers.pop(0))
     async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()

@@ -151,7 +151,9 @@ def test_the_preferred_side_is_taken_unless_it_is_full_and_the_other_is_not(poli
     went, why, said = decided(pod(), fleet(*MIXED, *besides, policy=policy))
     assert went == side
     assert words in why
-    assert said["auditAnnotations"]["side"] == why.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
+    assert (
+        said["auditAnnotations"]["served-by"] == why.rpartition("publish it as a whole GPU (class gpu.nvidia.com); ")[2]
+    )
 
 
 def test_a_pod_is_warned_only_if_it_does_not_get_the_preferred_mechanism():
@@ -249,7 +251,7 @@ def test_a_stale_cluster_copy_does_not_move_a_pod_to_the_other_mechanism():
 def test_when_all_nodes_have_moved_the_policy_is_over():
     side, why, said = decided(pod(), fleet(*new("new-1"), *new("new-2"), policy=PLUGIN))
     assert side == "dra"
-    assert "side" not in said["auditAnnotations"]
+    assert "served-by" not in said["auditAnnotations"]
     assert "prefer" not in why
 
 

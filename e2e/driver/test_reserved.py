@@ -1,4 +1,4 @@
-"""The bridge's allocator and the agent of a real node: what is promised and not written yet, over TLS, by a token that the API server knows."""
+"""The bridge's allocator and the agent of a real node: what is reserved and not written yet, over TLS, by a token that the API server knows."""
 
 import contextlib
 import http.client
@@ -21,12 +21,12 @@ from e2e.ground.controlplane import free_port
 pytestmark = [pytest.mark.real, pytest.mark.node]
 
 AUDIENCE = "drawbridge-allocator"
-NAMED = (f"{AUDIENCE}-promises", f"{ACCOUNT}-promises")
-REASON = "DevicePromisedElsewhere"
+NAMED = (f"{AUDIENCE}-reservations", f"{ACCOUNT}-reservations")
+REASON = "DeviceReservedElsewhere"
 
 
 class Seeing(Auditor):
-    """An agent that asks an allocator, with the rights of the component; it marks nothing, so that a held device can be promised."""
+    """An agent that asks an allocator, with the rights of the component; it marks nothing, so that a held device can be reserved."""
 
     def __init__(self, node, folder):
         super().__init__(node, SYSTEM)
@@ -34,7 +34,15 @@ class Seeing(Auditor):
         self.file = folder / "token"
 
     def rights(self):
-        command = [PROGRAM, "manifests", "--image=x", "--scheduler-image=x", "--bridge", "--node-agent", "--promises"]
+        command = [
+            PROGRAM,
+            "manifests",
+            "--image=x",
+            "--scheduler-image=x",
+            "--bridge",
+            "--node-agent",
+            "--reservations",
+        ]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         roles = [document.object for document in parse(printed)]
         return [*super().rights(), *(one for one in roles if one["metadata"]["name"] in NAMED)]
@@ -71,8 +79,8 @@ def seeing(control_plane, node_cluster, bridge, believed):
         restart(
             bridge,
             plugin=f"127.0.0.1:{agent.plugin}",
-            promises=f"127.0.0.1:{agent.door}",
-            promises_certs=str(believed),
+            reservations=f"127.0.0.1:{agent.door}",
+            reservations_certs=str(believed),
         )
         look(agent, ending)
         yield agent
@@ -112,7 +120,7 @@ def test_a_reserved_device_that_a_plugin_pod_holds_is_reported_until_unreserved(
         in message
     )
     assert f"and pod {namespace}/old has it as {RESOURCE} {held} of a device plugin" in message
-    assert "drawbridge_node_promises 1.0" in seeing.metrics()
+    assert "drawbridge_node_reservations 1.0" in seeing.metrics()
     command = [PROGRAM, "doctor", "-o", "json", "--kubeconfig", control_plane.kubeconfig]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ("O227", f"Node/{seeing.node.name}") in {(one["code"], one["object"]) for one in json.loads(done.stdout)["findings"]}  # fmt: skip
@@ -123,7 +131,7 @@ def test_a_reserved_device_that_a_plugin_pod_holds_is_reported_until_unreserved(
 
 
 def test_a_token_shows_its_pods_node_and_one_for_another_audience_shows_nothing(seeing, created):
-    elsewhere = "elsewhere-promises"
+    elsewhere = "elsewhere-reservations"
     created({"apiVersion": "v1", "kind": "Node", "metadata": {"name": elsewhere}})
     other = pod("other", seeing.namespace, container(), nodeName=elsewhere)
     other["spec"]["serviceAccountName"] = ACCOUNT
@@ -144,7 +152,7 @@ def shown(seeing, token):
     context = ssl.create_default_context(cafile=seeing.file.parent / "ca.crt")
     connection = http.client.HTTPSConnection("127.0.0.1", seeing.door, timeout=60, context=context)
     try:
-        connection.request("GET", "/promises", headers={"Authorization": f"Bearer {token}"})
+        connection.request("GET", "/reservations", headers={"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
         return response.status, response.read().decode()
     finally:

@@ -12,9 +12,9 @@ from e2e.ground.controlplane import free_port
 from e2e.webhook.test_hostile import rights
 
 pytestmark = pytest.mark.real
-ACCOUNT = "drawbridge-onlooker"
-CLASS = "onlooker-share"
-NODE = "onlooker-0"
+ACCOUNT = "drawbridge-read-only"
+CLASS = "read-only-share"
+NODE = "read-only-0"
 # Kept although this file does not see them used: a reason each.
 SPARE = {
     ("*", "*", "list"): "servers that do not stream lists are asked for pages",
@@ -29,13 +29,13 @@ def read_only_allocator(control_plane):
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     if control_plane.read(namespace) is None:
         control_plane.namespace(SYSTEM)
-    made = [one.object for one in manifests.read([ROOT / "manifests/onlooker/rbac.yaml"])]
+    made = [one.object for one in manifests.read([ROOT / "manifests/read-only/rbac.yaml"])]
     for one in made:
         if one["kind"] == "ServiceAccount":
             one["metadata"]["namespace"] = SYSTEM
     made.append(fleet.device_class(CLASS, f"device.driver == '{fleet.HAMI}'"))
     made += fleet.slices(fleet.HAMI, NODE, fleet.hami_gpus(1), by_name=True)
-    control_plane.add_fake_nodes(1, prefix="onlooker-")
+    control_plane.add_fake_nodes(1, prefix="read-only-")
     control_plane.create(*made)
     control_plane.until_may(
         f"system:serviceaccount:{SYSTEM}:{ACCOUNT}", "list", "pods"

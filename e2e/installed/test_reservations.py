@@ -1,4 +1,4 @@
-"""What the allocator's pod has promised and not written yet, seen by the agent's pod: at the replicas' own addresses, by a token that the kubelet mounts, over TLS."""
+"""What the allocator's pod has reserved and not written yet, seen by the agent's pod: at the replicas' own addresses, by a token that the kubelet mounts, over TLS."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ from tests.limits import PATIENCE
 
 pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(480, "images are made, and a dozen processes start")]  # fmt: skip
 
-SERVICE = "drawbridge-promises"
+SERVICE = "drawbridge-reservations"
 AGENTS = f"{SYSTEM}-nodes"
 PLUGIN = "volumes/kubernetes.io~empty-dir/run/allocator"
 
@@ -27,7 +27,7 @@ def reserved(node, installation):
     cluster = node.cluster
     # The test that ended the leader before has left a pod that is only starting.
     cluster.until("both replicas are ready", lambda: len(installation.addresses(SERVICE)) == 2, PATIENCE)
-    name = cluster.namespace("promised")
+    name = cluster.namespace("reserved")
     gated = {"schedulerName": "drawbridge", "schedulingGates": [{"name": "example.com/later"}]}
     waiting = pod("p", name, container(), resourceClaims=[using("mine")], **gated)
     cluster.create(claim("mine", name, request("gpu", fleet.NVIDIA)), waiting)
@@ -64,11 +64,13 @@ def said_at_the_plugins_socket(node, uid, call, body):
     return json.loads(said)
 
 
-def test_the_agents_pod_sees_what_the_leading_allocators_pod_has_promised(node, installation, reserved):
+def test_the_agents_pod_sees_what_the_leading_allocators_pod_has_reserved(node, installation, reserved):
     cluster = node.cluster
     [agent] = [one for one in installation.pods(AGENTS) if "deletionTimestamp" not in one["metadata"]]
     shown = f"http://{agent['status']['podIP']}:9092"
-    cluster.until("the promise is seen", lambda: "drawbridge_node_promises 1.0" in read(f"{shown}/metrics"), PATIENCE)
+    cluster.until(
+        "the reservation is seen", lambda: "drawbridge_node_reservations 1.0" in read(f"{shown}/metrics"), PATIENCE
+    )
     assert "allocator" not in read(f"{shown}/readyz?verbose")
 
 
