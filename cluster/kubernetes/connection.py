@@ -22,17 +22,15 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import msgspec
 import yaml
-
-from cluster.errors import ClusterError, ConfigError, Unavailable, from_response, map_exceptions
-from cluster.kubernetes.library import (
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException, load_kube_config
+from kubernetes.aio.config.incluster_config import (
     SERVICE_CERT_FILENAME,
     SERVICE_TOKEN_FILENAME,
-    ApiClient,
-    ConfigException,
-    Configuration,
     InClusterConfigLoader,
-    load_kube_config,
 )
+
+from cluster.errors import ClusterError, ConfigError, Unavailable, from_response, map_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
