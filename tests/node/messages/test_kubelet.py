@@ -1,0 +1,131 @@
+"""Our messages have the numbers, types and meanings of the fields in the kubelet's own .proto files."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from node import messages
+from node.messages import MessageField, Skipped
+
+ROOT = Path(__file__).parents[3]
+TEXT = Path(__file__).with_name("kubelet.proto").read_text(encoding="utf-8")
+FIELD = re.compile(r"(?P<label>repeated |optional |)(?P<type>map<string, \w+>|\w+) (?P<name>\w+) = (?P<number>\d+);")
+# Ours by the kubelet's. Messages that ask for nothing or answer nothing are `Empty`.
+OURS = {
+    "pluginregistration/v1": {"PluginInfo": "PluginInfo", "RegistrationStatus": "RegistrationStatus"},
+    "dra/v1": {
+        "NodePrepareResourcesRequest": "PrepareRequest",
+        "NodePrepareResourcesResponse": "PrepareResponse",
+        "NodePrepareResourceResponse": "PreparedClaim",
+        "Device": "PreparedDevice",
+        "NodeUnprepareResourcesRequest": "PrepareRequest",
+        "NodeUnprepareResourcesResponse": "UnprepareResponse",
+        "NodeUnprepareResourceResponse": "UnpreparedClaim",
+        "Claim": "ClaimReference",
+    },
+    "dra-health/v1": {
+        "DeviceIdentifier": "DeviceIdentifier",
+        "DeviceHealth": "DeviceHealth",
+        "NodeWatchResourcesResponse": "HealthReport",
+    },
+    "deviceplugin/v1beta1": {
+        "DevicePluginOptions": "PluginOptions",
+        "RegisterRequest": "RegisterRequest",
+        "ListAndWatchResponse": "PluginDevices",
+        "TopologyInfo": "NumaNodes",
+        "NUMANode": "NumaId",
+        "Device": "PluginDevice",
+        "PreStartContainerRequest": "DeviceIds",
+        "PreferredAllocationRequest": "PreferenceRequest",
+        "ContainerPreferredAllocationRequest": "OneChoice",
+        "PreferredAllocationResponse": "PreferenceResponse",
+        "ContainerPreferredAllocationResponse": "DeviceIds",
+        "AllocateRequest": "AllocateRequest",
+        "ContainerAllocateRequest": "DeviceIds",
+        "CDIDevice": "CdiName",
+        "AllocateResponse": "AllocateResponse",
+        "ContainerAllocateResponse": "Edits",
+        "Mount": "PluginMount",
+        "DeviceSpec": "PluginNode",
+    },
+    "podresources/v1": {
+        "AllocatableResourcesResponse": "PluginsOffer",
+        "ListPodResourcesResponse": "PodHoldings",
+        "PodResources": "PodHolding",
+        "ContainerResources": "ContainerHolding",
+        "ContainerDevices": "PluginHolding",
+        "DynamicResource": "ClaimHolding",
+        "ClaimResource": "ClaimDevice",
+    },
+}
+# Our names of fields, where the kubelet's name does not contain ours.
+NAMES = {
+    "request_names": "requests",
+    "last_updated_time": "updated",
+    "pre_start_required": "before_start",
+    "get_preferred_allocation_available": "prefers",
+    "ID": "id",
+    "envs": "variables",
+    "must_include_deviceIDs": "included",
+    "pod_resources": "pods",
+    "container_requests": "containers",
+    "container_responses": "containers",
+}
+NAMES_OF = {
+    "NUMANode": {"ID": "number"},
+    "ContainerAllocateResponse": {"devices": "nodes"},
+    "ContainerResources": {"dynamic_resources": "claims", "cpu_ids": "cpus"},
+    "DynamicResource": {"claim_resources": "devices"},
+}
+# Fields that we do not read, after those that we do.
+UNREAD = {"PodResources": 2, "ContainerDevices": 1, "AllocatableResourcesResponse": 2}
+INTEGERS = {"int32", "int64", "HealthStatus"}
+CASES = [(package, theirs) for package, pairs in OURS.items() for theirs in pairs]
+
+
+def fields_of(package, message):
+    """The fields of a message of the kubelet."""
+    section = re.search(rf"^package {re.escape(package)};\n(.*?)(?=^package|\Z)", TEXT, re.DOTALL | re.MULTILINE)[1]
+    return list(FIELD.finditer(re.search(rf"^message {message} {{(.*?)}}$", section, re.DOTALL | re.MULTILINE)[1]))
+
+
+def expected(package, message):
+    """What `node.messages` has to know of the fields that it reads."""
+    ours = getattr(messages, OURS[package][message])
+    for field in fields_of(package, message):
+        number = int(field["number"])
+        if number > len(ours.__struct_fields__):
+            continue
+        name = ours.__struct_fields__[number - 1]
+        if ours.__struct_defaults__[number - 1] == Skipped():
+            continue
+        kind = field["type"].removeprefix("map<string, ").removesuffix(">")
+        types = {"string": str, "bool": bool} | dict.fromkeys(INTEGERS, int)
+        collection = "map" if "map<" in field["type"] else "list" if field["label"] == "repeated " else ""
+        type_ = types.get(kind) or getattr(messages, OURS[package][kind])
+        own = NAMES_OF.get(message, {}).get(field["name"]) or NAMES.get(field["name"])
+        assert name == own if own else name.replace("_", "") in field["name"].lower().replace("_", "")
+        yield number, MessageField(number, name, type_, collection, field["label"] == "optional ")
+
+
+@pytest.mark.parametrize(("package", "message"), CASES)
+def test_a_message_has_the_fields_of_the_kubelets(package, message):
+    assert messages._fields(getattr(messages, OURS[package][message])) == dict(expected(package, message))
+
+
+@pytest.mark.parametrize(("package", "message"), CASES)
+def test_no_field_of_the_kubelet_is_unknown(package, message):
+    last = max(int(field["number"]) for field in fields_of(package, message))
+    assert last - len(getattr(messages, OURS[package][message]).__struct_fields__) == UNREAD.get(message, 0)
+
+
+def test_the_kubelets_files_are_of_the_version_that_the_end_to_end_tests_build():
+    pins = (ROOT / "e2e" / "binaries" / "kubernetes" / "go.mod").read_text(encoding="utf-8")
+    assert re.search(r"k8s\.io/kubelet v[\d.]+", TEXT)[0] in pins
+
+
+def test_every_message_of_ours_is_one_of_the_kubelets():
+    known = {ours for pairs in OURS.values() for ours in pairs.values()}
+    subclasses = {one.__name__ for one in messages.Message.__subclasses__()}
+    assert subclasses - {"Empty", "Skipped"} == known
