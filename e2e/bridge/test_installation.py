@@ -30,7 +30,7 @@ def build(control_plane, folder, text):
 
 
 def test_the_page_has_all_ways_to_install():
-    folders = {one for text in BUILDS for one in re.findall(r"drawbridge/manifests/([\w/]+)", text)}
+    folders = {one for text in BUILDS for one in re.findall(r"drawbridge/manifests/([\w/-]+)", text)}
     assert folders == {"base", "bridge", "bridge/plugin", "bridge/apart", "read-only"}
 
 
