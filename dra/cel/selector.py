@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra.cache import Cache
@@ -172,13 +173,35 @@ def _compile(
         return error.with_traceback(None)
 
 
+class _MoreStack:
+    """A higher recursion limit, which all threads share, for as long as any of them needs it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._usual = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._usual = sys.getrecursionlimit()
+                sys.setrecursionlimit(self._usual + _EXTRA_STACK)
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                sys.setrecursionlimit(self._usual)
+
+
+_MORE_STACK = _MoreStack()
+
+
 def _with_more_stack(work: Callable[..., T], *arguments: Any) -> T:
     """Repeat work that exceeded the recursion limit with a higher one; the height of trees bounds the depth."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + _EXTRA_STACK)
-    try:
-        return work(*arguments)
-    except RecursionError:
-        raise OutOfBudget("the expression is nested too deeply for the remaining stack") from None
-    finally:
-        sys.setrecursionlimit(limit)
+    with _MORE_STACK:
+        try:
+            return work(*arguments)
+        except RecursionError:
+            raise OutOfBudget("the expression is nested too deeply for the remaining stack") from None

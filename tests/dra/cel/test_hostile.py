@@ -1,14 +1,17 @@
 """Expressions made to hurt end in an error, whatever Python's stack and memory look like."""
 
 import sys
+import threading
 import tracemalloc
 from contextlib import suppress
 
 import pytest
 
 from dra import cel
+from dra.cel.selector import _with_more_stack
 from dra.errors import CostExceeded, SelectorError, SelectorSyntaxError
 from tests.dra.cel.devices import VIEWS
+from tests.limits import PATIENCE
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
 
@@ -111,3 +114,26 @@ def test_nesting_that_kubernetes_accepts_is_evaluated_at_any_call_stack_depth(na
     for levels in (0, 400, 800):
         assert ask(levels, text + " " * levels)  # another text, so that it is compiled from there
     assert sys.getrecursionlimit() == limit
+
+
+def test_two_threads_that_need_more_stack_leave_the_limit_as_it_was():
+    """The one that came first leaves first."""
+    usual = sys.getrecursionlimit()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def deep():
+        begun.set()
+        assert may_end.wait(PATIENCE)
+
+    other = threading.Thread(target=_with_more_stack, args=(deep,))
+
+    def begin_other():
+        other.start()
+        assert begun.wait(PATIENCE)
+
+    _with_more_stack(begin_other)
+    between = sys.getrecursionlimit()
+    may_end.set()
+    other.join(PATIENCE)
+    assert between > usual
+    assert sys.getrecursionlimit() == usual
