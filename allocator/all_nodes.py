@@ -195,9 +195,6 @@ class FleetMemo:
             options.cuts,
         )
         found = self._queries.pop(key, None)
-        if found is not None and found.is_looking:  # another caller is suspended in the middle of it
-            self._queries[key] = found
-            return _Query(self, stock, claims, idle=idle)
         is_new = found is None or found.size > _SIZE
         if found is None or is_new:
             found = _Query(self, stock, claims, idle=idle)
@@ -305,7 +302,6 @@ class _Query:
         self.by_look: dict[object, NodeResult] = {}
         self.pinned: dict[int, object] = {}  # objects that looks compare by identity
         self.answered_stock: Stock | None = None
-        self.is_looking = False
         # Nodes without a result because the caller stopped waiting.
         self.unanswered: frozenset[str] = frozenset()
         self.signature = Signature()
@@ -325,13 +321,6 @@ class _Query:
         """Update the results for this stock."""
         if stock is self.answered_stock and not self.unanswered:
             return
-        self.is_looking = True
-        try:
-            self._look_at_all(stock, options)
-        finally:
-            self.is_looking = False
-
-    def _look_at_all(self, stock: Stock, options: Options) -> None:
         nodes = stock.nodes
         try:
             reads = self.cache.reads(budget_of(options))

@@ -12,7 +12,7 @@ On each node, all lower-priority pods are removed and then reprieved one after a
 priority first, as kube-scheduler does (pkg/scheduler/framework/preemption). Then less disruptive sets are tried, the least disruptive
 first, up to a limit. Evicting more pods never makes a pod fit less, so no subset of a failing set is tried.
 
-Questions are yielded (`Asking`), so that the caller can answer them, end the search, or run other work in between.
+The caller answers by a function, `suffices`, which raises `Enough` to end the search: the best choice so far counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from contextlib import suppress
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -29,23 +29,19 @@ from dra.objects import Pod, PodDisruptionBudget, ResourceClaimStatus, claim_key
 from dra.stock import PoolId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dra.objects import ResourceClaim
     from dra.stock import Stock
 
-T = TypeVar("T")
 NEVER = "Never"
 MOST_NODES = 100  # candidate nodes compared, the minimum of kube-scheduler
 LOOKS = 512  # less disruptive sets tried on one node: all sets of nine pods
-AT_ONCE = 256  # pods or claims read between two yields: about a millisecond
 
 # Timestamps have a fixed width, so nine minus each digit sorts the younger pod first.
 _REVERSED = str.maketrans("0123456789", "9876543210", "-:.TZ")
 Choice: TypeAlias = tuple[Pod, ...]
-# Yields victims and is sent whether the pod fits without them, or None to end the search. It yields None where it only lets
-# other work run.
-Asking: TypeAlias = "Generator[Victims | None, bool | None, T]"
+Suffices: TypeAlias = "Callable[[Victims], bool]"  # whether the pod fits without these pods
 Find: TypeAlias = "Callable[[str, str], Pod | None]"  # a pod, by namespace and name
 Disruption: TypeAlias = tuple[int, int, int, tuple[str, ...]]
 _Guards = tuple[PodDisruptionBudget, ...]
@@ -58,8 +54,8 @@ class Victims(msgspec.Struct, frozen=True):
     pods: Choice
 
 
-class _Enough(Exception):  # noqa: N818  not an error
-    """The caller ends the search; the best result so far counts."""
+class Enough(Exception):  # noqa: N818  not an error
+    """Raised by `suffices` to end the search; the best choice so far counts."""
 
 
 class PotentialVictims(msgspec.Struct, frozen=True):
@@ -73,12 +69,9 @@ class PotentialVictims(msgspec.Struct, frozen=True):
     def has_pods(self) -> bool:
         return bool(self.staying or self.leaving)
 
-    def ask(self, choice: Choice) -> Asking[bool]:
-        """Ask whether the pod fits without these pods and those being deleted."""
-        answer = yield Victims(self.node, (*choice, *self.leaving))
-        if answer is None:
-            raise _Enough
-        return answer
+    def and_leaving(self, choice: Choice) -> Victims:
+        """Return these pods and those being deleted."""
+        return Victims(self.node, (*choice, *self.leaving))
 
 
 class Holders(msgspec.Struct, frozen=True):
@@ -153,14 +146,12 @@ def may_preempt(pod: Pod) -> bool:
 
 def holders_below(
     pod: Pod, others: Iterable[Pod], stock: Stock, budgets: Iterable[PodDisruptionBudget] = ()
-) -> Asking[Holders]:
+) -> Holders:
     """Find the running pods of lower priority than a pod, and what they hold."""
     by_pool: dict[PoolId, list[Pod]] = {}
     by_node: dict[str, list[Pod]] = {}
     limit = priority(pod)
-    for at, other in enumerate(others):
-        if at % AT_ONCE == 0:
-            yield None
+    for other in others:
         running = other.spec.node_name and not other.has_ended
         if not running or priority(other) >= limit:
             continue
@@ -175,20 +166,17 @@ def holders_below(
 
 
 def make_room(
-    nodes: Iterable[str], holders: Holders, stock: Stock, *, together: bool = False
-) -> Asking[Victims | None]:
+    nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices, *, together: bool = False
+) -> Victims | None:
     """Choose a node and its victims: first any sufficient set on each node, then less disruptive ones while the caller permits.
 
     With `together`, the nodes are one choice: each pod of a group gets one of them, and the first node stands for all.
     """
     looked: list[tuple[Disruption, Victims, PotentialVictims]] = []
-    with suppress(_Enough):
+    with suppress(Enough):
         for places in [tuple(nodes)] if together else ((node,) for node in nodes):
             potential = holders.potential_victims(places, stock)
-            for pod in potential.staying:
-                holders.guards(pod)
-                yield None
-            found = yield from make_room_on(potential, holders)
+            found = make_room_on(potential, holders, suffices)
             if found is not None:
                 cost = holders.disruption(found.pods)
                 looked.append((cost, found, potential))
@@ -198,42 +186,25 @@ def make_room(
     if not looked:
         return None
     most, chosen, _ = looked[0]
-    with suppress(_Enough):
+    with suppress(Enough):
         for _, _, potential in looked if chosen.pods else ():
-            better = yield from _less_disruptive(potential, holders, most)
+            better = _less_disruptive(potential, holders, most, suffices)
             if better is not None:
                 chosen = better
                 most = holders.disruption(better.pods)
     return chosen
 
 
-def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock) -> Asking[PotentialVictims | None]:
+def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices) -> PotentialVictims | None:
     """Find the node with the fewest pods whose end, all together, lets the pod fit; None if the end of a single pod would do."""
-    candidates: list[PotentialVictims] = []
-    for node in nodes:
-        candidates.append(holders.potential_victims((node,), stock))
-        yield None
+    candidates = [holders.potential_victims((node,), stock) for node in nodes]
     candidates.sort(key=lambda one: len(one.staying))
-    with suppress(_Enough):
+    with suppress(Enough):
         for candidate in candidates:
-            if len(candidate.staying) > 1 and (yield from candidate.ask(candidate.staying)):
-                for pod in candidate.staying:
-                    if (yield from candidate.ask((pod,))):
-                        return None
-                return candidate
+            if len(candidate.staying) > 1 and suffices(candidate.and_leaving(candidate.staying)):
+                one_is_enough = any(suffices(candidate.and_leaving((pod,))) for pod in candidate.staying)
+                return None if one_is_enough else candidate
     return None
-
-
-def run_to_end(asking: Asking[T], suffices: Callable[[Victims], bool] = lambda _: False) -> T:
-    """Run the search to its end, answering its questions with `suffices`."""
-    try:
-        victims = next(asking)
-        while True:
-            answer = victims is not None and suffices(victims)
-            victims = asking.send(answer)
-    except StopIteration as end:
-        found: T = end.value
-        return found
 
 
 def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
@@ -254,15 +225,13 @@ def without_pods(stock: Stock, pods: Iterable[Pod]) -> Stock:
     return stock.with_all(free) if free else stock
 
 
-def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Asking[Stock]:
+def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Stock:
     """Return the stock with those claims deallocated whose pods are all deleted or finished: nothing need be evicted for these.
 
     The claim controller deallocates them a moment after their pods end.
     """
     free: list[ResourceClaim] = []
-    for at, key in enumerate(keys):
-        if at % AT_ONCE == 0:
-            yield None
+    for key in keys:
         claim = stock.claims.get(key)
         if claim is None or claim.status.allocation is None:
             continue
@@ -284,15 +253,15 @@ def claims_in_reach(node: str, stock: Stock) -> set[str]:
     return {key for pool in stock.pools(node) for key in stock.results.get(pool.id, ())}
 
 
-def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victims | None]:
+def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffices) -> Victims | None:
     """Choose the victims on a node; None if the pod would not fit even without all of them.
 
     Pods being deleted cost nothing, and every choice counts them as gone.
     """
     staying = potential.staying
-    if not (yield from potential.ask(staying)):
+    if not suffices(potential.and_leaving(staying)):
         return None
-    if not staying or (yield from potential.ask(())):
+    if not staying or suffices(potential.and_leaving(())):
         return Victims(potential.node, ())
     protected = holders.protected(staying)
     others = [pod for pod in staying if pod not in protected]
@@ -303,7 +272,7 @@ def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victim
         back = waiting.pop()
         spared = _uids(back)
         left = tuple(one for one in victims if one.metadata.uid not in spared)
-        if not back or (yield from potential.ask(left)):
+        if not back or suffices(potential.and_leaving(left)):
             victims = left
         elif len(back) > 1:
             middle = len(back) // 2
@@ -311,14 +280,16 @@ def make_room_on(potential: PotentialVictims, holders: Holders) -> Asking[Victim
     return Victims(potential.node, victims)
 
 
-def _less_disruptive(potential: PotentialVictims, holders: Holders, most: Disruption) -> Asking[Victims | None]:
+def _less_disruptive(
+    potential: PotentialVictims, holders: Holders, most: Disruption, suffices: Suffices
+) -> Victims | None:
     """Find the least disruptive sufficient set, if one disrupts less than `most`.
 
     A set is followed by its extensions by one pod of lower priority or younger age. These disrupt more, so the first sufficient
     set is the least disruptive.
     """
     staying = potential.staying
-    insufficient = yield from _insufficient_sets(potential, holders)
+    insufficient = _insufficient_sets(potential, holders, suffices)
     waiting: list[tuple[Disruption, tuple[int, ...]]] = [(holders.disruption(()), ())]
     for _ in range(LOOKS):
         if not waiting:
@@ -326,10 +297,8 @@ def _less_disruptive(potential: PotentialVictims, holders: Holders, most: Disrup
         _, places = heappop(waiting)
         chosen = tuple(staying[at] for at in places)
         uids = _uids(chosen)
-        if _is_within(uids, insufficient):
-            yield None
-        else:
-            if (yield from potential.ask(chosen)):
+        if not _is_within(uids, insufficient):
+            if suffices(potential.and_leaving(chosen)):
                 return Victims(potential.node, chosen)
             insufficient.append(uids)
         first = places[-1] + 1 if places else 0
@@ -344,7 +313,7 @@ def _less_disruptive(potential: PotentialVictims, holders: Holders, most: Disrup
     return None
 
 
-def _insufficient_sets(potential: PotentialVictims, holders: Holders) -> Asking[list[frozenset[str]]]:
+def _insufficient_sets(potential: PotentialVictims, holders: Holders, suffices: Suffices) -> list[frozenset[str]]:
     """Find large insufficient sets: all pods that no budget protects, and all pods below each priority."""
     staying = potential.staying
     found: list[frozenset[str]] = [frozenset()]
@@ -356,7 +325,7 @@ def _insufficient_sets(potential: PotentialVictims, holders: Holders) -> Asking[
         uids = _uids(choice)
         if _is_within(uids, found):
             continue
-        if not (yield from potential.ask(choice)):
+        if not suffices(potential.and_leaving(choice)):
             found.append(uids)
     return found
 

@@ -94,6 +94,20 @@ def test_no_files_import_each_other_in_a_circle(room):
     TopologicalSorter(imported).prepare()
 
 
+@pytest.mark.parametrize("room", ["allocator/service", "allocator/reservations"])
+def test_no_files_name_each_other_in_a_circle(room):
+    """Also not for types: a part is given what it uses, and not the whole that it is a part of."""
+    files = {dotted(path): path for path in below(room)}
+    named = defaultdict(set)
+    for module, path in files.items():
+        for node in read(path).imports:
+            for name in node.names:
+                used = next((one for one in (f"{node.module}.{name.name}", node.module) if one in files), module)
+                if not module.startswith(used):
+                    named[module].add(used)
+    TopologicalSorter(named).prepare()
+
+
 def test_names_imported_from_a_package_of_ours_are_in_its_public_list():
     for path in modules():
         for node in read(path).imports:

@@ -100,9 +100,12 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 class Decider:
-    """Answers questions about stocks that follow each other."""
+    """Answers questions about stocks that follow each other, one at a time: it is not shared between threads."""
 
     def __init__(self) -> None:
+        self.is_impatient: Callable[[], bool] = lambda: (
+            False
+        )  # whether the question is given up; called every few hundred steps
         self._memo = FleetMemo()
         self._kept = StrategyCache()
         self._classes: tuple[object, ...] = ()
@@ -113,29 +116,25 @@ class Decider:
         stock: Stock,
         placement: Placement = BY_DEFAULT,
         crowded: _ByNode = MappingProxyType({}),
+        *,
+        by_plugin: bool = False,
     ) -> Outlooks:
-        """Ask all nodes but those that are crowded, each with what it says about that."""
+        """Ask all nodes but those that are crowded, each with what it says about that.
+
+        With `by_plugin`, ask the nodes alone where device plugins hand out what the pod asks for by names, used or not: no claim is made
+        for these there.
+        """
         pod_claims = find_claims(pod, stock)
         if not pod_claims.want_devices:
             return Outlooks(Outlook.SKIP)
-        found = self._outlook(pod, pod_claims, stock, placement, crowded)
-        if found.outlook is Outlook.NEVER and plugin_nodes(pod, pod_claims, stock):
-            return replace(found, outlook=Outlook.FULL)
-        return found
-
-    def by_plugin(self, pod: Pod, stock: Stock, placement: Placement, crowded: _ByNode) -> Outlooks:
-        """Ask the nodes alone where device plugins hand out what a pod asks for by names, used or not: no claim is made for these there."""
-        pod_claims = find_claims(pod, stock)
-        nodes = frozenset(plugin_nodes(pod, pod_claims, stock))
-        if not nodes:  # in a fleet that has moved, there are none: nothing is asked of its thousands
-            return Outlooks(Outlook.SKIP)
-        why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
-        others = dict.fromkeys(stock.nodes.keys() - nodes, why)
-        return self._outlook(pod, pod_claims.without_unmade(), stock, placement, {**others, **crowded})
-
-    def _outlook(
-        self, pod: Pod, pod_claims: PodClaims, stock: Stock, placement: Placement, crowded: _ByNode
-    ) -> Outlooks:
+        plugins = plugin_nodes(pod, pod_claims, stock)
+        if by_plugin:
+            if not plugins:  # in a fleet that has moved, there are none: nothing is asked of its thousands
+                return Outlooks(Outlook.SKIP)
+            why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
+            crowded = {**dict.fromkeys(stock.nodes.keys() - set(plugins), why), **crowded}
+            pod_claims = pod_claims.without_unmade()
+        may_fit_later = bool(crowded or plugins)
         if pod_claims.waits_for:
             return Outlooks(Outlook.WAITING, message=pod_claims.waits_for)
         open_ = pod_claims.open
@@ -152,7 +151,7 @@ class Decider:
             if fitting:
                 return Outlooks(Outlook.FITS, dict.fromkeys(fitting, 0), "", hindrances)
             commonest = max(hindrances, key=lambda one: one.count, default=Hindrance("there are no nodes", ()))
-            return Outlooks(Outlook.FULL if crowded else Outlook.NEVER, {}, commonest.message, hindrances)
+            return Outlooks(Outlook.FULL if may_fit_later else Outlook.NEVER, {}, commonest.message, hindrances)
         answers = self._ask(stock, open_)
         fitting = answers.feasible
         if obstacles:
@@ -180,7 +179,7 @@ class Decider:
         outlook = Outlook.FULL
         if Verdict.UNDECIDED in _verdicts(answers, candidates):
             outlook = Outlook.UNDECIDED
-        elif not crowded and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
+        elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
         # Why no node serves the pod, as kube-scheduler says it.
         parts = [f"{one.count} {one.message}" for one in hindrances[:EXPLAINED]]
@@ -225,19 +224,16 @@ class Decider:
 
     # ---- one node
 
-    def is_impatient(self) -> bool:
-        """Say whether the work is given up; it is asked every few hundred steps."""
-        return False
+    def options(self) -> Options:
+        """Make the options of one question, which is given up when the caller is impatient."""
+        return Options(budget=self._budget())
 
     def _budget(self) -> Budget:
         return Budget(QUESTION, self.is_impatient, longest=CALL)
 
-    def _options(self) -> Options:
-        return Options(budget=self._budget())
-
     def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
         """Ask all nodes about claims; `idle` as if nothing were in use."""
-        return fleet(stock, claims, options=self._options(), idle=idle, memo=self._memo)
+        return fleet(stock, claims, options=self.options(), idle=idle, memo=self._memo)
 
     def _on(
         self, node: str, stock: Stock, claims: Sequence[ResourceClaim], placement: Placement, budget: Budget

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allocator.reservations import ReservationState
 from allocator.strategies import Placement, UnknownStrategy, read_placement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
-    from allocator.reservations import Ledger
     from dra.objects import Pod
 
 STRATEGY = "drawbridge.dev/strategy"
@@ -50,18 +48,14 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) 
     return rules.of(pod.metadata.namespace)
 
 
-def full_nodes(ledger: Ledger, most: int, leaving: Collection[str]) -> dict[str, str]:
-    """Say of the nodes that have as many pods with devices of ours as they may, without those that leave."""
-    if not most:
-        return {}
-    places = [
-        reservation.node
-        for reservation in ledger.reservations.values()
-        if reservation.state is not ReservationState.RELEASED and reservation.pod not in leaving
-    ]
-    pods = Counter(places)
+def full_nodes(reserved: Iterable[tuple[str, str]], most: int, leaving: Collection[str]) -> dict[str, str]:
+    """Say of the nodes that have as many pods with devices of ours as they may, without those that leave.
+
+    `reserved` are pods by uid with their nodes, `most` is how many a node may have.
+    """
+    pods = Counter(node for pod, node in reserved if pod not in leaving)
     return {
         node: f"the node has as many pods with devices as it may: {count} of {most}"
         for node, count in pods.items()
-        if node and count >= most
+        if node and count >= most > 0
     }

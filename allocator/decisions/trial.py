@@ -13,7 +13,7 @@ from allocator import allocate
 from allocator.all_nodes import fleet
 from allocator.answer import Reason, Verdict, with_allocation
 from allocator.decisions.pod_claims import find_claims
-from allocator.one_node import Options
+from allocator.one_node import DEFAULTS, Options
 from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaim
 
@@ -104,11 +104,11 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
     return any(not page.node_name for page in pages)
 
 
-def with_pods(stock: Stock, node: str, pods: Sequence[Pod]) -> Stock:
+def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: Options = DEFAULTS) -> Stock:
     """Answer with the stock after some pods have taken what they want on a node; a pod that no longer fits there takes nothing."""
     for pod in pods:
         wanted = find_claims(pod, stock).on(stock.nodes[node]).open if node in stock.nodes else ()
-        answer = allocate(stock, node, wanted) if wanted else None
+        answer = allocate(stock, node, wanted, options=options) if wanted else None
         for claim, granted in zip(wanted, answer.allocations if answer else (), strict=False):
             stock = stock.with_(with_allocation(claim, granted.allocation))
     return stock

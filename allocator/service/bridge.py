@@ -1,8 +1,12 @@
 """The bridge: its parts wired together, and the news of informers handed to them. HTTP and processes are elsewhere.
 
-ask ──▶ Questions ──▶ token ──reserve──▶ Assume ─┐
-        Reservations            commit ──▶ Commit ├──▶ LiveLedger ──▶ writes ──▶ outcomes ──▶ LiveLedger ...
-informers ───────────▶ ClaimSeen, PodSeen, ... ──┘        └──▶ Ready / Dropped ──▶ the answer to the commit
+           ┌─ outlook ──▶ values ──▶ question ──▶ answer
+Allocator ─┤  reserve ──▶ Assume ──┐
+           │  commit ───▶ Commit ──┼──▶ LiveLedger ──▶ writes ──▶ outcomes ──▶ LiveLedger ...
+           └─ release ──▶ Unreserve┤        └──▶ Ready / Dropped ──▶ the answer to the commit
+informers ──▶ ClaimSeen, PodSeen ──┘
+
+The bridge itself is given to no part: each gets what it uses.
 """
 
 from __future__ import annotations
@@ -12,16 +16,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from allocator.reservations import events
+from allocator.service.allocator import Allocator
 from allocator.service.extended_claims import ExtendedClaims
 from allocator.service.knowledge import Knowledge, Lead
 from allocator.service.live_ledger import LiveLedger
 from allocator.service.pending_pods import PendingPods
-from allocator.service.piecewise import PiecewiseDecider
-from allocator.service.questions import Questions
+from allocator.service.preemption.evictions import Evictions
+from allocator.service.preemption.supposition import Supposition
+from allocator.service.question_runner import QuestionRunner
 from allocator.service.quota.compatibilities import Compatibilities
 from allocator.service.quota.quotas import Quotas
 from allocator.service.requeue_events import RequeueEvents
-from allocator.service.reservations import Reservations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,19 +46,48 @@ class Bridge:
     def __init__(
         self, cluster: Cluster, settings: Settings, election: Election, recorder: Recorder, metrics: Metrics
     ) -> None:
-        self.cluster, self.recorder, self.metrics = cluster, recorder, metrics
         self.knowledge = knowledge = Knowledge(cluster, decides=True)
         self.requeue_events = RequeueEvents()
-        self.lead = Lead(knowledge, election)
+        self.lead = lead = Lead(knowledge, election)
         self.pods = pods = PendingPods(knowledge, self.requeue_events, settings)
-        self.decider = PiecewiseDecider(pods.turns)
-        self.ledger = ledger = LiveLedger(self)
-        self.quotas = Quotas(cluster, knowledge)
+        self.runner = runner = QuestionRunner(pods.turns)
+        self.ledger = ledger = LiveLedger(
+            cluster=cluster, knowledge=knowledge, lead=lead, pods=pods, recorder=recorder, metrics=metrics
+        )
+        self.quotas = quotas = Quotas(cluster, knowledge)
         self.compatibilities = Compatibilities(cluster, knowledge.compatibilities)
-        self.extended = ExtendedClaims(self)
-        self.questions = Questions(self)
-        self.reservations = Reservations(self, settings)
+        self.extended = ExtendedClaims(
+            cluster=cluster,
+            knowledge=knowledge,
+            lead=lead,
+            pods=pods,
+            record_event=ledger.record_event,
+            metrics=metrics,
+        )
+        self.allocator = Allocator(
+            knowledge=knowledge,
+            lead=lead,
+            pods=pods,
+            ledger=ledger,
+            quotas=quotas,
+            runner=runner,
+            metrics=metrics,
+            make_claim=self.extended.make,
+            binding_seconds=settings.binding,
+        )
+        self.evictions = Evictions(
+            cluster=cluster,
+            knowledge=knowledge,
+            lead=lead,
+            pods=pods,
+            ledger=ledger,
+            quotas=quotas,
+            runner=runner,
+            metrics=metrics,
+        )
+        self.supposition = Supposition(knowledge, lead, pods, self.evictions, runner)
 
+        ledger.on_freed = self.allocator.look_for_fitting
         knowledge.on_claim = ledger.see_claim
         knowledge.on_pod = self._see_pod
         knowledge.on_namespace = pods.objects_changed
@@ -65,6 +99,7 @@ class Bridge:
         try:
             await self.knowledge.run()
         finally:
+            self.runner.close()
             await self.extended.close()
             await self.ledger.close()
 
@@ -88,7 +123,7 @@ class Bridge:
         self.ledger.apply(events.Tick())
         try:
             self.pods.tick(self.extended.is_making)
-            self.ledger.look_for_fitting()
+            self.allocator.look_for_fitting()
         except Exception:
             logger.exception("a bug while looking after waiting pods; please report it")
 

@@ -22,7 +22,12 @@ from dra.wire import builtins
 from runtime.informers import Backoff
 
 if TYPE_CHECKING:
-    from allocator.service.bridge import Bridge
+    from collections.abc import Awaitable, Callable
+
+    from allocator.service.knowledge import Knowledge, Lead
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
+    from cluster.protocol import Cluster
     from dra.objects import ExtendedClaim, Pod
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -31,8 +36,23 @@ logger = logging.getLogger("drawbridge.allocator")
 class ExtendedClaims:
     """Makes these claims, one for each pod."""
 
-    def __init__(self, bridge: Bridge, *, backoff: Backoff | None = None) -> None:
-        self._bridge = bridge
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        record_event: Callable[[Pod, str], Awaitable[None]],
+        metrics: Metrics,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._knowledge = knowledge
+        self._lead = lead
+        self._pods = pods
+        self._record_event = record_event
+        self._metrics = metrics
         self._backoff = backoff or Backoff(least=1.0, most=10.0)
         self._writers = asyncio.Semaphore(WRITERS)
         self.deadline = DEADLINE  # seconds for one write
@@ -60,32 +80,32 @@ class ExtendedClaims:
         """Try until the claim is made, the pod needs none or is gone, or another replica leads."""
         failures = 0
         while True:
-            pod = self._bridge.pods.newest(pod)
-            wanted = find_claims(pod, self._bridge.knowledge.stock).unmade
+            pod = self._pods.newest(pod)
+            wanted = find_claims(pod, self._knowledge.stock).unmade
             if wanted is None:
                 return
             problem: Exception
             try:
-                self._bridge.lead.demand_lead()
+                self._lead.demand_lead()
                 async with self._writers, asyncio.timeout(self.deadline):
                     await self._make(pod, wanted)
             except HttpError as error:
-                if not self._bridge.lead.leads:
+                if not self._lead.leads:
                     return  # the next leader makes it
                 problem = error
             except ApiError as error:
                 problem = error
                 if isinstance(error, BadRequest | Conflict | Forbidden | Invalid):
                     sentence = f"claim {wanted.claim.metadata.name} cannot be created: {error.message}"
-                    await self._bridge.ledger.record_event(pod, sentence)
+                    await self._record_event(pod, sentence)
             except Exception as error:
                 problem = error
                 if not isinstance(error, TimeoutError):
                     logger.exception("a bug while creating a claim; please report it")
             else:
-                self._bridge.metrics.writes.labels("ExtendedClaim", "Written").inc()
+                self._metrics.writes.labels("ExtendedClaim", "Written").inc()
                 return
-            self._bridge.metrics.writes.labels("ExtendedClaim", type(problem).__name__).inc()
+            self._metrics.writes.labels("ExtendedClaim", type(problem).__name__).inc()
             extra = {"pod": pod.metadata.key, "problem": str(problem) or "it took too long"}
             logger.warning("a claim cannot be created", extra=extra)
             failures += 1
@@ -96,10 +116,10 @@ class ExtendedClaims:
     async def _waits(self, pod: Pod) -> bool:
         """Say whether a pod has no node yet. A scheduler may know the pod before our watch shows it: then the API server is asked."""
         meta = pod.metadata
-        if self._bridge.pods.find(meta.uid) is not None:
-            return self._bridge.pods.waits(meta.uid)
+        if self._pods.find(meta.uid) is not None:
+            return self._pods.waits(meta.uid)
         try:
-            found = await self._bridge.cluster.get(PODS, meta.name, meta.namespace)
+            found = await self._cluster.get(PODS, meta.name, meta.namespace)
         except NotFound:
             return False
         except ApiError:
@@ -111,11 +131,11 @@ class ExtendedClaims:
         meta = pod.metadata
         name = wanted.claim.metadata.name
         try:
-            await self._bridge.cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
+            await self._cluster.create(RESOURCE_CLAIMS, tolerate_fence(wanted.claim), meta.namespace)
         except AlreadyExists:
-            found = await self._bridge.cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
+            found = await self._cluster.get(RESOURCE_CLAIMS, name, meta.namespace)
             if not any(owner.uid == meta.uid and owner.controller for owner in found.metadata.owner_references):
                 raise Conflict(f"claim {name} was created for something else: delete it") from None
         status = PodExtendedResourceClaimStatus(request_mappings=wanted.mappings, resource_claim_name=name)
         body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": builtins(status)}}
-        await self._bridge.cluster.patch(PODS, meta.name, Merge(body), meta.namespace, subresource="status")
+        await self._cluster.patch(PODS, meta.name, Merge(body), meta.namespace, subresource="status")

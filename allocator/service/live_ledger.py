@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from allocator.decisions import full_nodes
-from allocator.reservations import Ledger, Terms, effects, events, step
+from allocator.reservations import Ledger, ReservationState, Terms, effects, events, step
 from allocator.service.commits import Commits
 from cluster.errors import ApiError, NotFound
 from cluster.protocol import pages
@@ -20,11 +20,15 @@ from dra.objects import is_later
 from runtime.informers import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
-    from allocator.service.bridge import Bridge
+    from allocator.service.knowledge import Knowledge, Lead
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
+    from cluster.protocol import Cluster
     from cluster.resources import Resource
     from dra.objects import Pod, ResourceClaim
+    from runtime.controllers import Recorder
 
 T = TypeVar("T")
 
@@ -36,12 +40,26 @@ PAGE = 2000  # claims that a new leader reads at once; nothing is decided meanwh
 class LiveLedger:
     """Keeps the state of the ledger, and does what its effects say."""
 
-    def __init__(self, bridge: Bridge) -> None:
-        self._bridge = bridge
+    on_freed: Callable[[], None]  # called when devices came free
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        recorder: Recorder,
+        metrics: Metrics,
+    ) -> None:
+        self._cluster = cluster
+        self._knowledge = knowledge
+        self._pods = pods
+        self._recorder = recorder
         self._clock = asyncio.get_running_loop().time
         self.state = Ledger(terms=Terms())
-        self.commits = Commits(bridge.cluster, bridge.lead, bridge.metrics)
-        self.answers: dict[str, asyncio.Future[str]] = {}  # of commits under way, by token: a problem, or ""
+        self.commits = Commits(cluster, lead, metrics)
+        self._committing: list[Callable[[effects.Ready | effects.Dropped], None]] = []  # commits under way
         self.claims_changed = asyncio.Event()  # set, and replaced by another, when an informer tells of a claim
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -52,7 +70,7 @@ class LiveLedger:
         for effect in wanted:
             match effect:
                 case effects.OverlayClaim(uid, claim):
-                    self._bridge.knowledge.overlay_claim(uid, claim)
+                    self._knowledge.overlay_claim(uid, claim)
                 case (
                     effects.PatchFinalizer()
                     | effects.PatchAllocation()
@@ -61,30 +79,46 @@ class LiveLedger:
                 ):
                     self.perform(effect)
                 case effects.Reread() | effects.RereadPod():
-                    self._later(self._reread(effect))
-                case effects.Ready(token):
-                    self._answer(token, "")
-                case effects.Dropped(token, _, sentence):
-                    self._answer(token, sentence or "the reservation has ended")
+                    self.later(self._reread(effect))
+                case effects.Ready() | effects.Dropped():
+                    for take in tuple(self._committing):
+                        take(effect)
                 case effects.Freed():
-                    self._bridge.pods.waiting.note_freed()
-                    self.look_for_fitting()
+                    self._pods.waiting.note_freed()
+                    self.on_freed()
                 case effects.PodEvent(uid, sentence):
-                    pod = self._bridge.pods.find(uid)
+                    pod = self._pods.find(uid)
                     if pod is not None:
-                        self._later(self.record_event(pod, sentence))
+                        self.later(self.record_event(pod, sentence))
                 case effects.Wake(uids):
-                    found = (self._bridge.pods.find(uid) for uid in uids)
-                    self._bridge.pods.waiting.wake(pod for pod in found if pod is not None)
+                    found = (self._pods.find(uid) for uid in uids)
+                    self._pods.waiting.wake(pod for pod in found if pod is not None)
                 case effects.Declined() | effects.Exceeded():
-                    pass  # `Reservations.reserve` reads these
+                    pass  # `Allocator.reserve` reads these
                 case _:
                     assert_never(effect)
         return wanted
 
     def perform(self, effect: effects.ClaimWrite) -> None:
         """Write into a claim, for the ledger or for a sweep, and report the outcome to the ledger."""
-        self._later(self.commits.perform(effect, self.apply))
+        self.later(self.commits.perform(effect, self.apply))
+
+    async def commit(self, token: str) -> effects.Ready | effects.Dropped:
+        """Have a reservation written; return when every claim is reserved for the pod, or the reservation has ended."""
+        outcome: asyncio.Future[effects.Ready | effects.Dropped] = asyncio.get_running_loop().create_future()
+
+        def take(effect: effects.Ready | effects.Dropped) -> None:
+            if effect.token == token and not outcome.done():
+                outcome.set_result(effect)
+
+        self._committing.append(take)
+        try:
+            reservation = self.state.reservations.get(self.state.tokens.get(token, ""))
+            if reservation is None or not reservation.awaited:  # else an earlier call has begun, and gave up waiting
+                self.apply(events.Commit(token))
+            return await outcome
+        finally:
+            self._committing.remove(take)
 
     async def _reread(self, effect: effects.Reread | effects.RereadPod) -> None:
         """Read a claim whose last write has no answer, or a pod that may have been bound though no informer has told so."""
@@ -106,7 +140,7 @@ class LiveLedger:
             failures += 1
             await asyncio.sleep(self._backoff.seconds(failures, 0.5))
             try:
-                return await self._bridge.cluster.get(resource, name, namespace)
+                return await self._cluster.get(resource, name, namespace)
             except NotFound:
                 return None
             except ApiError as error:
@@ -115,11 +149,11 @@ class LiveLedger:
 
     async def catch_up(self) -> None:
         """Keep an earlier leader from writing more, then read all claims: the informer may lag behind its last write."""
-        await self.commits.wait_for_fence([*self._bridge.knowledge.claims.objects.values()])
-        async for page in pages(self._bridge.cluster, RESOURCE_CLAIMS, limit=PAGE):
+        await self.commits.wait_for_fence([*self._knowledge.claims.objects.values()])
+        async for page in pages(self._cluster, RESOURCE_CLAIMS, limit=PAGE):
             for claim in page.items:
                 meta = claim.metadata
-                latest = self._bridge.knowledge.claims.objects.get((meta.namespace, meta.name))
+                latest = self._knowledge.claims.objects.get((meta.namespace, meta.name))
                 if latest is None or is_later(meta.resource_version, latest.metadata.resource_version):
                     self.apply(events.ClaimRead(claim))
 
@@ -129,30 +163,21 @@ class LiveLedger:
             self.apply(events.ClaimGone(old.metadata.key, old.metadata.uid))
         if new is not None:
             self.apply(events.ClaimSeen(new))
-            self._bridge.pods.objects_changed(new.metadata.namespace)
+            self._pods.objects_changed(new.metadata.namespace)
         self.claims_changed.set()
         self.claims_changed = asyncio.Event()
 
     def full_nodes(self, pod: Pod, leaving: Iterable[Pod] = ()) -> dict[str, str]:
         """Say which nodes have the most pods that they may have, counted without this pod and those that leave."""
         uids = {one.metadata.uid for one in (pod, *leaving)}
-        return full_nodes(self.state, self._bridge.pods.rules.most_pods, uids)
+        return full_nodes(self.reserved_nodes(), self._pods.rules.most_pods, uids)
 
-    def look_for_fitting(self) -> None:
-        """Wake the pods that may fit, if a device came free since the last look."""
-        waiting = self._bridge.pods.waiting
-        if waiting.needs_look():
-            waiting.looking = True
-            self._later(waiting.wake_fitting(self._may_fit))
-
-    def _may_fit(self, pod: Pod) -> bool:
-        """Say whether a pod that waits for room may fit by now."""
-        pod = self._bridge.pods.newest(pod)
-        namespace = pod.metadata.namespace
-        if self._bridge.pods.turns.seconds_until(namespace):
-            return True  # its scheduler is told so, and it is tried again when it has its turn
-        with self._bridge.pods.turns.taken(namespace):
-            return self._bridge.decider.may_fit(pod, self._bridge.knowledge.stock, self.full_nodes(pod))
+    def reserved_nodes(self) -> tuple[tuple[str, str], ...]:
+        """List the pods with a reservation, by uid, each with its node; none if a node may have any number."""
+        if not self._pods.rules.most_pods:
+            return ()
+        reservations = self.state.reservations.values()
+        return tuple((one.pod, one.node) for one in reservations if one.state is not ReservationState.RELEASED)
 
     def unwritten(self) -> Iterable[ResourceClaim]:
         """List the claims that the stock has as they are meant, and not as the API server has them."""
@@ -164,14 +189,11 @@ class LiveLedger:
 
     async def record_event(self, pod: Pod, sentence: str) -> None:
         """Write an event about a pod."""
-        await self._bridge.recorder.record(pod, "Devices", self._bridge.pods.redact(pod, sentence), warning=True)
+        await self._recorder.record(pod, "Devices", self._pods.redact(pod, sentence), warning=True)
 
-    def _answer(self, token: str, problem: str) -> None:
-        waiting = self.answers.pop(token, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(problem)
+    def later(self, work: Coroutine[None, None, None]) -> None:
+        """Do some work beside all else, until this is closed."""
 
-    def _later(self, work: Coroutine[None, None, None]) -> None:
         def end(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if not task.cancelled() and task.exception() is not None:

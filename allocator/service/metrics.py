@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from allocator.reports import Drift
     from allocator.service.knowledge import Knowledge
-    from allocator.service.ports import Ports
     from dra.objects import Pod
     from dra.quantity import Quantity
 
@@ -70,7 +69,7 @@ class Metrics(MetricsPort):
         )
 
     def follow(
-        self, knowledge: Knowledge, ports: Ports, drift: Callable[[], Drift], leads: Callable[[], bool] = lambda: True
+        self, knowledge: Knowledge, drift: Callable[[], Drift], leads: Callable[[], bool] = lambda: True
     ) -> None:
         """Show what every allocator knows of its cluster, and use it in the probes.
 
@@ -81,9 +80,8 @@ class Metrics(MetricsPort):
             overlapping = drift().overlapping
             return f"held more than once: {', '.join(overlapping[:8])}" if overlapping else ""
 
-        self.checks = {"cluster": knowledge.what_is_unread, "certificate": ports.what_is_wrong}
-        self.notes = {
-            "files of TLS": ports.note,
+        self.checks["cluster"] = knowledge.what_is_unread
+        self.notes |= {
             "server": lambda: knowledge.server.doubts(),  # noqa: PLW0108  of a server that may be another by then
             "objects read": knowledge.quarantine.note,
             "devices": held_twice,

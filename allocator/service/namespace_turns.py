@@ -8,16 +8,14 @@ the time of a question that takes the processor longer than `FREE`, and pays it 
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
-from time import thread_time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from dra.objects import Pod
 
-FREE = 0.05  # seconds of the processor; most questions take less
+FREE = 0.02  # seconds of the processor; most questions take less
 MOST = 0.5
 SHARE = 0.5
 AT_ONCE = 4  # pods of a namespace that are tried again at a time: the first may be dear again
@@ -27,27 +25,22 @@ NAMESPACES = 1024  # that are remembered: those that owe most
 class NamespaceTurns:
     """What namespaces owe."""
 
-    def __init__(self, clock: Callable[[], float], processor: Callable[[], float] = thread_time) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._processor = processor
         self._paid_at: dict[str, float] = {}  # by namespace
 
-    @contextmanager
-    def taken(self, namespace: str) -> Iterator[None]:
-        """Have a namespace owe what is done inside."""
-        begun, worked = self._clock(), self._processor()
-        try:
-            yield
-        finally:
-            if self._processor() - worked > FREE:
-                self.owe(namespace, self._clock() - begun)
-
-    def owe(self, namespace: str, seconds: float) -> None:
-        """Have a namespace owe what was done for it."""
+    def owe(self, namespace: str, seconds: float, worked: float) -> None:
+        """Have a namespace owe the seconds that a question of it took, unless the processor `worked` on it for a moment only."""
+        if worked < FREE:
+            return
         now = self._clock()
         self._paid_at[namespace] = max(now, self._paid_at.get(namespace, now)) + seconds / SHARE
         if len(self._paid_at) > NAMESPACES:
             del self._paid_at[min(self._paid_at, key=lambda one: self._paid_at[one])]
+
+    def owed(self, namespace: str) -> float:
+        """Return how long a namespace pays for what it owes."""
+        return max(0.0, self._paid_at.get(namespace, 0.0) - self._clock())
 
     def seconds_until(self, namespace: str) -> float:
         """Say how long a namespace has to wait for its next turn; 0 if it may be answered now."""

@@ -17,7 +17,8 @@ from runtime.http import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from allocator.service.bridge import Bridge
+    from allocator.reservations import Ledger
+    from allocator.service.knowledge import Lead
     from runtime.authentication import TokenReviews
     from runtime.http import Head, Reply
 
@@ -31,9 +32,12 @@ _MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (
 class NodeReservations:
     """Answers the audit agents."""
 
-    def __init__(self, bridge: Bridge, accounts: TokenReviews, agent: str, sure: Callable[[], bool]) -> None:
+    def __init__(
+        self, ledger: Ledger, lead: Lead, accounts: TokenReviews, agent: str, sure: Callable[[], bool]
+    ) -> None:
         """`agent` is the account that is answered; `sure` is whether no other replica can lead by now."""
-        self._bridge = bridge
+        self._ledger = ledger
+        self._lead = lead
         self._accounts = accounts
         self._agent = agent
         self._sure = sure
@@ -54,7 +58,7 @@ class NodeReservations:
             raise HttpError(HTTPStatus.FORBIDDEN, f"{account.name} is not {self._agent}", "only audit agents are answered here")  # fmt: skip
         if not account.node:
             raise HttpError(HTTPStatus.FORBIDDEN, "the token belongs to no pod on a node", "let the kubelet mount it")
-        problem = self._bridge.lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
+        problem = self._lead.unready() or ("" if self._sure() else "the lease was not renewed in time")
         if problem:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, AGAIN)
-        return json({"node": account.node, "reservations": list(reserved_on(self._bridge.ledger.state, account.node))})
+        return json({"node": account.node, "reservations": list(reserved_on(self._ledger, account.node))})

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from allocator.reservations import Suspect, overlaps, pools_of, sweep
 
 if TYPE_CHECKING:
-    from allocator.service.bridge import Bridge
+    from allocator.service.knowledge import Knowledge
+    from allocator.service.live_ledger import LiveLedger
     from dra.objects import ResourceClaim
     from dra.stock import PoolId
     from runtime.informers import Batch
@@ -25,10 +26,11 @@ _REMEMBERED = 256  # overlaps that are not logged a second time
 
 
 class PeriodicChecks:
-    """Checks, while its bridge leads."""
+    """Checks, while this replica leads."""
 
-    def __init__(self, bridge: Bridge, sweep_seconds: float) -> None:
-        self._bridge = bridge
+    def __init__(self, knowledge: Knowledge, ledger: LiveLedger, sweep_seconds: float) -> None:
+        self._knowledge = knowledge
+        self._ledger = ledger
         self._clock = asyncio.get_running_loop().time
         self._sweep_seconds = sweep_seconds
         self._sweep_at = -inf
@@ -37,7 +39,7 @@ class PeriodicChecks:
         self._logged: deque[frozenset[str]] = deque(maxlen=_REMEMBERED)
         self.overlapping: tuple[str, ...] = ()  # claims, as namespace/name
         self.left_behind: tuple[str, ...] = ()  # what the last two sweeps found, in sentences
-        bridge.knowledge.claims.listen(self._notice)
+        knowledge.claims.listen(self._notice)
 
     def begin(self) -> None:
         """Begin with everything: an earlier leader may have left anything."""
@@ -51,15 +53,15 @@ class PeriodicChecks:
         try:
             if everything:
                 self._sweep_at = now + self._sweep_seconds
-                pods = self._bridge.knowledge.pods.objects.values()
+                pods = self._knowledge.pods.objects.values()
                 alive = {pod.metadata.uid for pod in pods if not pod.has_ended}
-                found = sweep(self._bridge.ledger.state, alive, self._suspects)
+                found = sweep(self._ledger.state, alive, self._suspects)
                 self._suspects = found.suspects
                 self.left_behind = found.sentences
                 for sentence in found.sentences:
                     logger.warning("left behind: %s", sentence)
                 for effect in found.effects:
-                    self._bridge.ledger.perform(effect)
+                    self._ledger.perform(effect)
             self._look(None if everything else self._touched)
         except Exception:
             self._touched.clear()
@@ -73,12 +75,12 @@ class PeriodicChecks:
 
     def _look(self, pools: set[PoolId] | None) -> None:
         """Report overlaps to the ledger. The pools of an overlap are checked again the next time."""
-        found = overlaps(self._bridge.knowledge.stock, pools)
+        found = overlaps(self._knowledge.stock, pools)
         self._touched = set()
         overlapping: set[str] = set()
         for overlap in found:
             names: set[str] = set()
-            ledger = self._bridge.ledger.state
+            ledger = self._ledger.state
             for uid in overlap.claims:
                 hold = ledger.holds.get(uid)
                 if hold is not None:
@@ -89,5 +91,5 @@ class PeriodicChecks:
             if overlap.claims not in self._logged:
                 self._logged.append(overlap.claims)
                 logger.warning("claims hold the same", extra={"claims": sorted(names)})
-            self._bridge.ledger.apply(overlap)
+            self._ledger.apply(overlap)
         self.overlapping = tuple(sorted(overlapping))

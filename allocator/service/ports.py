@@ -43,6 +43,8 @@ class Ports:
         """Raise UnusableFile if the files of TLS cannot be used."""
         self._settings = settings
         self._metrics = metrics
+        metrics.checks["certificate"] = self.what_is_wrong
+        metrics.notes["files of TLS"] = self.note
         shown = (settings.tls, settings.quota_tls, settings.reservations_tls)
         self.certificates = {files: Mutual(files) for files in shown if files}
         self._listeners: list[tuple[Listener, Files | None]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,10 @@ from allocator.service.metrics import Metrics
 from allocator.service.node_reservations import AGENT_LIMITS, AUDIENCE, NodeReservations
 from allocator.service.periodic_checks import PeriodicChecks
 from allocator.service.ports import Listening, Ports
-from allocator.service.preemption.evictions import Evictions
 from allocator.service.preemption.extender_preemption import ExtenderPreemption
 from allocator.service.preemption.requeue import ExtenderRequeue
 from allocator.service.queries import Queries, api_routes
+from allocator.service.question_runner import SWITCH_SECONDS
 from allocator.service.quota.admission import QuotaAdmission
 from allocator.service.quota.reviews import PLACE, QuotaReviews
 from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS, Extender
@@ -27,7 +28,7 @@ from runtime.controllers import Election, Recorder
 from runtime.process import run_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from allocator.decisions import PlacementRules
     from allocator.service.queries import Translate
@@ -63,42 +64,71 @@ class Service:
             term=settings.term,
         )
         recorder = Recorder(cluster, "drawbridge-allocator", instance=settings.identity)
-        self.bridge = Bridge(cluster, settings, self.election, recorder, self.metrics)
-        self.evictions = Evictions(self.bridge)
+        metrics = self.metrics
+        self.bridge = bridge = Bridge(cluster, settings, self.election, recorder, metrics)
+        knowledge, lead, pods, ledger = bridge.knowledge, bridge.lead, bridge.pods, bridge.ledger
         self._plugin = Plugin(
-            self.bridge, self.evictions, settings.identity, expires=self.bridge.ledger.state.terms.assumed
+            allocator=bridge.allocator,
+            evictions=bridge.evictions,
+            supposition=bridge.supposition,
+            requeue_events=bridge.requeue_events,
+            knowledge=knowledge,
+            lead=lead,
+            identity=settings.identity,
+            expires=ledger.state.terms.assumed,
         )
-        self.extender_preemption = ExtenderPreemption(self.bridge, self.evictions, settings.preempting)
-        self._requeue = ExtenderRequeue(self.bridge)
-        self._extender = Extender(self.bridge, self.extender_preemption, self._requeue)
-        self.periodic_checks = PeriodicChecks(self.bridge, settings.sweep)
-        checks, lead = self.periodic_checks, self.bridge.lead
+        self.extender_preemption = ExtenderPreemption(pods, bridge.evictions, ledger.record_event, settings.preempting)
+        self._requeue = ExtenderRequeue(
+            cluster=cluster,
+            knowledge=knowledge,
+            lead=lead,
+            pods=pods,
+            requeue_events=bridge.requeue_events,
+            metrics=metrics,
+        )
+        self._extender = Extender(
+            cluster=cluster,
+            allocator=bridge.allocator,
+            pods=pods,
+            preemption=self.extender_preemption,
+            requeue=self._requeue,
+            metrics=metrics,
+        )
+        self.periodic_checks = checks = PeriodicChecks(knowledge, ledger, settings.sweep)
 
         def drift() -> Drift:
             return Drift(checks.overlapping, checks.left_behind, lead.leads)
 
-        self.metrics.follow(self.bridge.knowledge, self.ports, drift, lambda: self.bridge.lead.leads)
+        metrics.follow(knowledge, drift, lambda: lead.leads)
         self._queries = Queries(
-            self.bridge.knowledge,
+            knowledge,
             translate,
             drift=drift,
-            quotas=lambda: self.bridge.quotas.report(self.bridge.knowledge.stock, self.bridge.ledger.unwritten()),
-            is_written=self.bridge.ledger.is_written,
-            predict_victims=self.evictions.predict_victims,
-            quota_lines=self.bridge.quotas.lines,
+            quotas=lambda: bridge.quotas.report(knowledge.stock, ledger.unwritten()),
+            is_written=ledger.is_written,
+            predict_victims=bridge.evictions.predict_victims,
+            quota_lines=bridge.quotas.lines,
             seconds=settings.answer,
         )
         accounts = TokenReviews(cluster, AUDIENCE, clock)
-        self._node_reservations = NodeReservations(self.bridge, accounts, settings.agent, self.election.is_sure)
+        self._node_reservations = NodeReservations(ledger.state, lead, accounts, settings.agent, self.election.is_sure)
         self._admission: QuotaAdmission | None = None
         self._reviews: QuotaReviews | None = None
         if settings.quota is not None and reviewing is not None:
-            self._admission = QuotaAdmission(self.bridge, reviewing.future_claims_of_pod)
+            self._admission = QuotaAdmission(
+                cluster=cluster,
+                knowledge=knowledge,
+                lead=lead,
+                quotas=bridge.quotas,
+                metrics=metrics,
+                future_claims_of_pod=reviewing.future_claims_of_pod,
+            )
             self._reviews = QuotaReviews(self._admission, self.election, reviewing, settings.quota_trust)
         self._show()
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""
+        sys.setswitchinterval(SWITCH_SECONDS)
         works: list[Work] = [self.ports.follow, self.bridge.run, partial(self._begin, listening)]
         if self._admission is not None:
             works.append(self._admission.run)
@@ -155,14 +185,14 @@ class Service:
     async def _keep(self) -> None:
         """Keep what quotas say is used, what rules come to, and a node for a pod that others pass. A fault here must not end the lead."""
         bridge = self.bridge
-        works = {
+        works: dict[str, Callable[[], Awaitable[None]]] = {
             "keeping the status of DeviceQuotas": lambda: bridge.quotas.keep(
                 bridge.knowledge.stock, bridge.ledger.unwritten(), bridge.lead
             ),
             "keeping the status of DeviceCompatibilities": lambda: bridge.compatibilities.keep(
                 bridge.knowledge.stock, bridge.lead
             ),
-            "looking for a node to keep": self.evictions.keep_a_node,
+            "looking for a node to keep": partial(bridge.evictions.keep_a_node, bridge.allocator.is_node_useful),
         }
         while True:
             await asyncio.sleep(self._settings.tick)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +39,14 @@ if TYPE_CHECKING:
     from allocator.reports import Drift, NodeReport
     from allocator.service.app import Answering, Routes
     from allocator.service.knowledge import Knowledge
-    from dra.policy import QuotaLine
+    from allocator.service.quota.quotas import QuotaLines
     from dra.stock import Stock
     from runtime.http import Head
 
 logger = logging.getLogger("drawbridge.allocator")
 # Legacy objects and the stock become translated objects, with their templates, and what was said about them.
 Translate = Callable[[list[Object], "Stock"], tuple[list[Object], list[str]]]
-PredictVictims = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], Awaitable["Victims | None"]]
-QuotaLines = Callable[["Pod", "Sequence[ResourceClaim]", "Stock"], "tuple[QuotaLine, ...]"]
+PredictVictims = Callable[["Pod", "Sequence[ResourceClaim]", "Sequence[str]"], "Victims | None"]
 WORKERS = 2
 LARGEST = 1 << 20
 MOST_OBJECTS = 64
@@ -118,7 +117,7 @@ class Queries:
         """End the workers."""
         self._pool.close()
 
-    async def simulate(self, body: bytes) -> Reply:
+    def simulate(self, body: bytes) -> Reply:
         """Say how a pod would fare, with the claims and templates of the same documents, and which pods would have to be evicted for it."""
         stock = self._knowledge.stock
         objects, notes = self._translate(_sent(body), stock)
@@ -134,7 +133,7 @@ class Queries:
         fits = [node for group in groups if group.verdict is Verdict.FEASIBLE for node in group.nodes]
         room: Victims | None = None
         if groups and not fits and self._predict_victims is not None:
-            room = await self._predict_victims(pod, unallocated, reachable)
+            room = self._predict_victims(pod, unallocated, reachable)
         exceeded: Object | None = None
         if fits and self._quota_lines is not None:
             granted = as_granted(unallocated, allocate(stock, fits[0], unallocated))

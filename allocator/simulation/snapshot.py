@@ -16,7 +16,7 @@ import msgspec
 
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
-from allocator.preemption import holders_below, make_room, may_preempt, run_to_end, without_pods
+from allocator.preemption import holders_below, make_room, may_preempt, without_pods
 from allocator.reasons import equal_answers, tally
 from allocator.simulation.placement import Placements
 from allocator.strategies import Chosen, best_node, fragmentation, utilisation
@@ -209,7 +209,7 @@ class SnapshotRun:
         if not may_preempt(pod):
             return refused
         stock = self.fleet.stock
-        holders = run_to_end(holders_below(pod, self.pods, stock, self.budgets))
+        holders = holders_below(pod, self.pods, stock, self.budgets)
         if not holders.by_node:  # no pod has a lower priority
             return refused
         find = podfit.barriers_by_name(pod, served_resources(pod, self.serving))
@@ -232,7 +232,7 @@ class SnapshotRun:
             return answer.feasible and self._crossed(pod, claims, answer, after) is None
 
         reachable = [node for node in stock.nodes if holders.potential_victims((node,), stock).has_pods]
-        chosen = run_to_end(make_room(reachable, holders, stock), suffices)
+        chosen = make_room(reachable, holders, stock, suffices)
         if chosen is None:
             return refused
         victims = tuple(victim.metadata.key for victim in chosen.pods)

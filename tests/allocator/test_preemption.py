@@ -13,11 +13,11 @@ from allocator.answer import with_allocation
 from allocator.decisions import Decider
 from allocator.one_node import Options
 from allocator.preemption import (
+    Enough,
     Victims,
     holders_below,
     make_room,
     may_preempt,
-    run_to_end,
     without_pods,
     without_unused_claims,
 )
@@ -66,8 +66,8 @@ def asking(wanted, stock):
 
 def victims(wanted, stock, pods, budgets=()):
     """The victims, and the node."""
-    holders = run_to_end(holders_below(wanted, pods, stock, budgets))
-    chosen = run_to_end(make_room(stock.nodes, holders, stock), asking(wanted, stock))
+    holders = holders_below(wanted, pods, stock, budgets)
+    chosen = make_room(stock.nodes, holders, stock, asking(wanted, stock))
     return None if chosen is None else (chosen.node, sorted(one.metadata.name for one in chosen.pods))
 
 
@@ -140,7 +140,7 @@ def test_a_claim_counts_as_free_only_if_all_its_pods_are_gone_or_finished(there,
     stock, _ = crowd(each=1)
     stock = running(stock, "c", 1, "a", "b")
     pods = {("default", one.metadata.name): one for one in there}
-    after = run_to_end(without_unused_claims(stock, ["default/c", "default/unknown"], lambda *key: pods.get(key)))
+    after = without_unused_claims(stock, ["default/c", "default/unknown"], lambda *key: pods.get(key))
     assert (after.claims["default/c"].status.allocation is None) == is_free
 
 
@@ -211,8 +211,8 @@ def test_of_amounts_no_choice_does_that_disrupts_less(given_up, budgets, wanted)
         return all(sum(freed[one.metadata.uid][at] for one in asked.pods) >= wanted[at] for at in (0, 1))
 
     stock = stock_of(nodes=1)
-    holders = run_to_end(holders_below(pod("urgent", priority=9), pods, stock, budgets))
-    chosen = run_to_end(make_room(["n0"], holders, stock), does)
+    holders = holders_below(pod("urgent", priority=9), pods, stock, budgets)
+    chosen = make_room(["n0"], holders, stock, does)
     expected = cheapest(holders, pods, ["n0"], does)
     assert (holders.disruption(chosen.pods) if chosen else None) == expected
     if chosen:
@@ -267,9 +267,9 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
     rng = random.Random(f"{devices.__name__}-{seed}")
     stock, pods, wanted = crowded(devices, rng)
     budgets = [budget(app, rng.randrange(2), app=app) for app in "xy"]
-    holders = run_to_end(holders_below(wanted, pods, stock, budgets))
+    holders = holders_below(wanted, pods, stock, budgets)
     does = asking(wanted, stock)
-    chosen = run_to_end(make_room(stock.nodes, holders, stock), does)
+    chosen = make_room(stock.nodes, holders, stock, does)
     below = [one for one in pods if one.spec.priority < wanted.spec.priority]
     assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, does)
     if chosen:
@@ -281,18 +281,18 @@ def test_it_can_be_ended_at_any_time_and_answers_with_what_does():
     """With sixteen pods there are too many choices to examine; what was found so far suffices."""
     holders = [holder(f"p{at}", 1, age=at % 7, priority=at % 3) for at in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
-    crowded_by = run_to_end(holders_below(urgent, [one for one, _ in holders], stock))
+    crowded_by = holders_below(urgent, [one for one, _ in holders], stock)
     does = asking(urgent, stock)
     found = []
     for patience in (0, 1, 6, 18, 40, 200):
-        asking_on = make_room(stock.nodes, crowded_by, stock)
-        left, asked = patience, next(asking_on)
-        try:
-            while True:
-                left -= asked is not None
-                asked = asking_on.send(None if left < 0 else asked is not None and does(asked))
-        except StopIteration as end:
-            found.append(end.value)
+        left = iter(range(patience))
+
+        def suffices(victims, left=left):
+            if next(left, None) is None:
+                raise Enough
+            return does(victims)
+
+        found.append(make_room(stock.nodes, crowded_by, stock, suffices))
     assert found[:3] == [None, None, None], "the pods that would have to go were not known yet"
     assert all(does(one) for one in found[3:])
     assert [len(one.pods) for one in found[3:]] == [5, 5, 5]

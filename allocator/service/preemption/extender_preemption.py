@@ -21,8 +21,10 @@ from allocator.service.settings import Preempting
 from dra.objects import Pod
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from allocator.decisions import Outlooks
-    from allocator.service.bridge import Bridge
+    from allocator.service.pending_pods import PendingPods
     from allocator.service.preemption.evictions import Evictions
 
 logger = logging.getLogger("drawbridge.allocator")
@@ -42,8 +44,17 @@ class _Pressed(msgspec.Struct, frozen=True):
 class ExtenderPreemption:
     """Evicts for the pods of an extender, or names the pods that would have to be evicted."""
 
-    def __init__(self, bridge: Bridge, evictions: Evictions, preempting: Preempting, *, again: float = AGAIN) -> None:
-        self._bridge = bridge
+    def __init__(
+        self,
+        pods: PendingPods,
+        evictions: Evictions,
+        record_event: Callable[[Pod, str], Awaitable[None]],
+        preempting: Preempting,
+        *,
+        again: float = AGAIN,
+    ) -> None:
+        self._pods = pods
+        self._record_event = record_event
         self._evictions = evictions
         self._preempting = preempting
         self._again = again
@@ -56,7 +67,7 @@ class ExtenderPreemption:
 
     def note(self, pod: Pod, nodes: tuple[str, ...], found: Outlooks) -> None:
         """Take note of a pod that fits none of the nodes that its scheduler would have it on."""
-        pod = self._bridge.pods.newest(pod)
+        pod = self._pods.newest(pod)
         uid = pod.metadata.uid
         may = self._preempting is not Preempting.OFF and may_preempt(pod)
         helps = found.outlook in _ROOM_MAY_HELP
@@ -95,11 +106,11 @@ class ExtenderPreemption:
         uid = one.pod.metadata.uid
         del self._pressed[uid]
         for times in (self._looked, self._reported):
-            finished = [other for other in times if not self._bridge.pods.waits(other)]
+            finished = [other for other in times if not self._pods.waits(other)]
             for other in finished:
                 del times[other]
         self._looked[uid] = self._clock()
-        if not self._bridge.pods.waits(uid):
+        if not self._pods.waits(uid):
             return
         if self._preempting is Preempting.EVICT:
             await self._evictions.make_room(one.pod, one.nodes)
@@ -108,4 +119,4 @@ class ExtenderPreemption:
         reported, at = self._reported.get(uid, ("", 0.0))
         if sentence and (sentence != reported or self._clock() - at >= REPEAT):
             self._reported[uid] = sentence, self._clock()
-            await self._bridge.ledger.record_event(one.pod, sentence)
+            await self._record_event(one.pod, sentence)

@@ -24,8 +24,11 @@ from runtime.controllers import now_of_the_wall
 from runtime.informers import Backoff
 
 if TYPE_CHECKING:
-    from allocator.service.bridge import Bridge
-    from allocator.service.requeue_events import RequeueEvent
+    from allocator.service.knowledge import Knowledge, Lead
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
+    from allocator.service.requeue_events import RequeueEvent, RequeueEvents
+    from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.allocator")
 ANNOTATION = "drawbridge.dev/tried-again"
@@ -45,12 +48,22 @@ class ExtenderRequeue:
 
     def __init__(
         self,
-        bridge: Bridge,
         *,
+        cluster: Cluster,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        requeue_events: RequeueEvents,
+        metrics: Metrics,
         patience: float = PATIENCE,
         backoff: Backoff | None = None,
     ) -> None:
-        self._bridge = bridge
+        self._cluster = cluster
+        self._knowledge = knowledge
+        self._lead = lead
+        self._pods = pods
+        self._events = requeue_events
+        self._metrics = metrics
         self._patience = patience
         self._backoff = backoff or Backoff()
         self._clock = asyncio.get_running_loop().time
@@ -70,7 +83,7 @@ class ExtenderRequeue:
 
     async def run(self) -> None:
         """Requeue pods until cancelled, once in `patience` at most. A fault here must not end the lead."""
-        events = self._bridge.requeue_events
+        events = self._events
         seq = events.seq
         failures = 0
         while True:
@@ -93,24 +106,24 @@ class ExtenderRequeue:
     async def _call(self, news: RequeueEvent, noticed_at: float) -> None:
         """Annotate a claim of a pod that the events name, waits, and was not asked about since they came."""
         refusals = 0
-        claims = self._bridge.knowledge.stock.claims
+        claims = self._knowledge.stock.claims
         for key in tuple(self._refused) if news.all else news.pods:
             refused = self._refused.get(key)
             if refused is None or refused.at > noticed_at:
                 continue
-            if not self._bridge.pods.waits(refused.pod.metadata.uid):
+            if not self._pods.waits(refused.pod.metadata.uid):
                 del self._refused[key]
                 continue
-            pod = self._bridge.pods.newest(refused.pod)
+            pod = self._pods.newest(refused.pod)
             for name in claim_names(pod):
                 claim = claims.get(f"{pod.metadata.namespace}/{name}")
                 if claim is None:
                     continue
                 meta = claim.metadata
                 patch = Merge({"metadata": {"uid": meta.uid, "annotations": {ANNOTATION: now_of_the_wall()}}})
-                self._bridge.lead.demand_lead()
+                self._lead.demand_lead()
                 try:
-                    await self._bridge.cluster.patch(RESOURCE_CLAIMS, meta.name, patch, meta.namespace)
+                    await self._cluster.patch(RESOURCE_CLAIMS, meta.name, patch, meta.namespace)
                 except (NotFound, Conflict):
                     continue  # it is gone
                 except (BadRequest, Invalid) as error:
@@ -123,4 +136,4 @@ class ExtenderRequeue:
                 return
 
     def _count(self, outcome: str) -> None:
-        self._bridge.metrics.writes.labels("Requeue", outcome).inc()
+        self._metrics.writes.labels("Requeue", outcome).inc()

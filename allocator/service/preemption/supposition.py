@@ -9,21 +9,27 @@ from __future__ import annotations
 import secrets
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from allocator.decisions import Outlooks, with_pods
+from allocator.decisions import full_nodes, with_pods
 from allocator.preemption import Holders, priority, without_pods
+from allocator.service import questions
 from allocator.service.app import HttpError
-from allocator.service.questions import for_supposed_stock
+from allocator.service.preemption import choices
+from allocator.service.questions import Others, nominated_in_shared_pools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from allocator.decisions import Serving
-    from allocator.service.bridge import Bridge
+    from allocator.decisions import Decider, Outlooks, Serving
+    from allocator.service.knowledge import Knowledge, Lead
+    from allocator.service.pending_pods import PendingPods
+    from allocator.service.preemption.choices import Scene
     from allocator.service.preemption.evictions import Evictions
+    from allocator.service.question_runner import QuestionRunner
+    from allocator.strategies import Placement
     from dra.objects import Pod
     from dra.stock import Stock
 
@@ -31,72 +37,103 @@ SUPPOSED = "supposed-"
 MOST = 100  # as scores go
 
 
+class Supposed(NamedTuple):
+    """A stock without less important pods, and with the members that were placed in it."""
+
+    emptied: Stock  # without all of them
+    now: Stock  # without those that have to go so far
+    holders: Holders
+    removed: tuple[Pod, ...] = ()
+
+
 class Supposition:
-    """The stock without less important pods, and the members that were placed in it."""
+    """The group that is asked about."""
 
-    def __init__(self, bridge: Bridge, evictions: Evictions) -> None:
-        self._bridge = bridge
+    def __init__(
+        self, knowledge: Knowledge, lead: Lead, pods: PendingPods, evictions: Evictions, runner: QuestionRunner
+    ) -> None:
+        self._lead = lead
+        self._pods = pods
         self._evictions = evictions
+        self._runner = runner
         self._name = ""
-        self._stock = self._now = bridge.knowledge.stock  # without all of them; without those that have to go so far
-        self._holders = Holders({}, {}, {})
-        self._removed: tuple[Pod, ...] = ()
+        self._supposed = Supposed(knowledge.stock, knowledge.stock, Holders({}, {}, {}))
         self._asked: tuple[str, Pod] | None = None  # the last question, by its token
-        self._before: dict[str, tuple[Stock, Stock]] = {}  # by the token of a member that was placed
+        self._before: dict[str, Supposed] = {}  # by the token of a member that was placed
 
-    def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, Outlooks]:
+    async def outlook(self, pod: Pod, name: str, below: int) -> tuple[str, Outlooks]:
         """Say which nodes could serve the next member of a supposition, best without a further victim, and under which token it is placed."""
-        bridge = self._bridge
-        bridge.lead.demand_ready()
-        pod = bridge.pods.newest(pod)
+        self._lead.demand_ready()
+        pod = self._pods.newest(pod)
+        scene = self._evictions.scene([(pod, "")])
+        supposed = self._supposed if name == self._name else None
+        question = partial(_outlook, pod, supposed, below, scene)
+        after, found = await self._runner.ask(pod.metadata.namespace, question)
         if name != self._name:
-            self._now, self._holders = self._evictions.stock_and_preemptable(pod)
-            for node, others in bridge.questions.nominated_in_shared_pools(pod).items():
-                self._now = with_pods(self._now, node, others)
-            self._removed = tuple(one for one in self._holders.pods() if priority(one) < below)
-            self._stock = without_pods(self._now, self._removed)
             self._name, self._before = name, {}
-        full = bridge.decider.once(bridge.ledger.full_nodes, pod, self._removed)
-        placement, _ = bridge.pods.placement_of(pod)
-        found = bridge.decider.outlook(pod, self._stock, placement, full)
-        now = bridge.decider.outlook(pod, self._now, placement, full)
-        scores = {node: MOST if node in now.nodes else 0 for node in found.nodes}
+        self._supposed = after
         token = SUPPOSED + secrets.token_hex(12)
         self._asked = token, pod
-        outlooks = replace(found, nodes=scores).with_messages(partial(bridge.pods.redact, pod))
-        return token if scores else "", outlooks
+        return token if found.nodes else "", found.with_messages(partial(self._pods.redact, pod))
 
-    def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
+    async def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
         """Say what keeps a member from a node beside some pods and without others; "" if nothing does."""
-        coming = [self._bridge.pods.newest(one) for one in add]
-        stock = with_pods(without_pods(self._stock, remove), node, coming)
-        serving = self._serve(token, node, stock)
-        return self._bridge.pods.redact(self._pod_of(token), serving) if isinstance(serving, str) else ""
+        pod = self._pod_of(token)
+        others = Others([self._pods.newest(one) for one in add], tuple(remove))
+        question = partial(questions.fits_beside, pod, node, self._supposed.emptied, others)
+        return self._pods.redact(pod, await self._runner.ask(pod.metadata.namespace, question))
 
-    def place(self, token: str, node: str) -> None:
+    async def place(self, token: str, node: str) -> None:
         """Suppose that a member holds its devices, and that the victims of that are gone."""
         pod = self._pod_of(token)
-        now = self._now
-        serving = self._serve(token, node, now)
-        if isinstance(serving, str):
-            now = self._evictions.stock_with_room(pod, node, now, self._holders)
-            serving = self._serve(token, node, now)
-        if isinstance(serving, str):
-            raise HttpError(HTTPStatus.CONFLICT, serving, "decide again")
-        self._before[token] = self._stock, self._now
-        self._stock, self._now = (stock.with_all(serving.allocated_claims()) for stock in (self._stock, now))
+        before = self._supposed
+        question = partial(_place, pod, node, before, self._evictions.scene([(pod, node)]))
+        placed = await self._runner.ask(pod.metadata.namespace, question)
+        if isinstance(placed, str):
+            raise HttpError(HTTPStatus.CONFLICT, placed, "decide again")
+        self._before[token] = before
+        self._supposed = placed
 
     def take_back(self, token: str) -> None:
         """Have a member hold nothing any more: the last first, as a scheduler does; those that came after it hold nothing either."""
         if (before := self._before.pop(token, None)) is not None:
-            self._stock, self._now = before
-
-    def _serve(self, token: str, node: str, stock: Stock) -> Serving | str:
-        pod = self._pod_of(token)
-        placement, _ = self._bridge.pods.placement_of(pod)
-        return self._bridge.decider.serve(pod, node, stock, placement, uncached=for_supposed_stock())
+            self._supposed = before
 
     def _pod_of(self, token: str) -> Pod:
         if self._asked is None or self._asked[0] != token:
             raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
         return self._asked[1]
+
+
+def _outlook(
+    pod: Pod, supposed: Supposed | None, below: int, scene: Scene, decider: Decider
+) -> tuple[Supposed, Outlooks]:
+    if supposed is None:
+        now, holders = choices.stock_and_preemptable(pod, scene)
+        for node, others in nominated_in_shared_pools(scene.rivals, scene.stock).items():
+            now = with_pods(now, node, others, decider.options())
+        removed = tuple(one for one in holders.pods() if priority(one) < below)
+        supposed = Supposed(without_pods(now, removed), now, holders, removed)
+    leaving = {one.metadata.uid for one in (pod, *supposed.removed)}
+    full = full_nodes(scene.occupied, scene.most_pods, leaving)
+    placement = scene.placements[pod.metadata.uid]
+    found = decider.outlook(pod, supposed.emptied, placement, full)
+    now_fits = decider.outlook(pod, supposed.now, placement, full).nodes
+    return supposed, replace(found, nodes={node: MOST if node in now_fits else 0 for node in found.nodes})
+
+
+def _place(pod: Pod, node: str, supposed: Supposed, scene: Scene, decider: Decider) -> Supposed | str:
+    placement = scene.placements[pod.metadata.uid]
+    now = supposed.now
+    serving = _serve(pod, node, now, placement, decider)
+    if isinstance(serving, str):
+        now = choices.stock_with_room((pod, node), now, supposed.holders, scene, decider)
+        serving = _serve(pod, node, now, placement, decider)
+    if isinstance(serving, str):
+        return serving
+    given = serving.allocated_claims()
+    return supposed._replace(emptied=supposed.emptied.with_all(given), now=now.with_all(given))
+
+
+def _serve(pod: Pod, node: str, stock: Stock, placement: Placement, decider: Decider) -> Serving | str:
+    return decider.serve(pod, node, stock, placement, uncached=decider.options())

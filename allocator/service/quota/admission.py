@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from allocator.quota import FutureClaim, NewObject
-    from allocator.service.bridge import Bridge
+    from allocator.service.knowledge import Knowledge, Lead
+    from allocator.service.metrics import Metrics
+    from allocator.service.quota.quotas import Quotas
+    from cluster.protocol import Cluster
     from dra.objects import Pod, ResourceClaim, ResourceClaimSpec
     from dra.stock import Amounts
     from runtime.informers import Batch
@@ -89,22 +92,29 @@ class QuotaAdmission:
 
     def __init__(
         self,
-        bridge: Bridge,
+        *,
+        cluster: Cluster,
+        knowledge: Knowledge,
+        lead: Lead,
+        quotas: Quotas,
+        metrics: Metrics,
         future_claims_of_pod: Callable[[Pod], Mapping[str, FutureClaim]],
     ) -> None:
         """`future_claims_of_pod` says which claims will be made for a pod."""
-        self._bridge = bridge
+        self._knowledge = knowledge
+        self._lead = lead
+        self._quotas = quotas
+        self._metrics = metrics
         self._future_claims_of_pod = future_claims_of_pod
         self._clock = asyncio.get_running_loop().time
         self._demands = Demands()
         self._turns = Turns()
         self.steps, self.patience = STEPS, PATIENCE
         self.pending = PendingUsage()
-        knowledge = bridge.knowledge
         self._templates = Informer(
-            bridge.cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock
+            cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock
         )
-        self._core = Informer(bridge.cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine, clock=self._clock)
+        self._core = Informer(cluster, RESOURCE_QUOTAS, quarantine=knowledge.quarantine, clock=self._clock)
         knowledge.pods.listen(self._take_pods)
         knowledge.claims.listen(self._take_claims)
 
@@ -137,14 +147,14 @@ class QuotaAdmission:
 
     def _ask(self, new: NewObject, demand_in: Callable[..., Amounts]) -> str:
         """`demand_in` says the most that a claim with a spec may hold in a stock."""
-        self._bridge.lead.demand_ready()
-        self._bridge.lead.demand_lead()
+        self._lead.demand_ready()
+        self._lead.demand_lead()
         if not self._templates.health.synced:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "templates are not read yet", "ask again in a moment")
-        if unknown := self._bridge.quotas.unknown(new.namespace):
-            self._bridge.metrics.reviews.labels("refused").inc()
+        if unknown := self._quotas.unknown(new.namespace):
+            self._metrics.reviews.labels("refused").inc()
             return unknown
-        knowledge = self._bridge.knowledge
+        knowledge = self._knowledge
         stock = knowledge.stock
         if new.pod is not None:
             new = replace(new, claims={**new.claims, **future_extended_claims(new.pod, stock)})
@@ -163,7 +173,7 @@ class QuotaAdmission:
         requested = question.asked_by(new)
         lines = question.lines_for(new, requested)
         crossed = [str(line) for line in lines if line.exceeded]
-        self._bridge.metrics.reviews.labels("refused" if crossed else "admitted").inc()
+        self._metrics.reviews.labels("refused" if crossed else "admitted").inc()
         if lines and not crossed and not new.dry_run:
             self.pending.admit(new, self._clock())
         if crossed:
@@ -182,7 +192,7 @@ class QuotaAdmission:
             if new is not None and asks_for_devices(new):
                 future_claims = {
                     **self._future_claims_of_pod(new),
-                    **future_extended_claims(new, self._bridge.knowledge.stock),
+                    **future_extended_claims(new, self._knowledge.stock),
                 }
                 self.pending.see_pod(new, future_claims)
 

@@ -17,7 +17,7 @@ from dra.quantity import Quantity
 from dra.stock import amounts_of, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from allocator.service.knowledge import Knowledge, Lead
     from cluster.protocol import Cluster
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from dra.policy import Limit, QuotaLine
     from dra.raw import Object
     from dra.stock import Amounts, Stock
+
+    FindPod = Callable[[str, str], Pod | None]  # by namespace and name
+    # What newly allocated claims of a pod add to which lines.
+    QuotaLines = Callable[[Pod, Iterable[ResourceClaim], Stock], tuple[QuotaLine, ...]]
 
 logger = logging.getLogger("drawbridge.allocator")
 
@@ -73,10 +77,15 @@ class Quotas:
 
     def lines(self, pod: Pod, given: Iterable[ResourceClaim], stock: Stock) -> tuple[QuotaLine, ...]:
         """Say what newly allocated claims of a pod add to which lines."""
-        requested = total(amounts_of(claim, stock.pages_of) for claim in given)
-        quotas = self._knowledge.quotas.objects.values()
-        used_by_claims = partial(held_of_quota, stock=stock, find_pod=self._knowledge.pod)
-        return quota_lines(quotas, quota_scope(pod), requested, used_by_claims)
+        return _lines(self._knowledge.quotas.objects.values(), self._knowledge.pod, pod, given, stock)
+
+    def lines_among(self, pods: Mapping[tuple[str, str], Pod]) -> QuotaLines:
+        """Return the function that says the same of the quotas as they are now, among these pods by namespace and name."""
+
+        def find(namespace: str, name: str) -> Pod | None:
+            return pods.get((namespace, name))
+
+        return partial(_lines, tuple(self._knowledge.quotas.objects.values()), find)
 
     def report(self, stock: Stock, unwritten: Iterable[ResourceClaim] = ()) -> list[Object]:
         """List every line, with what is written of it and what is only assumed yet.
@@ -130,6 +139,14 @@ class Quotas:
         """Say how much of what is assumed a quota is about."""
         claims = assumed.get(quota.metadata.namespace or "default", ())
         return total(amounts_of(one, stock.pages_of) for one in claims if concerns(quota, one, self._knowledge.pod))
+
+
+def _lines(
+    quotas: Iterable[DeviceQuota], find_pod: FindPod, pod: Pod, given: Iterable[ResourceClaim], stock: Stock
+) -> tuple[QuotaLine, ...]:
+    requested = total(amounts_of(claim, stock.pages_of) for claim in given)
+    used_by_claims = partial(held_of_quota, stock=stock, find_pod=find_pod)
+    return quota_lines(quotas, quota_scope(pod), requested, used_by_claims)
 
 
 def _assumed(unwritten: Iterable[ResourceClaim], stock: Stock) -> dict[str, list[ResourceClaim]]:

@@ -72,7 +72,7 @@ class ReadOnlyAllocator:
         )
         self.metrics = Metrics()
         self._ports = Ports(settings, self.metrics)
-        self.metrics.follow(knowledge, self._ports, lambda: self.drift)
+        self.metrics.follow(knowledge, lambda: self.drift)
 
     async def run(self, stop: asyncio.Event, listening: Callable[[Listening], None]) -> None:
         """Serve until told to stop. `listening` learns the ports when the cluster was read."""

@@ -8,7 +8,6 @@ What is more than a refusal (we do not lead, nothing is known yet) is an `Error`
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,12 @@ from dra.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from allocator.service.bridge import Bridge
+    from allocator.service.allocator import Allocator
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
     from allocator.service.preemption.extender_preemption import ExtenderPreemption
     from allocator.service.preemption.requeue import ExtenderRequeue
+    from cluster.protocol import Cluster
     from runtime.http import Reply
 
 # Decisions whose scores may be asked for. A scheduler asks about one pod at a time, and for its scores right after its nodes.
@@ -68,34 +70,35 @@ class Extender:
 
     def __init__(
         self,
-        bridge: Bridge,
+        *,
+        cluster: Cluster,
+        allocator: Allocator,
+        pods: PendingPods,
         preemption: ExtenderPreemption,
         requeue: ExtenderRequeue,
+        metrics: Metrics,
     ) -> None:
-        self._bridge = bridge
+        self._cluster = cluster
+        self._allocator = allocator
+        self._pods = pods
+        self._metrics = metrics
         self._preemption = preemption
         self._requeue = requeue
         self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
     async def filter(self, args: ExtenderArgs) -> Reply:
-        names = args.node_names
+        names, pod = args.node_names, args.pod
         if names is None:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
-        namespace = args.pod.metadata.namespace
-        return await self._bridge.decider.answer(namespace, partial(self._filter, args, names))
-
-    def _filter(self, args: ExtenderArgs, names: tuple[str, ...]) -> Reply:
-        bridge, pod = self._bridge, args.pod
         uid = pod.metadata.uid
         token = _token(uid)
         try:
-            _, found = bridge.questions.outlook(pod, token=token)
+            _, found = await self._allocator.outlook(pod, token=token)
             # Nodes on which it does not fit beside others that have them nominated and are as important.
-            newest = bridge.pods.newest(pod)
-            rivals = bridge.pods.nominations.rivals(newest, bridge.ledger.state)
+            rivals = self._allocator.basis(self._pods.newest(pod)).rivals
             outbid: dict[str, str] = {}
             for name in (rivals.keys() & found.nodes.keys()).intersection(names):
-                if bridge.questions.fits(token, name, rivals[name], ()):
+                if await self._allocator.fits(token, name, rivals[name], ()):
                     outbid[name] = OUTBID
         except HttpError as refusal:
             return _filter_reply(error=refusal.message)
@@ -117,7 +120,7 @@ class Extender:
             self._requeue.forget(pod)
             return _filter_reply(fitting)  # the pod goes there: why not elsewhere is not read
         self._requeue.note(pod)
-        if taken_back := bridge.questions.take_back_elsewhere(pod, names):
+        if taken_back := self._allocator.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
         self._preemption.note(pod, names, found)
         by_node = {name: one.message for one in found.hindrances for name in one.nodes}
@@ -153,33 +156,32 @@ class Extender:
         except ApiError as error:
             problem = f"the pod could not be bound: {error}"
         finally:
-            self._bridge.metrics.binds.labels(outcome).inc()
+            self._metrics.binds.labels(outcome).inc()
         return json({"Error": problem})
 
     async def _bind(self, args: BindingArgs) -> None:
         """Reserve, write the claims, wait for the devices, and bind; what cannot be had in time is let go of."""
         token = _token(args.pod_uid)
-        reservations = self._bridge.reservations
         self._scores.pop(args.pod_uid, None)
-        pod = self._bridge.pods.find(args.pod_uid)
+        pod = self._pods.find(args.pod_uid)
         if pod is None:  # this process may have begun after the question about it was answered
-            pod = await self._bridge.cluster.get(PODS, args.pod_name, args.pod_namespace)
+            pod = await self._cluster.get(PODS, args.pod_name, args.pod_namespace)
             if pod.metadata.uid != args.pod_uid:
                 raise HttpError(HTTPStatus.CONFLICT, "the pod has been replaced by another of the same name")
-        if self._bridge.questions.adopt(token, pod):
-            await reservations.reserve(token, args.node)
+        if self._allocator.adopt(token, pod):
+            await self._allocator.reserve(token, args.node)
             try:
-                progress = await reservations.commit(token, WRITING_SECONDS + reservations.binding_seconds)
+                progress = await self._allocator.commit(token, WRITING_SECONDS + self._allocator.binding_seconds)
             except BaseException:
-                reservations.unreserve(token)
+                self._allocator.release(token)
                 raise
             if not progress.committed:
-                reservations.unreserve(token)
+                self._allocator.release(token)
                 raise HttpError(HTTPStatus.CONFLICT, progress.message)
         try:
-            await self._bridge.cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
+            await self._cluster.bind(args.pod_name, args.pod_namespace, args.node, uid=args.pod_uid)
         except ApiError:
-            reservations.unreserve(token)
+            self._allocator.release(token)
             raise
 
 

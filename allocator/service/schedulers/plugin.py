@@ -12,13 +12,12 @@ further pod has to go score 100.
 from __future__ import annotations
 
 import re
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from allocator.decisions import KnownNodes, known_nodes, other_nodes
 from allocator.service.app import Endpoint, HttpError, json, query, read_as
-from allocator.service.preemption.supposition import SUPPOSED, Supposition
+from allocator.service.preemption.supposition import SUPPOSED
 from dra.objects import Pod
 from dra.wire import Wire
 
@@ -26,8 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from allocator.decisions import OtherNodes, Outlooks
-    from allocator.service.bridge import Bridge
+    from allocator.service.allocator import Allocator
+    from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.preemption.evictions import Evictions
+    from allocator.service.preemption.supposition import Supposition
+    from allocator.service.requeue_events import RequeueEvents
     from dra.objects import Node
     from runtime.http import Reply
 
@@ -77,12 +79,25 @@ class Plugin:
     """Answers the plugin."""
 
     def __init__(
-        self, bridge: Bridge, evictions: Evictions, identity: str, *, expires: float, poll: float = POLL_SECONDS
+        self,
+        *,
+        allocator: Allocator,
+        evictions: Evictions,
+        supposition: Supposition,
+        requeue_events: RequeueEvents,
+        knowledge: Knowledge,
+        lead: Lead,
+        identity: str,
+        expires: float,
+        poll: float = POLL_SECONDS,
     ) -> None:
         """`expires` is how long a reservation lasts that is not committed."""
-        self._bridge = bridge
+        self._allocator = allocator
         self._evictions = evictions
-        self._supposition = Supposition(bridge, evictions)
+        self._supposition = supposition
+        self._requeue_events = requeue_events
+        self._knowledge = knowledge
+        self._lead = lead
         self._identity = identity
         self._expires = expires
         self._poll = poll
@@ -91,37 +106,36 @@ class Plugin:
 
     def state(self) -> Reply:
         answer = {
-            "leading": self._bridge.lead.leads,
-            "ready": not self._bridge.knowledge.what_is_unread(),  # a standby is ready, and does not lead
+            "leading": self._lead.leads,
+            "ready": not self._knowledge.what_is_unread(),  # a standby is ready, and does not lead
             "identity": self._identity,
-            "message": self._bridge.lead.unready(),
+            "message": self._lead.unready(),
         }
         return json(answer)
 
     async def prefilter(self, question: PodQuestion) -> Reply:
         pod = question.pod
         if question.suppose:
-            call = partial(self._supposition.outlook, pod, question.suppose, question.below)
+            token, found = await self._supposition.outlook(pod, question.suppose, question.below)
         else:
-            call = partial(self._bridge.questions.outlook, pod)
-        token, found = await self._bridge.decider.answer(pod.metadata.namespace, call)
-        nodes = self._bridge.knowledge.stock.nodes
+            token, found = await self._allocator.outlook(pod)
+        nodes = self._knowledge.stock.nodes
         if nodes is not self._counted:  # one of them has changed: they are another mapping then
             self._counted = nodes
             self._census = known_nodes(nodes)
         same = question.nodes == self._census
         return json(_outlook(token, found, other_nodes(found, nodes) if same else None))
 
-    def filter(self, question: FilterQuestion) -> Reply:
-        judge = self._supposition if question.token.startswith(SUPPOSED) else self._bridge.questions
-        problem = judge.fits(question.token, question.node, question.add, question.remove)
+    async def filter(self, question: FilterQuestion) -> Reply:
+        judge = self._supposition if question.token.startswith(SUPPOSED) else self._allocator
+        problem = await judge.fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
     async def reserve(self, question: NodeQuestion) -> Reply:
         if question.token.startswith(SUPPOSED):
-            self._supposition.place(question.token, question.node)
+            await self._supposition.place(question.token, question.node)
         else:
-            await self._bridge.reservations.reserve(question.token, question.node)
+            await self._allocator.reserve(question.token, question.node)
         return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
 
     def unreserve(self, question: ReservationQuestion) -> Reply:
@@ -130,13 +144,13 @@ class Plugin:
         if token.startswith(SUPPOSED):
             self._supposition.take_back(token)
         else:
-            self._bridge.reservations.unreserve(token)
+            self._allocator.release(token)
         return json({})
 
     async def postfilter(self, question: PreemptionQuestion) -> Reply:
         pod = question.pod
         if pod is not None:
-            if taken_back := self._bridge.questions.take_back_elsewhere(pod, question.nodes):
+            if taken_back := self._allocator.take_back_elsewhere(pod, question.nodes):
                 return json({"nominatedNode": "", "victims": [], "message": taken_back})
             found = await self._evictions.make_room(pod, question.nodes)
         else:
@@ -149,7 +163,7 @@ class Plugin:
         return json(answer)
 
     async def commit(self, question: ReservationQuestion) -> Reply:
-        progress = await self._bridge.reservations.commit(question.reservation, COMMIT_SECONDS)
+        progress = await self._allocator.commit(question.reservation, COMMIT_SECONDS)
         status = HTTPStatus.OK if progress.committed else HTTPStatus.ACCEPTED
         return json(progress, status)
 
@@ -158,7 +172,7 @@ class Plugin:
         if not _NUMBER.fullmatch(after):
             problem = f"after={after[:40]!r} is not a number of up to 18 digits"
             raise HttpError(HTTPStatus.BAD_REQUEST, problem, "begin with after=0")
-        news = await self._bridge.requeue_events.after(int(after), self._poll)
+        news = await self._requeue_events.after(int(after), self._poll)
         return json(news)
 
 

@@ -50,22 +50,30 @@ def held(stock, node, count):
     return stock.with_(granted(name, count, stock.with_(wanted), node, "x"))
 
 
-def bridge_of(find, stock):
-    """What a plugin asks, which finds something."""
+def plugin_of(find, stock):
+    """A plugin's protocol over an allocator that finds something."""
 
-    async def answer(_, call):
-        return call()
+    async def outlook(_):
+        return "t", find()
 
-    questions, decider = SimpleNamespace(outlook=lambda _: ("t", find())), SimpleNamespace(answer=answer)
-    return SimpleNamespace(questions=questions, decider=decider, knowledge=SimpleNamespace(stock=stock))
+    return Plugin(
+        allocator=SimpleNamespace(outlook=outlook),
+        evictions=None,
+        supposition=None,
+        requeue_events=None,
+        knowledge=SimpleNamespace(stock=stock),
+        lead=None,
+        identity="a",
+        expires=1,
+    )
 
 
 def ask(found, nodes, known=None):
     """Ask as a scheduler does that knows some nodes, or does not say."""
-    bridge = bridge_of(lambda: found, SimpleNamespace(nodes=nodes))
+    plugin = plugin_of(lambda: found, SimpleNamespace(nodes=nodes))
     question = {"pod": POD} if known is None else {"pod": POD, "nodes": known_nodes(known)}
     asked = decode(encode(question), PodQuestion)
-    return json.loads(asyncio.run(Plugin(bridge, None, "a", expires=1).prefilter(asked)).body)
+    return json.loads(asyncio.run(plugin.prefilter(asked)).body)
 
 
 def meaning(said, nodes):
@@ -125,8 +133,7 @@ def test_nodes_that_come_and_go_are_counted_anew():
     assert known_nodes(["n1", "n2"]).sum == 5870541378  # as the plugin's tests have it
     assert known_nodes(["a", "b"]) == known_nodes(["b", "a"]) != known_nodes(["a", "c"]) != known_nodes(["a"])
     stock = SimpleNamespace(nodes={"a": None})
-    bridge = bridge_of(lambda: Outlooks(Outlook.FITS, dict.fromkeys(stock.nodes, 0)), stock)
-    plugin = Plugin(bridge, None, "a", expires=1)
+    plugin = plugin_of(lambda: Outlooks(Outlook.FITS, dict.fromkeys(stock.nodes, 0)), stock)
     for names in ("a", "ab", "b"):
         stock.nodes = dict.fromkeys(names)
         question = decode(encode({"pod": POD, "nodes": known_nodes(names)}), PodQuestion)

@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 from prometheus_client import generate_latest
 
+from allocator.decisions import Decider
 from allocator.service import commits
 from allocator.service.commits import FENCE
 from allocator.service.metrics import Metrics
@@ -345,7 +346,7 @@ async def test_a_waiting_pod_is_requeued_when_its_fit_check_fails(monkeypatch):
     async with running(cluster) as one:
         await one.place("p")
         await one.plugin("prefilter", {"pod": await one.pod("q")})
-        monkeypatch.setattr(one.bridge.decider, "may_fit", lambda *_: 1 / 0)
+        monkeypatch.setattr(Decider, "may_fit", lambda *_: 1 / 0)
         assert await waked(one, free(cluster, "a"), {"default/p"}) == {"default/q"}
 
 

@@ -1,13 +1,14 @@
 """Room for important pods, over the embedded store: which pods are evicted, where the pod is sent, and when no pod has to go."""
 
 import asyncio
+import threading
 
 import pytest
 
-from allocator.preemption import AT_ONCE
 from allocator.service.app import HttpError
-from allocator.service.preemption.evictions import Evictions
+from allocator.service.preemption import choices
 from allocator.service.preemption.nominations import SECONDS
+from allocator.service.question_runner import TURN
 from allocator.service.settings import Preempting
 from cluster import resources
 from cluster.embedded import Embedded
@@ -39,11 +40,6 @@ async def started(one, name, node):
 
 async def room_for(one, name, *nodes):
     return await one.plugin("postfilter", {"pod": await one.pod(name), "nodes": nodes})
-
-
-def evictions(one, **terms):
-    """Those of a service, on other terms."""
-    return Evictions(one.bridge, **terms)
 
 
 async def is_there(one, name):
@@ -424,14 +420,15 @@ async def test_no_pod_is_evicted_on_the_basis_of_stale_caches():
     async with running(cluster) as one:
         await started(one, "a", "n0")
         asking = await cluster.get(resources.PODS, "urgent", "default")
-        hasty = evictions(one, trusted=0.01)
+        one.bridge.evictions._trusted = 0.01
         await until(lambda: "poddisruptionbudgets" in one.bridge.knowledge.silent_for(0.01))
         with pytest.raises(
             HttpError, match=r"no pod is evicted: there was no update about .*poddisruptionbudgets.* for 0 s"
         ):
-            await hasty.make_room(asking, ["n0"])
+            await one.bridge.evictions.make_room(asking, ["n0"])
         assert await is_there(one, "a")
-        await one.service.evictions.make_room(asking, ["n0"])
+        one.bridge.evictions._trusted = 60.0
+        await one.bridge.evictions.make_room(asking, ["n0"])
         assert not await is_there(one, "a")
 
 
@@ -482,26 +479,30 @@ async def test_evictions_and_room_requests_are_counted_by_outcome():
         assert counted(one, "drawbridge_room") == {"made": 1, "nobody": 1}
 
 
-async def test_other_questions_have_a_turn_while_victims_are_gathered():
-    """Reading 1,200 pods and as many claims is not one piece of work."""
-    many = [f"low{at}" for at in range(1200)]
-    cluster = loaded(*fleet(1, 1), *map(claim, many), *(pod(name, name, priority=1) for name in many), *crowd("a", want=1)[2:])  # fmt: skip
-    turns = 0
+async def test_other_questions_are_answered_while_victims_are_chosen(monkeypatch):
+    """The choice takes as long as it takes for another question to be answered."""
+    answered, choose = threading.Event(), choices.choose
+    in_thread = []
+
+    def choose_long(*arguments, **more):
+        in_thread.append(threading.current_thread() is not threading.main_thread())
+        assert not in_thread[-1] or answered.wait(PATIENCE)
+        return choose(*arguments, **more)
+
+    cluster = loaded(*crowd("a", want=1), claim("other"), pod("other", "other"))
     async with running(cluster) as one:
         await started(one, "a", "n0")
-
-        async def watch():
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
-
-        other = asyncio.create_task(watch())
+        monkeypatch.setattr(choices, "choose", choose_long)
         asking = await cluster.get(resources.PODS, "urgent", "default")
-        turns = 0
-        assert await evictions(one, turn=0.0).advise(asking, ["gone"]) == ""
-        other.cancel()
-        assert turns >= 2 * 1200 // AT_ONCE
+        other = await one.pod("other")
+        one.bridge.runner._turn = -1.0  # every question takes longer
+        advice = asyncio.create_task(one.bridge.evictions.advise(asking, ["n0"]))
+        await until(lambda: in_thread == [False, True])
+        one.bridge.runner._turn = TURN
+        assert (await one.plugin("prefilter", {"pod": other}))[1]["verdict"] == "full"
+        assert not advice.done()
+        answered.set()
+        assert "would fit on n0" in await advice
 
 
 # For a stock scheduler, which asks for no room

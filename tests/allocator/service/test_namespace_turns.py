@@ -8,7 +8,7 @@ from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, 
 
 
 class Times:
-    """Time that passes where it is told to, for both the clock and the processor."""
+    """Time that passes where it is told to."""
 
     now = 100.0
 
@@ -23,13 +23,13 @@ def waiting(name, namespace):
 
 
 def question(turns, times, namespace, seconds):
-    with turns.taken(namespace):
-        times.now += seconds
+    times.now += seconds
+    turns.owe(namespace, seconds, seconds)
 
 
 def test_dear_questions_take_half_of_the_time_at_most_and_no_other_namespace_waits():
     times = Times()
-    turns = NamespaceTurns(times, times)
+    turns = NamespaceTurns(times)
     asked = 0
     begun = times.now
     while times.now < begun + 100:
@@ -44,7 +44,7 @@ def test_dear_questions_take_half_of_the_time_at_most_and_no_other_namespace_wai
 
 def test_cheap_questions_cost_nothing_however_many():
     times = Times()
-    turns = NamespaceTurns(times, times)
+    turns = NamespaceTurns(times)
     for _ in range(10_000):
         question(turns, times, "team", 0.9 * FREE)
     assert turns.seconds_until("team") == 0
@@ -52,7 +52,7 @@ def test_cheap_questions_cost_nothing_however_many():
 
 def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid():
     times = Times()
-    turns = NamespaceTurns(times, times)
+    turns = NamespaceTurns(times)
     question(turns, times, "hog", 10.0)
     pods = [waiting(f"p{at}", "hog") for at in range(AT_ONCE + 2)]
     honest = waiting("honest", "team")
@@ -65,7 +65,7 @@ def test_pods_are_tried_again_a_few_at_a_time_once_it_is_paid():
 
 def test_namespace_debts_take_bounded_memory_and_the_largest_is_kept():
     times = Times()
-    turns = NamespaceTurns(times, times)
+    turns = NamespaceTurns(times)
     question(turns, times, "hog", 1000 * MOST)
     for at in range(2 * NAMESPACES):
         question(turns, times, f"n{at}", 2 * FREE)

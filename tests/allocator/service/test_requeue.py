@@ -33,7 +33,7 @@ def is_called(one, name):
 
 async def requeue_of(one, **terms):
     """Those of a service, which nothing runs, and what they count."""
-    metrics = one.bridge.metrics
+    metrics = one.service.metrics
 
     def counted():
         total = metrics.registry.get_sample_value
@@ -43,7 +43,15 @@ async def requeue_of(one, **terms):
             if (count := total("drawbridge_claim_writes_total", {"what": "Requeue", "outcome": outcome}))
         }
 
-    made = ExtenderRequeue(one.bridge, **terms)
+    made = ExtenderRequeue(
+        cluster=one.cluster,
+        knowledge=one.bridge.knowledge,
+        lead=one.bridge.lead,
+        pods=one.bridge.pods,
+        requeue_events=one.bridge.requeue_events,
+        metrics=metrics,
+        **terms,
+    )
     return made, counted
 
 

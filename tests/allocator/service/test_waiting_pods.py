@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from allocator.decisions import Outlook
+from allocator.decisions import Decider, Outlook
 from allocator.service.requeue_events import RequeueEvents
 from allocator.service.waiting_pods import AGAIN, UNSEEN, WaitingPods, WaitReason
 from cluster import resources
@@ -129,7 +129,7 @@ async def test_a_pod_that_nothing_alive_would_wake_is_woken(monkeypatch, what):
     async with running(loaded(SERVED, node("n0"), gpus("n0", 1), asking("p"), pod("q", "later"))) as one:
         bridge = one.bridge
         times = bridge.pods.waiting._clock = Times()
-        monkeypatch.setattr(bridge.extended, "make", lambda _: None)
+        monkeypatch.setattr(bridge.allocator, "_make_claim", lambda _: None)
         monkeypatch.setattr(bridge.extended, "is_making", lambda _: what == "its claim is being made")
         assert [await verdict(one, name) for name in "pq"] == ["waiting", "waiting"]
         if what == "the claim has come unnoticed":
@@ -152,15 +152,15 @@ async def test_a_device_that_came_free_while_a_pod_was_decided_on_wakes_it(monke
     async with running(loaded(*objects)) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("a")})
         await one.plugin("reserve", {"token": found["token"], "node": "n0"})
-        decide = one.bridge.decider.outlook
+        decide = Decider.outlook
 
         def decide_long(*arguments):
             monkeypatch.undo()
             answer = decide(*arguments)
-            one.bridge.reservations.unreserve(found["token"])
+            one.bridge.allocator.release(found["token"])
             return replace(answer, outlook=Outlook(refused))
 
-        monkeypatch.setattr(one.bridge.decider, "outlook", decide_long)
+        monkeypatch.setattr(Decider, "outlook", decide_long)
         seq = one.bridge.requeue_events.seq
         assert await verdict(one, "late") == refused
         await until(lambda: "default/late" in one.bridge.requeue_events.since(seq).pods)

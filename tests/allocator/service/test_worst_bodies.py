@@ -2,17 +2,12 @@
 
 import asyncio
 import json
-from functools import partial
 from io import BytesIO
 
 import aiohttp
 import pytest
 
-from allocator.decisions import decider
-from allocator.service import namespace_turns, piecewise
-from dra.budget import Budget
-from dra.objects import Pod
-from dra.wire import convert
+from allocator.service import namespace_turns, question_runner
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
 from tests.allocator.service.test_quota_admission import HERE, review
 from tests.allocator.service.test_quotas import quota
@@ -160,47 +155,24 @@ DEAR = {
 }
 
 
+@LIMIT
 @pytest.mark.parametrize("selectors", DEAR.values(), ids=DEAR)
-async def test_a_dear_question_is_decided_in_pieces_and_others_have_their_turns(selectors, monkeypatch):
-    """What is counted are turns, and steps between two of them: about a microsecond, and for patterns a few times less."""
-    worked = 0
-
-    class Counted(Budget):
-        def charge(self, steps=1):
-            nonlocal worked
-            worked += steps
-            super().charge(steps)
-
-    monkeypatch.setattr(decider, "Budget", Counted)
+async def test_other_pods_are_placed_while_a_dear_question_is_decided(selectors, monkeypatch):
+    """A pod is reserved and committed beside it, in one namespace; all three have devices in the end, and different ones."""
     monkeypatch.setattr(namespace_turns.NamespaceTurns, "seconds_until", lambda *_: 0.0)
+    in_thread = []
+    compute = question_runner.QuestionRunner._compute
+    monkeypatch.setattr(
+        question_runner.QuestionRunner, "_compute", lambda it, one: (in_thread.append(one), compute(it, one))
+    )
     dear = [with_selectors(name, selectors) for name in ("dear", "same")]
     cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{one}", one) for one in ("dear", "same", "a")))
     async with running(cluster) as one:
-        asking = [asyncio.create_task(one.place(f"p-{name}")) for name in ("dear", "same", "a")]
-        pieces = [0]
-        while not all(task.done() for task in asking):
-            before = worked
-            await asyncio.sleep(0)
-            pieces.append(worked - before)
-        assert max(pieces) < sum(pieces) / 2 > 200_000
-        assert [(await task)[0] for task in asking] == [200, 200, 200]
+        asking = [asyncio.create_task(one.place(f"p-{name}")) for name in ("dear", "same")]
+        await until(lambda: in_thread)
+        assert (await one.place("p-a"))[0] == 200
+        assert not in_thread[0].answer.done()
+        assert [(await task)[0] for task in asking] == [200, 200]
         held = [device for name in ("dear", "same", "a") for device in await one.held(name)]
         assert len(set(held)) == 3
         assert one.bridge.pods.turns._paid_at["default"] > asyncio.get_running_loop().time()
-
-
-async def test_a_question_whose_asker_is_gone_is_given_up(monkeypatch):
-    work = []
-    monkeypatch.setattr(piecewise._Work, "go_on", lambda it, go_on=piecewise._Work.go_on: (work.append(it), go_on(it)))
-    dear = with_selectors("dear", DEAR["evaluations"])
-    async with running(loaded(*fleet(10, 4), dear, pod("p", "dear"))) as one:
-        asking = asyncio.create_task(
-            one.bridge.decider.answer(
-                "default", partial(one.bridge.questions.outlook, convert(await one.pod("p"), Pod))
-            )
-        )
-        await until(lambda: work)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert work[0].is_done

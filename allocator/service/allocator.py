@@ -1,0 +1,437 @@
+"""The allocator: what schedulers ask of it, and the four things that they have done.
+
+    outlook(pod)          which nodes can serve a pod, and a token that stands for the pod from then on
+    reserve(token, node)  hold the pod's devices on a node
+    commit(token)         write what is held into its claims
+    release(token)        let go of it
+
+An answer is decided on values (`allocator.service.questions`), which may take a while. What it leads to is done here, on the loop:
+events for the ledger, whose effects are writes (`LiveLedger`), and notes of what the pod waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import OrderedDict
+from functools import partial
+from http import HTTPStatus
+from math import inf
+from time import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allocator.decisions import Outlook, Outlooks, devices_ready, find_claims, latest_binding, unusable
+from allocator.pods import claim_obstacle
+from allocator.reservations import ReservationState, effects, events, overlaps, pools_of
+from allocator.service import questions
+from allocator.service.app import HttpError
+from allocator.service.live_ledger import PAUSE
+from allocator.service.preemption.nominations import OUTBID
+from allocator.service.questions import Basis, Others
+from allocator.service.waiting_pods import WaitReason
+from dra.footprint import footprint
+from dra.objects import asks_for_devices, claim_names
+from runtime.informers import Allotment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from allocator.decisions import Decider, Serving
+    from allocator.reservations import Reservation
+    from allocator.service.knowledge import Knowledge, Lead
+    from allocator.service.live_ledger import LiveLedger
+    from allocator.service.metrics import Metrics
+    from allocator.service.pending_pods import PendingPods
+    from allocator.service.preemption.nominations import KeptNode
+    from allocator.service.question_runner import QuestionRunner
+    from allocator.service.quota.quotas import Quotas
+    from dra.objects import Pod
+    from dra.stock import PoolId
+
+MANY = 1000
+TOKENS = 16384  # questions that may still be followed by a reservation
+ASKED_BYTES = 64 << 20  # memory that their pods may take
+TRIES = 3  # times that a reservation is decided on, where something changed that it rests on
+_HELD = re.compile(r"held by ([-a-z0-9.]+/[-a-z0-9.]*[a-z0-9])")
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a commit is: done, or what it waits for."""
+
+    committed: bool
+    message: str = ""
+
+
+class Allocator:
+    """Answers schedulers, holds devices for pods, and has their claims written."""
+
+    def __init__(
+        self,
+        *,
+        knowledge: Knowledge,
+        lead: Lead,
+        pods: PendingPods,
+        ledger: LiveLedger,
+        quotas: Quotas,
+        runner: QuestionRunner,
+        metrics: Metrics,
+        make_claim: Callable[[Pod], None],
+        binding_seconds: float,
+    ) -> None:
+        """`make_claim` begins to make the claim that stands for a pod's resource names. After its allocation, a device has `binding_seconds` to be ready."""
+        self._knowledge = knowledge
+        self._lead = lead
+        self._pods = pods
+        self._ledger = ledger
+        self._quotas = quotas
+        self._runner = runner
+        self._metrics = metrics
+        self._make_claim = make_claim
+        self.binding_seconds = binding_seconds
+        self._clock = asyncio.get_running_loop().time
+        self.pods_by_token: OrderedDict[str, Pod] = OrderedDict()
+        self._memory = Allotment(ASKED_BYTES)
+
+    # ---- which nodes can serve a pod
+
+    async def outlook(self, pod: Pod, token: str = "") -> tuple[str, Outlooks]:
+        """Say which nodes can serve a pod, and under which token one of them may be reserved."""
+        self._lead.demand_ready()
+        pod = self._pods.newest(pod)
+        namespace = pod.metadata.namespace
+        waiting = self._pods.waiting
+        waiting.confirm(pod.metadata.uid)
+        if waits := self._pods.turns.wait(namespace):
+            waiting.put(pod, WaitReason.TURN)
+            return "", Outlooks(Outlook.WAITING, message=waits)
+        begun = self._clock()
+        siblings = self._siblings(pod)
+        basis = self.basis(pod)
+        if missing := self._missing(pod):
+            found = Outlooks(Outlook.WAITING, message=missing)
+        else:
+            judgement = await self._runner.ask(namespace, partial(questions.judge, pod, basis))
+            self._lead.demand_ready()
+            found = judgement.outlooks
+            if judgement.lacks_claim:
+                self._make_claim(pod)
+            if judgement.gives_way:
+                self._pods.nominations.give_way(pod)
+            if judgement.may_be_refused:
+                self._pods.refuse(pod)  # it is tried again when devices come free
+        found = found.with_messages(partial(self._redact, pod, siblings))
+        self._metrics.outlooks.labels(str(found.outlook)).inc()
+        self._metrics.outlook_seconds.observe(self._clock() - begun)
+        self._pods.note(pod, found.outlook, is_current=basis.stock is self._knowledge.stock)
+        if found.outlook is Outlook.FULL:
+            claims = find_claims(pod, self._knowledge.stock).open
+            requests = [one.exactly for claim in claims for one in claim.spec.devices.requests]
+            devices = sum((one.count or MANY) if one else 1 for one in requests)  # all there are count as many
+            self._pods.nominations.found_no_room(pod, devices)
+        if not found.nodes and found.outlook is not Outlook.FULL:
+            return "", found
+        token = token or secrets.token_hex(12)
+        self._remember(token, pod)
+        return token, found
+
+    async def fits(self, token: str, node: str, add: Iterable[Pod], remove: Iterable[Pod]) -> str:
+        """Say what keeps a pod from a node if some pods come first and others go; "" if nothing does."""
+        self._lead.demand_ready()
+        pod = self.pod_of(token)
+        others = Others([self._pods.newest(one) for one in add], tuple(remove))
+        if why := self._ledger.full_nodes(pod, others.leaving).get(node):
+            return why
+        question = partial(questions.fits_beside, pod, node, self._knowledge.stock, others)
+        problem = await self._runner.ask(pod.metadata.namespace, question)
+        if problem and others.coming:
+            self._pods.nominations.give_way(pod)
+        return self._pods.redact(pod, problem)
+
+    def may_fit(self, pod: Pod) -> bool:
+        """Say whether a pod that waits for room may fit by now; of one that takes long to decide on, that it may."""
+        pod = self._pods.newest(pod)
+        namespace = pod.metadata.namespace
+        if self._pods.turns.seconds_until(namespace):
+            return True  # its scheduler is told so, and it is tried again when it has its turn
+        stock, full = self._knowledge.stock, self._ledger.full_nodes(pod)
+
+        def question(decider: Decider) -> bool:
+            return decider.may_fit(pod, stock, full)
+
+        return self._runner.within_turn(namespace, question, otherwise=True)
+
+    def look_for_fitting(self) -> None:
+        """Wake the pods that may fit, if a device came free since the last look."""
+        waiting = self._pods.waiting
+        if waiting.needs_look():
+            waiting.looking = True
+            self._ledger.later(waiting.wake_fitting(self.may_fit))
+
+    def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
+        """Say whether a pod would fit on the node that is kept for it once those it waits for are gone; one that takes long to decide on would not."""
+        question = partial(questions.is_node_useful, pod, kept_node, self.basis(pod, with_pods=True))
+        return self._runner.within_turn(pod.metadata.namespace, question, otherwise=False)
+
+    def basis(self, pod: Pod, *, with_pods: bool = False) -> Basis:
+        """Gather what an answer about a pod rests on."""
+        placement, _ = self._pods.placement_of(pod)
+        nominations, state = self._pods.nominations, self._ledger.state
+        kept_nodes = nominations.kept_for_others(pod, state)
+        return Basis(
+            self._knowledge.stock,
+            placement,
+            self._ledger.full_nodes(pod),
+            nominations.rivals(pod, state),
+            kept_nodes,
+            dict(self._knowledge.pods.objects) if kept_nodes or with_pods else {},
+        )
+
+    def _missing(self, pod: Pod) -> str:
+        """Say what a pod lacks before it can be decided on, "" if nothing; unusable claims are taken back."""
+        _, unknown_strategy = self._pods.placement_of(pod)
+        if unknown_strategy and asks_for_devices(pod):
+            return unknown_strategy
+        unusable_claims = self._pods.unusable_claims(pod)
+        return self._take_back(pod, unusable_claims) if unusable_claims else ""
+
+    def _siblings(self, pod: Pod) -> dict[str, str]:
+        """Name the pods of its group, by claim, for which devices are kept while the scheduler places the group, and not longer."""
+        namespace, group = pod.metadata.namespace, pod.spec.scheduling_group
+        siblings: dict[str, str] = {}
+        for one in self._ledger.state.reservations.values() if group is not None else ():
+            sibling = self._pods.find(one.pod)
+            if sibling is None or one.state is not ReservationState.ASSUMED or sibling.spec.scheduling_group != group:
+                continue
+            if sibling.metadata.namespace == namespace:
+                siblings |= {f"{namespace}/{name}": one.name for name in claim_names(sibling)}
+        return siblings
+
+    def _redact(self, pod: Pod, siblings: Mapping[str, str], sentence: str) -> str:
+        """Say to readers of a pod's events what they may read; a pod that is placed with it holds nothing yet."""
+        redacted = self._pods.redact(pod, sentence)
+        if not siblings:
+            return redacted
+        return _HELD.sub(
+            lambda match: f"meant for pod {siblings[match[1]]} of the same group" if match[1] in siblings else match[0],
+            redacted,
+        )
+
+    # ---- what a pod has already
+
+    def take_back_elsewhere(self, pod: Pod, nodes: Iterable[str]) -> str:
+        """Take back claims that are allocated to this pod alone and keep it from one of these nodes; say so, "" if there are none.
+
+        The scheduler asks this of a pod that fits no node now, about the nodes that everything but devices accepts.
+        """
+        self._lead.demand_ready()
+        pod = self._pods.newest(pod)
+        known = self._knowledge.stock.nodes
+        candidates = [known[name] for name in nodes if name in known]
+        found: dict[str, str] = {}
+        for claim in self._pods.allocated_claims(pod):
+            is_exclusive = all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+            if is_exclusive and any(claim_obstacle([claim], node) for node in candidates):
+                found[claim.metadata.uid] = f"claim {claim.metadata.key} is allocated where the pod cannot go"
+        return self._take_back(pod, found) if found else ""
+
+    def _take_back(self, pod: Pod, why: Mapping[str, str]) -> str:
+        """Take back claims by uid, each for a reason; answer with the first reason."""
+        sentence = next(iter(why.values()))
+        if pod.metadata.uid not in self._ledger.state.pods:
+            self._ledger.apply(events.PodSeen(pod))
+        self._ledger.apply(events.TakeBack(pod.metadata.uid, tuple(why), sentence))
+        return sentence
+
+    # ---- reserve, commit, release
+
+    async def reserve(self, token: str, node: str) -> None:
+        """Hold a pod's devices on a node. The token stands for what is held from then on."""
+        pod = self.pod_of(token)
+        for _ in range(TRIES):
+            self._lead.demand_ready()
+            pod = self._pods.newest(pod)
+            state = self._ledger.state
+            existing = state.reservations.get(state.tokens.get(token, ""))
+            if existing is not None and existing.node == node and existing.state is not ReservationState.RELEASED:
+                return
+            if problem := self._obstacle(pod, node):
+                raise self._again(pod, problem)
+            generation, basis = state.generation, self.basis(pod)
+            serving = await self._runner.ask(pod.metadata.namespace, partial(questions.serve, pod, node, basis))
+            if not basis.holds_on(node, self.basis(pod)):
+                continue  # while it was decided in the thread
+            if isinstance(serving, str):
+                if serving == OUTBID:
+                    self._pods.nominations.give_way(pod)
+                raise self._again(pod, serving)
+            declined = self._assume(token, pod, node, serving, generation)
+            if not declined:
+                self._pods.waiting.pop(pod.metadata.uid)
+                return
+            if basis.stock is self._knowledge.stock:
+                raise self._again(pod, declined)
+        raise self._again(pod, f"node {node} changed while it was decided on")
+
+    def release(self, token: str) -> None:
+        """Let go of a reservation; an unknown one is not an error."""
+        self._ledger.apply(events.Unreserve(token))
+
+    async def commit(self, token: str, seconds: float) -> Progress:
+        """Write what is reserved. Answers when it is written and the devices are ready, or in `seconds` with what it waits for."""
+        self._lead.demand_ready()
+        known_pod = self.pods_by_token.get(token)
+        if known_pod is not None and token not in self._ledger.state.tokens:
+            pod_claims = find_claims(self._pods.newest(known_pod), self._knowledge.stock)
+            if not pod_claims.without_unmade().claims and not pod_claims.waits_for:
+                return Progress(committed=True)  # a pod without claims may be bound as it is
+        until = self._clock() + seconds
+        try:
+            async with asyncio.timeout_at(until):
+                outcome = await self._ledger.commit(token)
+        except TimeoutError:
+            return Progress(False, "waits for the API server to accept the allocation")
+        if isinstance(outcome, effects.Dropped):
+            raise self._again(self.pods_by_token.get(token), outcome.sentence or "the reservation has ended")
+        if not await self._wait_for_others(token, until):
+            return Progress(False, "waits to see its allocation in the watch")
+        return await self._wait_for_devices(token, until)
+
+    def _obstacle(self, pod: Pod, node: str) -> str:
+        """Say what besides devices keeps a pod from a reservation on a node; "" if nothing does."""
+        _, unknown_strategy = self._pods.placement_of(pod)
+        return (
+            unknown_strategy
+            or self._quotas.unknown(pod.metadata.namespace)
+            or self._ledger.full_nodes(pod).get(node)
+            or next(iter(self._pods.unusable_claims(pod).values()), "")
+        )
+
+    def _assume(self, token: str, pod: Pod, node: str, serving: Serving, generation: int) -> str:
+        """Have the ledger hold what a pod gets; say why it declines. `generation` is that of the ledger which the decision rests on."""
+        if not serving.claims:
+            return ""  # there is nothing to hold
+        if not all(claim.metadata.uid for claim in serving.claims):
+            raise self._again(pod, f"waiting for claim {serving.claims[-1].metadata.name} to be created")
+        given = serving.allocated_claims()
+        allocations = {claim.metadata.uid: claim.status.allocation for claim in given}
+        parts = tuple(events.ClaimPart(claim, allocations.get(claim.metadata.uid)) for claim in serving.claims)
+        lines = self._quotas.lines(pod, given, self._knowledge.stock)
+        for effect in self._ledger.apply(events.Assume(token, pod, node, parts, generation, lines)):
+            if isinstance(effect, effects.Declined):
+                return effect.sentence
+            if isinstance(effect, effects.Exceeded):
+                self._pods.refuse(pod)
+                remedy = "ask for less, or wait until something in the namespace ends"
+                raise HttpError(HTTPStatus.CONFLICT, str(effect.line), remedy, {"exceeded": effect.line.facts()})
+        return ""
+
+    async def _wait_for_others(self, token: str, until: float) -> bool:
+        """Let go of what another writer allocated before us; say whether that could be seen in time.
+
+        Informers tell of claims in the order of their writes: once our own write is seen, every write before it is seen, too.
+        """
+        state = self._ledger.state
+        while True:
+            changed = self._ledger.claims_changed
+            reservation = self._reservation_of(token)
+            if not any(uid in state.ahead for uid in reservation.claims):
+                break
+            if not await _set(changed, until):
+                return False
+        pools: set[PoolId] = set()
+        for uid in reservation.claims:
+            hold = state.holds.get(uid)
+            if hold is not None:
+                pools |= pools_of(hold.claim.status.allocation)
+        for overlap in overlaps(self._knowledge.stock, pools):
+            self._ledger.apply(overlap)
+        if self._reservation_of(token).due:
+            raise HttpError(
+                HTTPStatus.CONFLICT, "the same devices were just allocated to another claim", "decide again"
+            )
+        return True
+
+    async def _wait_for_devices(self, token: str, until: float) -> Progress:
+        """Wait until the devices are ready to be bound to (KEP-5007); those that fail, or are late, are taken back."""
+        while True:
+            changed = self._ledger.claims_changed
+            reservation = self._reservation_of(token)
+            holds = [self._ledger.state.holds.get(uid) for uid in reservation.claims]
+            claims = [hold.claim for hold in holds if hold is not None]
+            now = time()
+            for claim in claims:
+                if why := unusable(claim, now, self.binding_seconds):
+                    self._ledger.apply(events.TakeBack(reservation.pod, (claim.metadata.uid,), why))
+                    raise self._again(self.pods_by_token.get(token), why)
+            waits_for = devices_ready(claims).waits_for
+            if not waits_for:
+                self._ledger.apply(events.BindingReported(token))
+                return Progress(True)
+            late = min((latest_binding(claim, self.binding_seconds) for claim in claims), default=inf)
+            time_left = max(late - now, 0) + PAUSE
+            if not await _set(changed, min(until, self._clock() + time_left)) and self._clock() >= until:
+                return Progress(False, waits_for)
+
+    def _reservation_of(self, token: str) -> Reservation:
+        state = self._ledger.state
+        reservation = state.reservations.get(state.tokens.get(token, ""))
+        if reservation is None:
+            raise HttpError(HTTPStatus.CONFLICT, "the reservation has ended", "decide again")
+        if reservation.state is ReservationState.RELEASED:
+            raise self._again(self.pods_by_token.get(token), reservation.sentence)
+        return reservation
+
+    def _again(self, pod: Pod | None, problem: str) -> HttpError:
+        """Refuse, so that the scheduler decides on the pod again."""
+        redacted = self._pods.redact(pod, problem) if pod is not None else problem
+        return HttpError(HTTPStatus.CONFLICT, redacted, "decide again")
+
+    # ---- tokens
+
+    def adopt(self, token: str, pod: Pod) -> bool:
+        """Have a token stand for a pod; False if the pod needs no device of ours."""
+        self._lead.demand_ready()
+        pod = self._pods.newest(pod)
+        if not find_claims(pod, self._knowledge.stock).want_devices:
+            return False
+        self._remember(token, pod)
+        return True
+
+    def pod_of(self, token: str) -> Pod:
+        """Find the pod of a token."""
+        pod = self.pods_by_token.get(token)
+        if pod is None:
+            raise HttpError(HTTPStatus.GONE, "the token is no longer known", "decide again")
+        return self._pods.newest(pod)
+
+    def _remember(self, token: str, pod: Pod) -> None:
+        namespace = pod.metadata.namespace
+        size = footprint(pod)
+        self._forget(token)
+        while len(self.pods_by_token) >= TOKENS:
+            self._forget(next(iter(self.pods_by_token)))
+        # Where a namespace asks with large pods, its own earlier questions are forgotten, and those of no other namespace.
+        while not self._memory.take((namespace, token), namespace, size):
+            earlier = (one for one, other in self.pods_by_token.items() if other.metadata.namespace == namespace)
+            oldest = next(earlier, None)
+            if oldest is None:
+                return
+            self._forget(oldest)
+        self.pods_by_token[token] = pod
+
+    def _forget(self, token: str) -> None:
+        pod = self.pods_by_token.pop(token, None)
+        if pod is not None:
+            self._memory.leave((pod.metadata.namespace, token))
+
+
+async def _set(event: asyncio.Event, until: float) -> bool:
+    """Wait for an event; say whether it came in time."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await event.wait()
+    except TimeoutError:
+        return False

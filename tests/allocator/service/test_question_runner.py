@@ -1,0 +1,285 @@
+"""Questions that are computed beside the loop get the answers that they get on it, whatever is asked in between; and none holds another up."""
+
+import asyncio
+import random
+import threading
+import time
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from allocator.decisions import BY_DEFAULT, Decider, Outlook
+from allocator.service import questions
+from allocator.service.namespace_turns import NamespaceTurns
+from allocator.service.question_runner import TURN, QuestionRunner
+from cluster import resources
+from cluster.patch import Merge
+from dra.objects import Container, DeviceClass, Node, Pod
+from dra.wire import convert
+from tests.allocator.generate import FAMILIES
+from tests.allocator.service import sidecar
+from tests.allocator.test_all_nodes import assembled
+from tests.draws import draws
+from tests.limits import PATIENCE
+from tests.waiting import until
+
+
+def runner_of(turn=0.02):
+    return QuestionRunner(NamespaceTurns(asyncio.get_running_loop().time), turn)
+
+
+def pod_of(claims):
+    """A pod that uses these claims, all in one namespace as their allocations would be."""
+    return convert(
+        {
+            "metadata": {"name": "p", "namespace": claims[0].metadata.namespace, "uid": "p"},
+            "spec": {
+                "resourceClaims": [
+                    {"name": f"c{at}", "resourceClaimName": one.metadata.name} for at, one in enumerate(claims)
+                ]
+            },
+        },
+        Pod,
+    )
+
+
+def asked(family, seed):
+    """Make a stock with unallocated claims, and the pod that uses them."""
+    stock, claims = assembled(family, 70_000 + seed, random.Random(seed))
+    for one in claims:
+        stock = stock.with_(one)
+    return pod_of(claims), stock
+
+
+def test_questions_in_the_thread_and_on_the_loop_at_once_get_the_answers_of_one_after_the_other():
+    """Half of the questions are given up on the loop at once and computed in the thread, while the loop answers others on the same stocks."""
+    differing = []
+    for family in FAMILIES:
+        for first in range(0, draws(16), 4):
+            questions = [asked(family, first + at // 2) for at in range(4)]
+            expected = [Decider().outlook(pod, stock) for pod, stock in questions]
+            found = asyncio.run(decided_side_by_side(questions))
+            differing += [
+                (family, first, at) for at, (one, other) in enumerate(zip(found, expected, strict=True)) if not same(one, other)
+            ]  # fmt: skip
+    assert differing == []
+
+
+async def decided_side_by_side(questions):
+    runner = runner_of(turn=-1.0)
+    running = [
+        asyncio.create_task(runner.ask(f"n{at}", partial(outlook, pod, stock)))
+        for at, (pod, stock) in enumerate(questions)
+    ]
+    while not all(one.done() for one in running):
+        await asyncio.sleep(0)
+        for pod, stock in questions:
+            runner._on_loop.may_fit(pod, stock)
+    return [one.result() for one in running]
+
+
+def outlook(pod, stock, decider):
+    decider.is_impatient()
+    return decider.outlook(pod, stock)
+
+
+NAME = "example.com/by-name"
+QUICK = ("general", "tight", "admin", "shares", "places", "clash")  # no deep searches: many questions in little time
+
+
+def by_name(pod, stock):
+    """Have a pod also ask by a name, which a class of any device serves, and device plugins on half of the nodes."""
+    selector = {"cel": {"expression": "device.driver != ''"}}
+    served = sidecar.device_class("served", extendedResourceName=NAME, selectors=[selector])
+    plugins = [sidecar.node(name, allocatable={NAME: "1"}) for name in list(stock.nodes)[::2]]
+    stock = stock.with_all([convert(served, DeviceClass), *(convert(one, Node) for one in plugins)])
+    asks = convert([{"name": "c", "resources": {"limits": {NAME: "1"}}}], tuple[Container, ...])
+    return replace(pod, spec=replace(pod.spec, containers=asks)), stock
+
+
+def ask(decider, kind, pod, stock):
+    match kind:
+        case "outlook":
+            return decider.outlook(pod, stock)
+        case "by_plugin":
+            return decider.outlook(pod, stock, by_plugin=True)
+        case "crowded":
+            return decider.outlook(pod, stock, BY_DEFAULT, {next(iter(stock.nodes), "none"): "crowded"})
+        case "serve":
+            return decider.serve(pod, next(iter(stock.nodes), "none"), stock)
+
+
+def ask_all(decider, plan):
+    """Ask several questions in one call. Which are left out depends on the answers so far, as it does where a pod is judged."""
+    answers = []
+    for kind, pod, stock in plan:
+        if not answers or kind == "by_plugin" or getattr(answers[-1], "nodes", ()) or len(answers) % 2:
+            answers.append(ask(decider, kind, pod, stock))
+    return answers
+
+
+def same(answer, expected):
+    if getattr(expected, "outlook", None) is Outlook.UNDECIDED:
+        return True  # the bound on all steps was reached, and a second try may get further
+    return answer == expected
+
+
+def test_questions_that_were_given_up_leave_no_wrong_answer_behind():
+    """A question is given up at any look at the clock, again and again; what a decider remembers of that answers nothing wrongly."""
+    given_up = 0
+    for seed in range(draws(80)):
+        rng = random.Random(seed)
+        cases = [asked(rng.choice(QUICK), rng.randrange(1000)) for _ in range(4)]
+        cases += [by_name(pod, stock) for pod, stock in cases]
+        cases += [(pod, stock.idle().with_all(stock.claims.values())) for pod, stock in cases]
+        decider = Decider()
+        for _ in range(24):
+            pod, stock = rng.choice(cases)
+            plan = [(rng.choice(("outlook", "by_plugin", "crowded", "serve")), pod, stock) for _ in range(5)]
+            left = rng.randrange(6)
+
+            def is_impatient():
+                nonlocal left
+                left -= 1
+                return left < 0
+
+            decider.is_impatient = is_impatient
+            ask_all(decider, plan)
+            given_up += left < 0
+            decider.is_impatient = lambda: False
+            expected = ask_all(Decider(), plan)
+            found = ask_all(decider, plan)
+            assert len(found) == len(expected), seed
+            assert all(map(same, found, expected)), (seed, [kind for kind, *_ in plan])
+    assert given_up > draws(80)
+
+
+class Slow:
+    """A question that takes longer than a turn, and in the thread until it is let go."""
+
+    def __init__(self, name, order):
+        self.name, self.order = name, order
+        self.may_end, self.begun, self.was_given_up = threading.Event(), threading.Event(), False
+
+    def __call__(self, decider):
+        if threading.current_thread() is threading.main_thread():
+            while not decider.is_impatient():
+                pass
+            return None
+        self.begun.set()
+        self.order.append(self.name)
+        deadline = time.monotonic() + PATIENCE
+        while not self.may_end.wait(0.001) and time.monotonic() < deadline:
+            if decider.is_impatient():
+                self.was_given_up = True
+                break
+        return self.name
+
+
+async def test_of_the_questions_that_wait_the_namespace_that_owes_least_is_next():
+    runner, order = runner_of(turn=0.001), []
+    slow = [Slow(name, order) for name in ("first", "hog", "hog", "team")]
+    asking = [asyncio.create_task(runner.ask(one.name, one)) for one in slow]
+    await until(slow[0].begun.is_set)
+    runner._turns.owe("hog", 1.0, 1.0)
+    for one in slow:
+        one.may_end.set()
+    assert await asyncio.gather(*asking) == ["first", "hog", "hog", "team"]
+    assert order == ["first", "team", "hog", "hog"]
+
+
+async def test_a_question_whose_caller_is_gone_is_given_up_and_the_next_one_is_computed():
+    runner, order = runner_of(turn=0.001), []
+    running, waiting, last = (Slow(name, order) for name in ("running", "waiting", "last"))
+    asking = [asyncio.create_task(runner.ask("n", one, PATIENCE)) for one in (running, waiting, last)]
+    await until(running.begun.is_set)
+    for task in asking[:2]:
+        task.cancel()
+    await until(last.begun.is_set)
+    last.may_end.set()
+    assert await asking[2] == "last"
+    assert (running.was_given_up, order) == (True, ["running", "last"])
+
+
+async def test_a_question_ends_with_its_time():
+    runner = runner_of(turn=0.001)
+    slow = Slow("slow", [])
+    assert await runner.ask("n", slow, seconds=0.05) == "slow"
+    assert slow.was_given_up
+
+
+async def test_an_error_in_the_thread_is_raised_where_it_was_asked_and_the_next_question_is_computed():
+    runner = runner_of(turn=0.001)
+
+    def fails(decider):
+        if threading.current_thread() is threading.main_thread():
+            while not decider.is_impatient():
+                pass
+            return
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        await runner.ask("n", fails)
+    slow = Slow("slow", [])
+    slow.may_end.set()
+    assert await runner.ask("n", slow) == "slow"
+
+
+async def test_a_namespace_owes_what_its_question_took_in_the_thread():
+    runner = runner_of(turn=0.001)
+
+    def works(decider):
+        until_ = time.thread_time() + 0.1
+        while time.thread_time() < until_ and not (
+            threading.current_thread() is threading.main_thread() and decider.is_impatient()
+        ):
+            pass
+
+    await runner.ask("hog", works)
+    assert runner._turns.owed("hog") > 0.1
+    assert runner._turns.owed("team") == 0
+
+
+@pytest.mark.parametrize("change", ["another pod gets the device", "the device is gone", "nothing"])
+async def test_a_reservation_that_was_decided_in_the_thread_is_decided_again_if_its_node_changed(monkeypatch, change):
+    begun, may_end, decided = threading.Event(), threading.Event(), 0
+    serve = questions.serve
+
+    def serve_long(pod, *rest):
+        nonlocal decided
+        if pod.metadata.name != "p":
+            return serve(pod, *rest)
+        decided += 1
+        rest[-1].is_impatient()
+        serving = serve(pod, *rest)
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            assert may_end.wait(PATIENCE)
+        return serving
+
+    cluster = sidecar.loaded(*sidecar.fleet(1, 2), *map(sidecar.claim, "ab"), sidecar.pod("p", "a"), sidecar.pod("q", "b"))  # fmt: skip
+    async with sidecar.running(cluster) as one:
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+        monkeypatch.setattr(questions, "serve", serve_long)
+        one.bridge.runner._turn = -1.0  # every question takes longer
+        reserving = asyncio.create_task(one.plugin("reserve", {"token": found["token"], "node": "n0"}))
+        await until(begun.is_set)
+        one.bridge.runner._turn = TURN
+        if change == "another pod gets the device":
+            assert (await one.place("q"))[0] == 200
+            assert await one.held("b") == ["n0/gpu-0"]
+        elif change == "the device is gone":
+            stock = one.bridge.knowledge.stock
+            devices = [{"name": "gpu-1"}]
+            pool = {"name": "n0", "generation": 2, "resourceSliceCount": 1}
+            await cluster.patch(
+                resources.RESOURCE_SLICES, "n0-gpus", Merge({"spec": {"devices": devices, "pool": pool}})
+            )
+            await until(lambda: one.bridge.knowledge.stock is not stock)
+        may_end.set()
+        status, reserved = await reserving
+        assert status == 200
+        assert (await one.plugin("commit", {"reservation": reserved["reservation"]}))[0] == 200
+        assert await one.held("a") == ["n0/gpu-0" if change == "nothing" else "n0/gpu-1"]
+    assert decided == (2 if change == "nothing" else 3)
