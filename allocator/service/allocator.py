@@ -275,6 +275,13 @@ class Allocator:
                 raise self._again(pod, declined)
         raise self._again(pod, f"node {node} changed while it was decided on")
 
+    def is_unready(self, token: str) -> bool:
+        """Say whether devices that are reserved have to be made ready before the pod is bound to them (KEP-5007)."""
+        state = self._ledger.state
+        reservation = state.reservations.get(state.tokens.get(token, ""))
+        holds = [state.holds.get(uid) for uid in reservation.claims] if reservation is not None else []
+        return bool(devices_ready(state.as_meant(hold) for hold in holds if hold is not None).waits_for)
+
     def release(self, token: str) -> None:
         """Let go of a reservation; an unknown one is not an error."""
         self._ledger.apply(events.Unreserve(token))

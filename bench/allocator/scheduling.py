@@ -72,6 +72,11 @@ WRITES = re.compile(
       | (?= [^}]* resource="pods") (?= [^}]* subresource="binding") (?= [^}]* verb="POST")
     ) [^}]* \} \s (\S+)$"""
 )
+# Into pods: the node that a scheduler nominates before it binds, and conditions of pods that wait.
+POD_WRITES = re.compile(
+    r"""(?mx)^apiserver_request_total\{ (?= [^}]* code="2)
+        (?= [^}]* resource="pods") (?= [^}]* verb="(?:PUT|PATCH)") [^}]* \} \s (\S+)$"""
+)
 OURS = {PLUGIN, EXTENDER}  # ways in which the allocator runs
 SCHEDULES, ALLOCATES = "scheduler", "allocator"
 
@@ -95,6 +100,7 @@ class Run(NamedTuple):
     millis: Mapping[str, float]  # CPU milliseconds of each program for one pod
     conflicts: float  # bindings of the extender whose devices had gone to another pod since it was asked
     writes: float  # into claims that are there, and bindings, for one pod
+    pod_writes: float  # and into the pod
 
 
 class Metadata(msgspec.Struct):
@@ -170,7 +176,7 @@ def line_of(run: Run) -> str:
     """Format a run as a line."""
     spent_on = ", ".join(f"{name} {millis:.1f}" for name, millis in run.millis.items())
     times = f"{run.rate:.0f}/s, bound after {run.middle:.1f} s (p99 {run.late:.1f} s)"
-    return f"{times}, {run.writes:.2f} writes a pod, {run.conflicts:.0f} conflicts, CPU ms a pod: {spent_on}"
+    return f"{times}, {run.writes:.2f} writes a pod and {run.pod_writes:.2f} into the pod, {run.conflicts:.0f} conflicts, CPU ms a pod: {spent_on}"
 
 
 def load() -> str:
@@ -184,7 +190,8 @@ def together(runs: Sequence[Run]) -> Run:
     rate, middle, late = (statistics.median(figures) for figures in zip(*(run[:3] for run in runs), strict=True))
     conflicts = statistics.median(run.conflicts for run in runs)
     writes = statistics.median(run.writes for run in runs)
-    return Run(rate, middle, late, millis, conflicts, writes)
+    pod_writes = statistics.median(run.pod_writes for run in runs)
+    return Run(rate, middle, late, millis, conflicts, writes, pod_writes)
 
 
 # The rounds
@@ -251,14 +258,14 @@ class Hall:
             at_rest = {name: (before[name] - rest[name]) / REST_SECONDS for name in programs}
             burst = self.schedule(pods, started)
             after = seconds_of(programs)
-            writes = self.written() - written
+            writes, pod_writes = (now - earlier for now, earlier in zip(self.written(), written, strict=True))
             conflicts = 0.0 if way not in OURS else self.bridge.count("drawbridge_extender_binds_total", "conflict")
         finally:
             for process in started:
                 process.stop()
         self.clear()
         used = {name: after[name] - before[name] - at_rest[name] * burst.seconds for name in programs}
-        return burst.run(used, conflicts, writes)
+        return burst.run(used, conflicts, writes, pod_writes)
 
     def protect(self, *, on: bool) -> None:
         """Turn the policy on or off."""
@@ -279,10 +286,11 @@ class Hall:
         [made] = self.cluster.create(tried, dryRun="All")
         return "finalizers" in made["metadata"]
 
-    def written(self) -> float:
-        """What the API server has let be written so far of what a scheduler writes."""
+    def written(self) -> tuple[float, float]:
+        """What the API server has let be written so far: of what a scheduler writes into claims and bindings, and into pods."""
         told = self.cluster.get("/metrics")
-        return sum(float(count) for count in WRITES.findall(told))
+        into_claims, into_pods = (sum(map(float, one.findall(told))) for one in (WRITES, POD_WRITES))
+        return into_claims, into_pods
 
     def start(self, way: str) -> dict[str, list[Process]]:
         """Start the programs of a way; return all whose CPU is reported."""
@@ -423,13 +431,14 @@ class Burst:
     def seconds(self) -> float:
         return max(self.bound.values()) - min(self.created.values())
 
-    def run(self, used: Mapping[str, float], conflicts: float, writes: float) -> Run:
+    def run(self, used: Mapping[str, float], conflicts: float, writes: float, pod_writes: float) -> Run:
         """Make figures of it; `used` are CPU seconds."""
         pods = len(self.bound)
         waited = [self.bound[name] - self.created[name] for name in self.bound]
         late = statistics.quantiles(waited, n=100)[-1]
         millis = {name: seconds / pods * 1000 for name, seconds in used.items()}
-        return Run(pods / self.seconds, statistics.median(waited), late, millis, conflicts, writes / pods)
+        middle = statistics.median(waited)
+        return Run(pods / self.seconds, middle, late, millis, conflicts, writes / pods, pod_writes / pods)
 
 
 def lines(response: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return p.outcome(ctx, pod, err)
 	}
-	now.held.reservation = reservation.ID
+	now.held.reservation, now.held.unready = reservation.ID, reservation.Unready
 	return nil
 }
 
@@ -49,19 +49,39 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	}
 }
 
-// PreBindPreFlight reports whether PreBind has anything to do.
+// PreBindPreFlight reports whether devices have to be made ready. Without that there is nothing to wait for, and the scheduler need not
+// announce the node in the pod's status first, which is one write.
 func (p *Plugin) PreBindPreFlight(
 	_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string,
 ) (*fwk.PreBindPreFlightResult, *fwk.Status) {
-	return &fwk.PreBindPreFlightResult{AllowParallel: true}, skipWithout(cycleOf(state))
+	now := cycleOf(state)
+	if now == nil || !now.held.unready {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	return &fwk.PreBindPreFlightResult{AllowParallel: true}, nil
 }
 
-// PreBind lets the allocator write the claims, and waits for the binding conditions of their devices.
+// PreBind lets the allocator write the claims, and waits for the binding conditions of their devices, if they have any.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	now := cycleOf(state)
-	if now == nil {
+	if now == nil || !now.held.unready {
 		return nil
 	}
+	return p.commit(ctx, now, pod, node)
+}
+
+// Bind lets the allocator write the claims, unless PreBind had that done, and leaves the binding to the next plugin.
+func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	now := cycleOf(state)
+	if now != nil && !now.held.committed {
+		if status := p.commit(ctx, now, pod, node); !status.IsSuccess() {
+			return status
+		}
+	}
+	return fwk.NewStatus(fwk.Skip)
+}
+
+func (p *Plugin) commit(ctx context.Context, now *cycle, pod *v1.Pod, node string) *fwk.Status {
 	if now.held.reservation == "" {
 		return fwk.AsStatus(fmt.Errorf("pod %s/%s has no reservation on node %s", pod.Namespace, pod.Name, node))
 	}
@@ -72,6 +92,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	for {
 		commit, err := p.client.Commit(ctx, now.held.reservation)
 		if err == nil && commit.Committed {
+			now.held.committed = true
 			return nil
 		}
 		if errors.Is(context.Cause(ctx), waited) {

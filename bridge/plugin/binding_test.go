@@ -26,10 +26,13 @@ func TestAPodIsReservedForCommittedAndLetGoByOneReservation(t *testing.T) {
 	if asked := server.Asked("reserve")[0].Body; asked["token"] != "t" || asked["node"] != "n2" {
 		t.Errorf("reserve asked %v", asked)
 	}
-	if _, status := plugin.PreBindPreFlight(ctx, state, me, "n2"); !status.IsSuccess() {
-		t.Errorf("nothing to do before the binding: %v", status.Code())
+	if _, status := plugin.PreBindPreFlight(ctx, state, me, "n2"); !status.IsSkip() {
+		t.Errorf("the scheduler would announce the node: %v", status.Code())
 	}
-	if status := plugin.PreBind(ctx, state, me, "n2"); !status.IsSuccess() {
+	if status := plugin.PreBind(ctx, state, me, "n2"); !status.IsSuccess() || len(server.Asked("commit")) > 0 {
+		t.Errorf("PreBind: %v %q", status.Code(), status.Message())
+	}
+	if status := plugin.Bind(ctx, state, me, "n2"); !status.IsSkip() {
 		t.Fatal(status.Message())
 	}
 	if asked := server.Asked("commit")[0].Body; asked["reservation"] != "r1" {
@@ -47,6 +50,9 @@ func TestAPodThatDoesNotConcernTheAllocatorIsBoundWithoutIt(t *testing.T) {
 	plugin, _, server := newWorld(t, "")
 	ctx, me, state := t.Context(), pod("p"), &cycleState{}
 	if _, status := plugin.PreBindPreFlight(ctx, state, me, "n1"); !status.IsSkip() {
+		t.Errorf("got %v", status.Code())
+	}
+	if status := plugin.Bind(ctx, state, me, "n1"); !status.IsSkip() {
 		t.Errorf("got %v", status.Code())
 	}
 	for _, status := range []*fwk.Status{plugin.Reserve(ctx, state, me, "n1"), plugin.PreBind(ctx, state, me, "n1")} {
@@ -111,7 +117,7 @@ func TestAnAllocatorThatIsGoneDoesNotHoldUpUnreserve(t *testing.T) {
 func TestWithoutAReservationNothingIsBound(t *testing.T) {
 	plugin, w, server := newWorld(t, "")
 	state := begun(t, plugin, w, server, fits)
-	if status := plugin.PreBind(t.Context(), state, pod("p", "gpu"), "n2"); !status.IsError() {
+	if status := plugin.Bind(t.Context(), state, pod("p", "gpu"), "n2"); !status.IsError() {
 		t.Errorf("got %v", status.Code())
 	}
 }
@@ -124,9 +130,9 @@ func TestTheOutcomeOfACommitDecidesAboutTheBinding(t *testing.T) {
 		message string
 		calls   int
 	}{
-		"written":               {yes, fwk.Success, "", 1},
-		"ready after a while":   {stub.InTurn(notYet, notYet, yes), fwk.Success, "", 3},
-		"the answer was lost":   {stub.InTurn(stub.Hangup, yes), fwk.Success, "", 2},
+		"written":               {yes, fwk.Skip, "", 1},
+		"ready after a while":   {stub.InTurn(notYet, notYet, yes), fwk.Skip, "", 3},
+		"the answer was lost":   {stub.InTurn(stub.Hangup, yes), fwk.Skip, "", 2},
 		"the allocator is gone": {stub.Hangup, fwk.UnschedulableAndUnresolvable, "waits for the drawbridge allocator", 2},
 		"the lead is lost":      {stub.Refusal(503, "not leading", ""), fwk.UnschedulableAndUnresolvable, "not leading", 1},
 		"lost while waiting":    {stub.InTurn(notYet, stub.Refusal(503, "not leading", "")), fwk.UnschedulableAndUnresolvable, "not leading", 2},
@@ -142,7 +148,7 @@ func TestTheOutcomeOfACommitDecidesAboutTheBinding(t *testing.T) {
 			server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
 			server.On("commit", row.answer)
 			plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
-			status := plugin.PreBind(t.Context(), state, pod("p", "gpu"), "n2")
+			status := plugin.Bind(t.Context(), state, pod("p", "gpu"), "n2")
 			if status.Code() != row.code || !strings.Contains(status.Message(), row.message) {
 				t.Errorf("got %v %q", status.Code(), status.Message())
 			}
@@ -157,7 +163,7 @@ func TestDevicesThatDoNotBecomeReadyEndTheWait(t *testing.T) {
 	plugin, w, server := newWorld(t, `, "bindingTimeout": "1s"`)
 	plugin.pause = 0
 	state := begun(t, plugin, w, server, fits)
-	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1"}))
+	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1", Unready: true}))
 	server.On("commit", stub.Status(202, sidecar.Commit{Message: "waits for the fabric"}))
 	plugin.Reserve(t.Context(), state, pod("p", "gpu"), "n2")
 	status := plugin.PreBind(t.Context(), state, pod("p", "gpu"), "n2")
@@ -176,8 +182,29 @@ func TestABindingThatIsGivenUpIsNotASuccess(t *testing.T) {
 	server.On("commit", waits)
 	plugin.Reserve(ctx, state, pod("p", "gpu"), "n2")
 	cancel(errors.New("the pod was preempted"))
-	status := plugin.PreBind(ctx, state, pod("p", "gpu"), "n2")
-	if status.IsSuccess() || !strings.Contains(status.Message(), "the pod was preempted") {
+	status := plugin.Bind(ctx, state, pod("p", "gpu"), "n2")
+	if status.IsSkip() || status.IsSuccess() || !strings.Contains(status.Message(), "the pod was preempted") {
 		t.Errorf("got %v %q", status.Code(), status.Message())
+	}
+}
+
+func TestDevicesThatHaveToBeMadeReadyAreWaitedForBeforeTheBinding(t *testing.T) {
+	plugin, w, server := newWorld(t, "")
+	state := begun(t, plugin, w, server, fits)
+	server.On("reserve", stub.JSON(sidecar.Reservation{ID: "r1", Unready: true}))
+	server.On("commit", stub.JSON(sidecar.Commit{Committed: true}))
+	ctx, me := t.Context(), pod("p", "gpu")
+	plugin.Reserve(ctx, state, me, "n2")
+	if _, status := plugin.PreBindPreFlight(ctx, state, me, "n2"); !status.IsSuccess() {
+		t.Errorf("the node is not announced: %v", status.Code())
+	}
+	if status := plugin.PreBind(ctx, state, me, "n2"); !status.IsSuccess() {
+		t.Fatal(status.Message())
+	}
+	if status := plugin.Bind(ctx, state, me, "n2"); !status.IsSkip() {
+		t.Errorf("got %v", status.Code())
+	}
+	if calls := len(server.Asked("commit")); calls != 1 {
+		t.Errorf("committed %d times", calls)
 	}
 }

@@ -35,6 +35,8 @@ type held struct {
 	broken      atomic.Bool // whether a call of this attempt found the allocator out of service
 	attempted   bool
 	reservation string
+	unready     bool // whether devices have to be made ready before the binding
+	committed   bool
 }
 
 // Clone copies what AddPod and RemovePod change.

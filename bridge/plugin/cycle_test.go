@@ -180,6 +180,17 @@ func TestAProfileWithDynamicResourcesSchedulesNothing(t *testing.T) {
 	}
 }
 
+func TestAProfileThatBindsBeforeTheClaimsAreWrittenSchedulesNothing(t *testing.T) {
+	for _, binders := range [][]string{nil, {"DefaultBinder", Name}} {
+		plugin, w, _ := newWorld(t, "")
+		w.binders = binders
+		_, status := plugin.PreFilter(t.Context(), &cycleState{}, pod("p", "gpu"), nil)
+		if !status.IsRejected() || !strings.Contains(status.Message(), "name Drawbridge under plugins.bind") {
+			t.Errorf("got %v %q", status.Code(), status.Message())
+		}
+	}
+}
+
 // begun returns the state of an attempt after PreFilter got an answer.
 func begun(t *testing.T, plugin *Plugin, w *world, server *stub.Server, answer sidecar.Answer) *cycleState {
 	t.Helper()
@@ -373,8 +384,8 @@ func attempt(ctx context.Context, t *testing.T, plugin *Plugin, state fwk.CycleS
 	if status := plugin.Reserve(ctx, state, me, "n1"); !status.IsSuccess() {
 		t.Errorf("Reserve: %v", status.Message())
 	}
-	if status := plugin.PreBind(ctx, state, me, "n1"); !status.IsSuccess() {
-		t.Errorf("PreBind: %v", status.Message())
+	if status := plugin.Bind(ctx, state, me, "n1"); !status.IsSkip() {
+		t.Errorf("Bind: %v", status.Message())
 	}
 	plugin.Unreserve(ctx, state, me, "n1")
 }

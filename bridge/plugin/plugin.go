@@ -1,6 +1,6 @@
 // Package plugin is the scheduler framework plugin Drawbridge, which passes the allocator's decisions to the scheduler.
 //
-// One call for a pod covers all nodes; Filter and Score look up its answer. Reserve, Unreserve and PreBind carry the
+// One call for a pod covers all nodes; Filter and Score look up its answer. Reserve, Unreserve, PreBind and Bind carry the
 // allocator's reservation from the decision to the written claims. The plugin itself allocates nothing, reads no
 // device and writes no object. It replaces DynamicResources, which must be disabled in the profile.
 //
@@ -79,6 +79,7 @@ var (
 	_ fwk.ScorePlugin              = &Plugin{}
 	_ fwk.ReservePlugin            = &Plugin{}
 	_ fwk.PreBindPlugin            = &Plugin{}
+	_ fwk.BindPlugin               = &Plugin{}
 	_ fwk.SignPlugin               = &Plugin{}
 )
 
@@ -133,7 +134,8 @@ func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk
 	return nil, nil
 }
 
-// conflicting returns the conflict in the profile, if any: with DynamicResources, two allocators would allocate devices twice.
+// conflicting returns the conflict in the profile, if any: with DynamicResources, two allocators would allocate devices twice; after
+// another plugin has bound a pod, its claims would not be written.
 func (p *Plugin) conflicting() string {
 	p.conflictOnce.Do(func() {
 		profile, ok := p.handle.(interface {
@@ -147,6 +149,10 @@ func (p *Plugin) conflicting() string {
 				p.conflict = fmt.Sprintf("profile %s has DynamicResources enabled beside %s, and both would allocate: "+
 					"disable DynamicResources under plugins.multiPoint", p.profile, Name)
 			}
+		}
+		if binders := profile.ListPlugins().Bind.Enabled; p.conflict == "" && (len(binders) == 0 || binders[0].Name != Name) {
+			p.conflict = fmt.Sprintf("profile %s binds pods before %s has their claims written: name %s under plugins.bind, "+
+				"as manifests/bridge/plugin/scheduler.yaml does", p.profile, Name, Name)
 		}
 	})
 	return p.conflict

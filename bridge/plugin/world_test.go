@@ -34,6 +34,7 @@ type world struct {
 	classes  map[v1.ResourceName]*resourcev1.DeviceClass
 	nodes    []fwk.NodeInfo
 	enabled  []string // Filter plugins of the profile
+	binders  []string // and Bind plugins
 	others   func(pod *v1.Pod, node string) *fwk.Status
 
 	mutex     sync.Mutex
@@ -79,6 +80,9 @@ func (w *world) ListPlugins() *schedulerconfig.Plugins {
 	plugins := &schedulerconfig.Plugins{}
 	for _, name := range w.enabled {
 		plugins.Filter.Enabled = append(plugins.Filter.Enabled, schedulerconfig.Plugin{Name: name})
+	}
+	for _, name := range w.binders {
+		plugins.Bind.Enabled = append(plugins.Bind.Enabled, schedulerconfig.Plugin{Name: name})
 	}
 	return plugins
 }
@@ -169,7 +173,11 @@ func newWorld(t *testing.T, more string) (*Plugin, *world, *stub.Server) {
 	t.Helper()
 	server := stub.Serve(t)
 	server.On("state", stub.JSON(sidecar.State{Leading: true, Ready: true, Identity: "a"}))
-	w := &world{factory: informers.NewSharedInformerFactory(nil, 0), recorder: events.NewFakeRecorder(1000)}
+	w := &world{
+		factory:  informers.NewSharedInformerFactory(nil, 0),
+		recorder: events.NewFakeRecorder(1000),
+		binders:  []string{Name, "DefaultBinder"},
+	}
 	args := fmt.Sprintf(`{"socket": %q, "timeout": "1m", "commitTimeout": "1m"%s}`, server.Socket, more)
 	plugin, err := build(t.Context(), &runtime.Unknown{Raw: []byte(args)}, w)
 	if err != nil {

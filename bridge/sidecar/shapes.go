@@ -119,6 +119,7 @@ func (*Fit) check() error { return nil }
 type Reservation struct {
 	ID             string `json:"reservation"`
 	ExpiresSeconds int64  `json:"expiresSeconds"`
+	Unready        bool   `json:"unready"` // devices have to be made ready before the pod is bound
 }
 
 func (r *Reservation) check() error {

@@ -136,7 +136,13 @@ class Plugin:
             await self._supposition.place(question.token, question.node)
         else:
             await self._allocator.reserve(question.token, question.node)
-        return json({"reservation": question.token, "expiresSeconds": round(self._expires)})
+        return json(
+            {
+                "reservation": question.token,
+                "expiresSeconds": round(self._expires),
+                "unready": self._allocator.is_unready(question.token),
+            }
+        )
 
     def unreserve(self, question: ReservationQuestion) -> Reply:
         # A reservation uses the token of the question it came from.
@@ -226,7 +232,7 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/reserve",
         Plugin.reserve,
-        "token, node; reservation, expiresSeconds; 409 if the devices were taken, or with `exceeded` if a quota is. Idempotent",
+        "token, node; reservation, expiresSeconds, unready: whether devices have to be made ready before the binding; 409 if the devices were taken, or with `exceeded` if a quota is. Idempotent",
         read_as(NodeQuestion),
     ),
     Endpoint(

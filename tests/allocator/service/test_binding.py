@@ -61,6 +61,19 @@ async def test_a_pod_is_bound_when_its_devices_are_ready_and_not_before():
         assert one.bridge.ledger.state.reservations["pod-p"].state is ReservationState.BINDING
 
 
+async def test_a_reservation_says_whether_its_devices_have_to_be_made_ready():
+    """Then the scheduler announces the node before it binds the pod, which is a write."""
+    for cluster, unready in (
+        (attachable(claim("a"), pod("p", "a")), True),
+        (loaded(*fleet(2, 2), claim("a"), pod("p", "a")), False),
+    ):
+        async with running(cluster) as one:
+            _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
+            question = {"token": found["token"], "node": "n0"}
+            for _ in range(2):  # the second answer is about what is held already
+                assert (await one.plugin("reserve", question))[1]["unready"] is unready
+
+
 async def test_a_device_that_fails_is_taken_back_and_the_pod_decided_again():
     """It was never said that the pod may be bound, so nothing is waited for."""
     async with running(attachable(claim("a"), pod("p", "a"))) as one:
