@@ -10,6 +10,7 @@ Of the questions that wait for the thread, the next one is of the namespace that
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from threading import Thread
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -89,7 +90,7 @@ class QuestionRunner:
         except BaseException as error:  # noqa: BLE001  raised again where it was asked
             one.error = error
         one.took, one.worked = monotonic() - begun, thread_time()  # this thread computes nothing else
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed: the process ends
             self._loop.call_soon_threadsafe(self._end, one)
 
     def _end(self, one: _LongQuestion) -> None:
