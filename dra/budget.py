@@ -14,8 +14,8 @@ nothing is not. Code that counts in coarser units takes a `part` with a price.
 
 When the steps are used up, or `impatient` returns true, this and every later `charge` raises OutOfBudget. The outcome is
 "undecided", neither yes nor no, and only the maker of the budget catches it. OutOfBudget is not a SelectorError, so code
-that treats a failing selector as "no match" never swallows it. `longest` bounds a single library call, which the CPU timer
-cannot interrupt. Answers must not depend on how busy the machine is: if the budget `is_late`, time ran out before the
+that treats a failing selector as "no match" never swallows it. `longest` bounds a single library call, which nothing
+can interrupt. Answers must not depend on how busy the machine is: if the budget `is_late`, time ran out before the
 steps did, and the maker reports that alone.
 """
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from allocator.problem import SearchInput
+    from dra.budget import Budget
 
 
-def twins(problem: SearchInput) -> list[int]:
+def twins(problem: SearchInput, budget: Budget) -> list[int]:
     """Find for each request the earlier one it may be swapped with, or -1."""
     question = problem.question
     found = [-1] * len(question.requests)
@@ -23,16 +24,18 @@ def twins(problem: SearchInput) -> list[int]:
     whole: dict[object, int] = {}
     for claim, requests in enumerate(by_claim):
         if requests:
-            _ClaimRequests(problem, claim, requests).find(found, whole)
+            _ClaimRequests(problem, claim, requests, budget).find(found, whole)
     return found
 
 
+_COMPARED = 64  # constraints of a leaf that a step compares
 _Cover = tuple[tuple[bool, ...], ...]  # by request, by leaf: is it bound by a constraint?
 
 
 class _ClaimRequests:
-    def __init__(self, problem: SearchInput, claim: int, requests: list[int]) -> None:
+    def __init__(self, problem: SearchInput, claim: int, requests: list[int], budget: Budget) -> None:
         self.problem = problem
+        self.budget = budget
         self.requests = requests
         self.constraints: list[int] = []
         self.common: set[int] = set()
@@ -85,4 +88,6 @@ class _ClaimRequests:
         return tuple(bodies), tuple(covers)
 
     def _cover(self, constraint: int, at: int) -> tuple[bool, ...]:
-        return tuple(constraint in leaf.constraints for leaf in self.problem.question.requests[at].leaves)
+        leaves = self.problem.question.requests[at].leaves
+        self.budget.charge(1 + sum([len(leaf.constraints) for leaf in leaves]) // _COMPARED)
+        return tuple(constraint in leaf.constraints for leaf in leaves)

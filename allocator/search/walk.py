@@ -129,7 +129,7 @@ class Walk:
         self.siblings = cuts.siblings and regular
         self.twins = [-1] * size
         if cuts.twins and regular and self.horizon == size:
-            self.twins = twins(problem)
+            self.twins = twins(problem, budget)
         most: dict[int, int] = {}
         for request in requests:
             counts = [problem.leaves[leaf.index].count for leaf in request.leaves]

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from dra.wire import WireError, decode, encode
 from runtime.authentication import Callers, Credentials
-from runtime.http import Limits, Reply
+from runtime.http import Limits, Reply, count_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
@@ -25,7 +25,7 @@ logger = logging.getLogger("drawbridge.allocator")
 MIB = 1 << 20
 # A scheduler asks over few connections; what it sends is a pod and the names of nodes.
 LIMITS = Limits(body=3 * MIB, connections=256, peer=256, deadline=5.0)
-# To read one takes half a microsecond: more would hold the schedulers that are answered on the same loop.
+# Decoding more would hold the schedulers that are answered on the same loop.
 MEMBERS = 60_000
 BUG = "internal error, see the log of drawbridge"
 
@@ -74,7 +74,7 @@ class App:
             except Exception as error:  # noqa: BLE001  one request may fail
                 return _refuse_error(head, error)
 
-        if sum(map(body.count, (b",", b"{", b"["))) > MEMBERS:
+        if count_members(body) > MEMBERS:
             return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MEMBERS} members", "send less")
         try:
             reply = self._routes[head.method, head.path](head, body)

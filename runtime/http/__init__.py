@@ -5,6 +5,6 @@ It does not interpret requests: a `Handler`, such as the webhook or the allocato
 
 from runtime.http.connection import Limits
 from runtime.http.listener import Address, Listener, listens
-from runtime.http.messages import Head, Reply, text
+from runtime.http.messages import Head, Reply, count_members, text
 
-__all__ = ["Address", "Head", "Limits", "Listener", "Reply", "listens", "text"]
+__all__ = ["Address", "Head", "Limits", "Listener", "Reply", "count_members", "listens", "text"]

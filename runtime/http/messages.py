@@ -27,6 +27,11 @@ class Head(NamedTuple):
         return token.strip() if scheme.lower() == "bearer" else ""
 
 
+def count_members(body: bytes) -> int:
+    """Return how many members and elements a JSON text may have, without decoding it: decoding takes up to a microsecond for each."""
+    return sum(map(body.count, (b",", b"{", b"[")))
+
+
 class Reply(NamedTuple):
     """The answer to a request."""
 

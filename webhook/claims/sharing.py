@@ -28,7 +28,10 @@ from webhook.dialects import Asked, Demand
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dra.budget import Budget
     from dra.objects import DeviceRequest
+
+_COMPARED = 10  # steps of the budget for a container, before it is compared with others
 
 
 class ContainerDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -59,7 +62,7 @@ class SharedClaims(msgspec.Struct, frozen=True, gc=False):
     remarks: tuple[tuple[str, str], ...] = ()
 
 
-def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims]) -> SharedClaims:
+def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims], budget: Budget) -> SharedClaims:
     """Turn the demands of containers into grants. `make` makes the claims for another number of the same devices."""
     # Whole devices are numbered if an init container asks for the same kind.
     numbered: dict[Demand, list[ContainerDemand]] = {}
@@ -79,8 +82,8 @@ def share(requests: tuple[ContainerDemand, ...], make: Callable[[Demand], Claims
         kind = _single_device(requested)
         (numbered.get(kind, rest) if kind else rest).append(requested)
     for kind in sorted(numbered, key=repr):
-        grants += _number_devices(kind, numbered[kind], make)
-    joined, remarks = _share_claims(rest)
+        grants += _number_devices(kind, numbered[kind], make, budget)
+    joined, remarks = _share_claims(rest, budget)
     return SharedClaims((*grants, *joined), tuple(remarks))
 
 
@@ -112,7 +115,9 @@ def _count(requested: ContainerDemand) -> int:
     return requested.demand.count if isinstance(requested.demand, Demand) else 0
 
 
-def _number_devices(kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims]) -> list[Grant]:
+def _number_devices(
+    kind: Demand, requests: list[ContainerDemand], make: Callable[[Demand], Claims], budget: Budget
+) -> list[Grant]:
     """Number whole devices of one kind, and make a claim for each stretch that the same containers use."""
     lasting: list[_DeviceSpan] = []
     total = 0
@@ -141,6 +146,7 @@ def _number_devices(kind: Demand, requests: list[ContainerDemand], make: Callabl
             edges += range(edges[-1] + LIMIT, edge, LIMIT)
             edges.append(edge)
         for low, high in pairwise(edges):
+            budget.charge(_COMPARED + len(passing))
             users = [] if requested.init else [requested.container]
             users += [other.requested.container for other in passing if other.low <= low and high <= other.high]
             spec = make(kind.times(high - low)).specs[0]
@@ -159,7 +165,7 @@ class _Host(msgspec.Struct, gc=False):
     users: list[str]
 
 
-def _share_claims(requests: list[ContainerDemand]) -> tuple[list[Grant], list[tuple[str, str]]]:
+def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list[Grant], list[tuple[str, str]]]:
     """Let init containers use claims that cover their demands; the others get their own."""
     remarks: list[tuple[str, str]] = []
     hosts = [_Host(requested, [requested.container]) for requested in requests if not requested.init]
@@ -169,6 +175,7 @@ def _share_claims(requests: list[ContainerDemand]) -> tuple[list[Grant], list[tu
     any_lasting = bool(hosts)
     for requested in sorted([requested for requested in requests if requested.init], key=lambda one: one.order):
         candidates = by_kind.setdefault(_without_amounts(requested.demand), [])
+        budget.charge(_COMPARED + len(candidates))
         found = next((host for host in candidates if _may_host(host.requested, requested)), None)
         if found is None:
             host = _Host(requested, [requested.container])

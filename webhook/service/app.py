@@ -1,9 +1,10 @@
 """The rim of admission: requests come in, bytes of a review's answer go out. It decides nothing.
 
 It guarantees one thing: the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
-act. A small review is decided at once, under a CPU timer; a large one, and one that the clock ended, in a worker that can
-be killed; an object that no worker decides in time is allowed as it is, with a warning. So no review holds another for longer than
-`DecisionLimits.hold`, and an account that asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
+act. A small review is decided at once, within a budget; a large one, and one that exceeds the budget, in a worker that can
+be killed; an object that no worker decides in time is allowed as it is, with a warning. Decisions check the budget in every loop over
+what a caller sent (`tests/webhook/service/test_charged.py`), so no review holds another for much longer than `DecisionLimits.hold`, and an account
+that asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
 be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
 """
 
@@ -13,18 +14,17 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from time import monotonic, thread_time
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from runtime.authentication import Callers, Credentials
-from runtime.http import Limits, Listener, Reply, text
+from runtime.http import Limits, Listener, Reply, count_members, text
 from runtime.metrics import readiness
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from webhook.admission import REFUSED, UNDECIDED, Answer, ReviewError, answer_timeout
-from webhook.service.deciding.cpu_timer import CpuTimer, Overtime
-from webhook.service.deciding.limits import DecisionLimits, TokenBucket
+from webhook.service.deciding.limits import DecisionLimits
 from webhook.service.log import Decisions
 from webhook.service.settings import LINGER
 
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.webhook")
 
-# How long after an interrupted review the timer rings earlier, and searches are asked to end earlier than it rings.
-ATTACK_SECONDS = 10.0
+# The share of a worker's time after which searches end.
 PATIENCE = 0.66
 # How many of the reviews that may wait are of one peer, at most.
 PEER_SHARE = 0.75
@@ -50,7 +49,7 @@ BUG = "internal error, see the log of drawbridge"
 
 
 class _OpenReview(NamedTuple):
-    """A review on its way; `arrived` is when it was whole, `started` when its turn had come, `is_cheap` what is known of its client.
+    """A review on its way; `arrived` is when it was whole, `started` when its turn had come.
 
     By `monotonic`: uvloop's clock counts milliseconds, and most reviews take less than one.
     """
@@ -58,7 +57,6 @@ class _OpenReview(NamedTuple):
     path: str
     body: bytes
     peer: str
-    is_cheap: bool
     arrived: float
     started: float
 
@@ -90,19 +88,15 @@ class App:
         self._decider = decider
         self._metrics = metrics
         self._limits = limits or DecisionLimits()
-        self._timer = CpuTimer()
         self._listener = Listener(self, connections or Limits(), metrics.count_closure, _namespace)
         self._pool = WorkerPool(self._limits.workers, _Decided, turn=self._listener.queue.turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
-        self._tokens = TokenBucket(self._limits.hold - self._limits.hold_under_attack)
-        self._attacked_until = 0.0
         # The longest that one review has held the loop, in seconds.
         self.longest_hold = 0.0
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port."""
-        self._timer.install()
         self._callers.prepare(tls)
         return self._listener.open(host, port, tls)
 
@@ -156,8 +150,8 @@ class App:
         if path in ("/mutate", "/validate"):
             if method != "POST":
                 return text(405, f"{path} takes POST only", ("Allow", "POST"))
-            now, queue = monotonic(), self._listener.queue
-            return self._review(_OpenReview(path[1:], body, head.peer, queue.is_cheap, now - queue.waited, now))
+            now = monotonic()
+            return self._review(_OpenReview(path[1:], body, head.peer, now - self._listener.queue.waited, now))
         if path not in _PATHS:
             return text(404, "not found: this port serves /mutate, /validate, /livez and /readyz")
         if method not in ("GET", "HEAD"):
@@ -182,41 +176,24 @@ class App:
         if review.started - review.arrived > limits.line and len(self._listener.queue) >= limits.crowd:
             return self._turn_away(review.path)
         state = self._decider.state()
-        begun = thread_time()
         try:
-            outcome = self._decide_here(review, state, self._hold(review))
+            outcome = self._decide_here(review, state)
         except Exception as error:  # noqa: BLE001  each review is answered
             return self._fail(review.path, error)
         finally:
-            hold_time = monotonic() - review.started
-            self.longest_hold = max(self.longest_hold, hold_time)
-            if hold_time > limits.hold_under_attack:  # less CPU than that was used otherwise
-                self._tokens.spend(thread_time() - begun - limits.hold_under_attack)
-        if hold_time > limits.hold_under_attack and (outcome is None or outcome.record.outcome == UNDECIDED):
-            self._attacked_until = monotonic() + ATTACK_SECONDS
+            self.longest_hold = max(self.longest_hold, monotonic() - review.started)
         if outcome is None:
             return self._answer_later(review, self._decide_in_worker(review))
         later = self._look_further(review, outcome, state) if 2 * (self._waiting + 1) <= limits.reviews else None
         return self._answer_later(review, later) if later else self._record_decision(review, outcome)
 
-    def _hold(self, review: _OpenReview) -> float:
-        """Return for how many seconds of CPU a review may hold the loop."""
-        if review.started >= self._attacked_until:
-            return self._limits.hold
-        return self._limits.hold_under_attack + (self._tokens.left(review.started) if review.is_cheap else 0.0)
-
-    def _decide_here(self, review: _OpenReview, state: State, hold: float) -> Answer | None:
-        """Decide a review on the loop; None if it is too large for that, or if its time was over."""
-        if len(review.body) > self._limits.inline:
+    def _decide_here(self, review: _OpenReview, state: State) -> Answer | None:
+        """Decide a review on the loop; None if it is too large for that."""
+        limits, body = self._limits, review.body
+        # A body with fewer bytes has no more members.
+        if len(body) > limits.inline or (len(body) > limits.members and count_members(body) > limits.members):
             return None
-        try:
-            return self._timer.within(
-                hold, lambda: self._decider.decide(review.path, review.body, state, hold * PATIENCE)
-            )
-        except Overtime:
-            self._decider.forget(state)
-            self._metrics.count_closure("overtime")
-            return None
+        return self._decider.decide(review.path, body, state, limits.hold)
 
     def _look_further(self, review: _OpenReview, outcome: Answer, state: State) -> Coroutine[None, None, Reply] | None:
         """Return the work that may change an answer, or has to precede it; None if the answer can be sent."""
@@ -263,7 +240,7 @@ class App:
         outcome: Answer | None = refused
         state = self._decider.state()
         if state is not earlier_state:
-            outcome = self._decide_here(review, state, self._limits.hold_under_attack)
+            outcome = self._decide_here(review, state)
         if outcome is None or outcome.record.outcome == UNDECIDED or outcome.is_late:
             # It was refused, and is not told anything else because this look was shorter.
             return await self._decide_in_worker(review, outcome)

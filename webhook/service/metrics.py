@@ -54,7 +54,7 @@ class WebhookMetrics(MetricsPort):
         )
         self.closed = self.counter(
             "drawbridge_made_room",
-            "Connections closed to make room, and reviews that were interrupted, by the limit reached.",
+            "Connections closed to make room, by the limit reached.",
             ("reason",),
         )
         self._configuration = Gauge(

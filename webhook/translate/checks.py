@@ -52,6 +52,7 @@ from webhook.translate.workload_kind import ANY_KEY, QUEUE, READ_ON_PODS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dra.budget import Budget
     from dra.wire import Json
     from webhook.dialects import Need, Served
     from webhook.state import Configuration, Features, Inventory, Joint, State
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
     from webhook.translate.workload_kind import Provenance
 
     Step = Callable[[Case, "Context"], Case]
+
+
+_CHECK = 50  # steps of the budget for one check of one case
 
 
 class Context(NamedTuple):
@@ -88,10 +92,18 @@ class Context(NamedTuple):
     read_on_pods: Mapping[str, str]
     # Keys that an earlier round removed, by container.
     recorded: Mapping[str, Mapping[str, Json]]
+    budget: Budget
 
 
 def make_context(
-    pod: PodView, state: State, owners: Owners, written: WrittenRecord, *, origin: Provenance, namespace: str
+    pod: PodView,
+    state: State,
+    owners: Owners,
+    written: WrittenRecord,
+    budget: Budget,
+    *,
+    origin: Provenance,
+    namespace: str,
 ) -> Context:
     """Collect what the cases of a pod are checked against."""
     configuration, installed = state.configuration, state.fleet.installed
@@ -121,6 +133,7 @@ def make_context(
         misspelt=misspelt,
         read_on_pods=read_on_pods,
         recorded=written.record.containers,
+        budget=budget,
     )
 
 
@@ -202,6 +215,7 @@ def _run_steps(cases: Sequence[Case], steps: Sequence[Step], context: Context) -
         for step in steps:
             if not case.open:
                 break
+            context.budget.charge(_CHECK)
             case = step(case, context)  # noqa: PLW2901  the case goes on as the step returns it
         taken.append(case)
         is_open = is_open and case.open
@@ -610,5 +624,5 @@ def _share_claims(cases: tuple[Case, ...], context: Context) -> SharedClaims:
                 sidecar=slot.sidecar,
             )
             requests.append(requested)
-    shared = share(tuple(requests), context.claim_maker.claims)
+    shared = share(tuple(requests), context.claim_maker.claims, context.budget)
     return SharedClaims((*common, *shared.grants), shared.remarks) if common else shared

@@ -24,6 +24,7 @@ beside its scheduler or a key that only its scheduler keeps (`Role.SCHEDULED`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -198,15 +199,13 @@ def _labels(selected: Selected) -> dict[str, Json]:
                 listed = ", ".join(values)
                 values = (f"{exclusion} {listed}",)  # noqa: PLW2901  what is shut out is shown as one
             shown |= dict.fromkeys(values)
-    in_any_case = {one.key for one in selected.always}
-    for term in selected.terms if len(selected.terms) > 1 else ():
-        in_term = {one.key for one in term}
-        for key in found.keys() - in_term - in_any_case:
-            found[key]["anything else"] = None
-    written: dict[str, Json] = {}
+    # Terms are alternatives: a label that one of them does not require may have any value.
+    required = Counter([key for term in selected.terms for key in {one.key for one in term}])
+    required.update({one.key: len(selected.terms) for one in selected.always})
     for key, shown in found.items():
-        written[key] = ", ".join(shown)
-    return written
+        if required[key] < len(selected.terms):
+            shown["anything else"] = None
+    return {key: ", ".join(shown) for key, shown in found.items()}
 
 
 def text_of(value: Json) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cluster.patch import apply_json_patch
+from dra.budget import Budget
 from dra.finding import stated
 from dra.objects import template_site
 from dra.raw import inside
@@ -52,7 +53,6 @@ from webhook.translate.workload_kind import STANDALONE, Provenance, group_kind, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dra.budget import Budget
     from dra.wire import Json
     from webhook.state import CustomKind, State
     from webhook.translate.case import Case
@@ -141,11 +141,11 @@ def _translate_keys(
     if problem := exceeded_limit(pod, configuration):
         report.leave_pod(problem)
         return UNCHANGED
-    if budget is not None:
-        key_count = len(pod.cpus)
-        for slot in pod.slots:
-            key_count += len(slot.legacy_keys)
-        budget.charge(_PRICE * (len(pod.slots) + key_count))
+    budget = budget or Budget()
+    key_count = len(pod.cpus)
+    for slot in pod.slots:
+        key_count += len(slot.legacy_keys)
+    budget.charge(_PRICE * (len(pod.slots) + key_count))
     new_keys, returned_keys = _split_keys(pod, written.record, report)
     returned_annotations = _returned_annotations(pod, written.record, report) if written.record.annotations else ()
     if returned_annotations:
@@ -161,7 +161,7 @@ def _translate_keys(
     if pod.cpus:
         of_cpus = make_cpu_cases(pod, state, cases, namespace=namespace, written=written)
         cases += leave_cpus(of_cpus, cpus_left) if cpus_left else of_cpus
-    context = make_context(pod, state, owners, written, origin=origin, namespace=namespace)
+    context = make_context(pod, state, owners, written, budget, origin=origin, namespace=namespace)
     checked = judge(cases, context)
     if context.neglected and checked.translated:
         report.warnings.append(context.neglected)

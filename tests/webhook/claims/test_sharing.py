@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dra.budget import Budget
 from dra.objects import ResourceClaimSpec
 from tests.draws import draws
 from tests.webhook.pods import WHOLE, became, container, patched, pod
@@ -175,5 +176,5 @@ def test_an_init_container_uses_a_claim_of_the_same_kind_with_no_smaller_amounts
     claims = Claims(specs=(ResourceClaimSpec(),), needs=(), base="gpu")
     lasting = ContainerDemand(container="c", demand=large, claims=claims, separable=False, order=1)
     init = ContainerDemand(container="i", demand=small, claims=claims, separable=False, order=0, init=True)
-    users = {grant.users for grant in share((lasting, init), lambda _: claims).grants}
+    users = {grant.users for grant in share((lasting, init), lambda _: claims, Budget()).grants}
     assert users == ({("c", "i")} if yes else {("c",), ("i",)})

@@ -1,1 +1,1 @@
-"""Where a review is decided: on the loop under a CPU timer, or in a worker that can be killed."""
+"""Where a review is decided: on the loop within a budget, or in a worker that can be killed."""

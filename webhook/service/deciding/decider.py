@@ -49,7 +49,7 @@ class ReviewDecider:
         self._certificate = certificate
         self._configuration = configuration
         self._clock = clock
-        # Now, for no decision is to import: the timer has to wait for that.
+        # No review waits for the import of what compiles selectors.
         cel.compile(WHOLE_LANGUAGE)
         # A state that may not refuse is made once for each that may, so that it is known again.
         self._old: tuple[State, State] | None = None

@@ -15,43 +15,14 @@ class DecisionLimits(NamedTuple):
     second_look: float = 0.25
     # Larger reviews are decided in a worker process from the start.
     inline: int = 64 * 1024
-    # The longest that a review may hold the loop, and the same while an attack lasts. The kernel's ticks and what is then
-    # given back to memory come on top, up to two fifths more. A first look at 5,000 nodes takes 40 ms; under attack it
-    # goes on review by review.
-    hold: float = 0.05
-    hold_under_attack: float = 0.01
+    # So are those with more members: decoding and looking at each takes some microseconds. A pod of 64 KiB of variables has 4,000.
+    members: int = 8_000
+    # CPU seconds that a decision may take on the loop; what is not charged piece by piece adds up to 20 ms. A first look at
+    # 5,000 nodes takes 40 ms, and goes on review by review.
+    hold: float = 0.033
     # What a worker may take, waiting for it included.
     patience: float = 1.5
     workers: int = 2
     # A review that waited for so long is turned away, where at least so many others wait.
     line: float = 0.25
     crowd: int = 64
-
-
-# The share of the time that flows back into a bucket.
-SHARE = 0.1
-
-
-class TokenBucket:
-    """Seconds of the loop that clients who have been cheap may take together while an attack lasts, beyond `hold_under_attack`.
-
-    An honest review takes longer than usual just after a cache was emptied, or on a busy machine. Ended after as little as
-    a hostile one, it would find the workers full of those. All such clients share one bucket, so one that turns hostile
-    cannot hold the loop for more than the bucket and a share of the time since.
-    """
-
-    def __init__(self, most: float) -> None:
-        """It holds so many at most, and is full at first."""
-        self._most = most
-        self._left = most
-        self._looked = float("-inf")
-
-    def left(self, now: float) -> float:
-        """Say what is there at a moment of the loop's clock."""
-        self._left = min(self._most, self._left + (now - self._looked) * SHARE)
-        self._looked = now
-        return self._left
-
-    def spend(self, seconds: float) -> None:
-        """Take out what was used."""
-        self._left = max(0.0, self._left - max(0.0, seconds))

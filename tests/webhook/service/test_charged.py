@@ -1,0 +1,146 @@
+"""Every loop over what a caller sent charges the review's budget: nothing interrupts a decision on the loop but its budget.
+
+Counted are the lines of Python between two charges, so a busy machine gives the same result. Not counted is what is one call for a budget
+(`Budget.charge_whole`): a library's, whose input has at most `DecisionLimits.inline` bytes, and compiling a selector.
+"""
+
+import json
+import sys
+from contextlib import suppress
+
+import pytest
+
+from cli.commands.demo import EXAMPLES
+from cluster import manifests
+from cluster.resources import of
+from dra import cel
+from dra.budget import Budget
+from dra.wire import convert
+from runtime.http import count_members
+from tests.webhook.hostile import CORPUS, GPU, REVIEWS, claim, pod, review
+from webhook.admission import ReviewError
+from webhook.admission import review as admission
+from webhook.service.configuration_file import Source
+from webhook.service.deciding.decider import WHOLE_LANGUAGE
+from webhook.service.deciding.limits import DecisionLimits
+from webhook.state import StateBuilder
+
+LIMITS = DecisionLimits()
+PATIENCE = 300_000  # lines after which the caller stops waiting; a line takes about 0.05 µs
+UNCHARGED = 130_000  # lines in one piece
+
+
+def example_state():
+    """The example cluster, with stock to judge claims by."""
+    builder = StateBuilder(Source(str(EXAMPLES / "configuration.yaml")).current, keys=(b"k" * 32,))
+    for document in manifests.read([EXAMPLES / "fleet"]):
+        if kind := of(document.object):
+            builder.put(convert(document.object, kind.type))
+    builder.settle()
+    return builder.state(fresh=True)
+
+
+FLEET = example_state()
+
+
+def affinity(terms):
+    """A required node affinity with alternatives, each about another label."""
+    made = [{"matchExpressions": [{"key": f"l{i}", "operator": "In", "values": ["x"]}]} for i in range(terms)]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": made}}}
+
+
+def constrained(constraints):
+    made = claim("true", requests=4)
+    made["spec"]["devices"]["constraints"] = [
+        {"matchAttribute": f"a/b{i}", "requests": [f"r{i % 4}"]} for i in range(constraints)
+    ]
+    return made
+
+
+CLAIM = "resource.k8s.io/resourceclaims"
+# As large as is decided on the loop.
+MORE = {
+    "containers": ("mutate", lambda: review(pod(containers=650))),
+    "init containers": ("mutate", lambda: review(pod(init=650))),
+    "MIG keys": ("mutate", lambda: review(pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(1_500)}))),
+    "claims": ("mutate", lambda: review(pod(resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(900)]))),
+    "terms of an affinity": ("mutate", lambda: review(pod(affinity=affinity(700)))),
+    "tolerations": ("mutate", lambda: review(pod(tolerations=[{"key": f"k{i}", "operator": "Exists"} for i in range(1_200)]))),
+    "models": ("mutate", lambda: review(pod(limits=GPU, containers=300, annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(3_000))}))),
+    "a record, before and after": ("mutate", lambda: recorded(700)),
+    "requests": ("validate", lambda: review(claim("device.driver != 'x'", requests=350), kind=CLAIM)),
+    "constraints": ("validate", lambda: review(constrained(1_250), kind=CLAIM)),
+    "a selector": ("validate", lambda: review(claim("||".join(["device.driver == 'x'"] * 2_000)), kind=CLAIM)),
+}  # fmt: skip
+
+
+def recorded(containers):
+    record = json.dumps({"containers": {f"c{i}": GPU for i in range(containers)}})
+    annotated = pod(containers=containers // 4, annotations={"drawbridge.dev/original": record})
+    return review(annotated, operation="UPDATE", old=annotated)
+
+
+def is_inline(body):
+    return len(body) <= LIMITS.inline and count_members(body) <= LIMITS.members
+
+
+INLINE = [name for name, (_, make) in (REVIEWS | CORPUS | MORE).items() if is_inline(make())]
+
+
+class Stretch:
+    """Counts the lines that are executed, and how many of them in one piece without a charge."""
+
+    def __init__(self):
+        self.total = self.longest = self.began = 0
+
+    def trace(self, frame, event, _):
+        if event == "call" and frame.f_code is Budget.charge.__code__:
+            self.longest = max(self.longest, self.total - self.began)
+            self.began = self.total
+            return None
+        self.total += event == "line"
+        return self.trace
+
+    def skip(self, work):
+        """Return a function that does the work uncounted."""
+
+        def uncounted(*args, **named):
+            sys.settrace(None)
+            try:
+                return work(*args, **named)
+            finally:
+                sys.settrace(self.trace)
+
+        return uncounted
+
+    def measure(self, work):
+        before = sys.gettrace()
+        sys.settrace(self.trace)
+        try:
+            return work()
+        finally:
+            sys.settrace(before)
+            self.longest = max(self.longest, self.total - self.began)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded():
+    """Imports are no part of a decision."""
+    cel.compile(WHOLE_LANGUAGE)
+    admission.mutate(review(pod()), FLEET)
+
+
+@pytest.mark.parametrize("name", INLINE)
+def test_a_decision_on_the_loop_executes_few_lines_between_two_charges(name, monkeypatch):
+    path, make = (REVIEWS | CORPUS | MORE)[name]
+    decide = admission.validate if path == "validate" else admission.mutate
+    body, seen = make(), Stretch()
+    monkeypatch.setattr(cel, "compile", seen.skip(cel.compile))
+    FLEET.memo.clear()
+
+    def answer():
+        with suppress(ReviewError):
+            assert decide(body, FLEET, impatient=lambda: seen.total > PATIENCE, longest=LIMITS.hold * 400_000).body
+
+    seen.measure(answer)
+    assert seen.longest < UNCHARGED, f"{seen.longest} lines of {seen.total}"
