@@ -1,10 +1,9 @@
 """Workers: child processes for requests that may take long, such as reviews of a megabyte, so that they can be killed.
 
 A worker is a fork of this process, so it has the current state without copying: memory pages are shared until they are written. It serves while
-its state is current, up to a number of requests; then another one is forked. It has no socket except to its parent, limits of memory and CPU,
-and it is killed when a request's time is over. If a worker ends by itself, because earlier requests filled its memory or it was killed while
-idle, its request is repeated once in a new one. A stopped worker is detected and killed, with the same effect. A request without an answer in
-time is Undecided; the caller decides what that means.
+its state is current; then another one is forked. It has no socket except to its parent, limits of memory and CPU, and it is killed when a
+request's time is over, or when it is stopped. If a worker ends before that, its request is repeated once in a new one: earlier requests may
+have filled its memory. A request without an answer in time is Undecided; the caller decides what that means.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -24,11 +23,11 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from runtime.workers.fair_semaphore import Crowded, FairSemaphore, Requester
+from runtime.workers.slots import Crowded, Requester, Slots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-REVIEWS = 64  # after which a worker is replaced
 # Bytes that a worker can allocate beyond its size at the fork. An update of the largest pod that can be stored takes 96 MiB; all workers and
 # their parent must stay below 512 MiB.
 MEMORY = 128 << 20
@@ -66,6 +64,13 @@ class Bug(Exception):  # noqa: N818
     """An exception in a worker; the text is the traceback."""
 
 
+class _Use(NamedTuple):
+    """A slot that a requester has, and since when."""
+
+    requester: Requester
+    since: float
+
+
 class WorkerPool(Generic[T]):
     """A limited number of workers, forked when needed."""
 
@@ -73,11 +78,11 @@ class WorkerPool(Generic[T]):
         """`outcome` is the type of decisions. Forking first waits for a `turn`, if given, because it blocks the event loop."""
         self._decoder = msgspec.msgpack.Decoder(outcome)
         self._turn = turn
-        self._semaphore = FairSemaphore(size, QUEUE)
+        self._slots = Slots(size, QUEUE)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
-        # Killed processes that have not ended yet, and the requester whose slot each still occupies.
-        self._dying: dict[int, Requester | None] = {}
+        # Killed processes that have not ended yet, and the slot that each still occupies.
+        self._dying: dict[int, _Use | None] = {}
         self._reap_timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self.counts = dict.fromkeys(COUNTED, 0)  # for metrics
@@ -131,12 +136,13 @@ class WorkerPool(Generic[T]):
         is_new: bool = False,
     ) -> T:
         """Let a worker decide, a new one if necessary; raises _Ended if it ends by itself."""
-        await self._semaphore.take(requester)
+        await self._slots.take(requester)
+        use = _Use(requester, asyncio.get_running_loop().time())
         try:
             worker = None
             while self._idle and worker is None:
                 idle = self._idle.pop()
-                if not is_new and idle.state is state and idle.review_count < REVIEWS:
+                if not is_new and idle.state is state:
                     worker = idle
                 else:
                     self._end(idle)
@@ -149,7 +155,7 @@ class WorkerPool(Generic[T]):
                 except OSError as error:  # no descriptor, process or memory left
                     raise Undecided(f"no worker could be started: {error}") from error
         except BaseException:
-            self._semaphore.leave(requester)
+            self._leave(use)
             raise
         self._busy.add(worker)
         self._keep_watch()
@@ -158,15 +164,15 @@ class WorkerPool(Generic[T]):
         except (OSError, EOFError, asyncio.CancelledError) as error:
             # Its time was over, or it ended by its limits.
             self._busy.discard(worker)
-            self._end(worker, requester)
+            self._end(worker, use)
             self.counts["killed"] += 1
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise _Ended from error
         except BaseException:
-            self._put_back(worker, requester)
+            self._put_back(worker, use)
             raise
-        self._put_back(worker, requester)
+        self._put_back(worker, use)
         self.counts["decided"] += 1
         return outcome
 
@@ -181,17 +187,20 @@ class WorkerPool(Generic[T]):
             worker.end_if_stopped()
         self._keep_watch()
 
-    def _put_back(self, worker: _Worker, requester: Requester) -> None:
+    def _put_back(self, worker: _Worker, use: _Use) -> None:
         self._busy.discard(worker)
         if worker.state is None:
-            self._end(worker, requester)
+            self._end(worker, use)
             return
         self._idle.append(worker)
-        self._semaphore.leave(requester)
+        self._leave(use)
 
-    def _end(self, worker: _Worker, requester: Requester | None = None) -> None:
+    def _leave(self, use: _Use) -> None:
+        self._slots.leave(use.requester, asyncio.get_running_loop().time() - use.since)
+
+    def _end(self, worker: _Worker, use: _Use | None = None) -> None:
         """Kill a worker. The kernel may take 50 ms or more to end a large process; only its slot waits for that."""
-        self._dying[worker.kill()] = requester
+        self._dying[worker.kill()] = use
         if self._reap_timer is None:
             self._reap_timer = asyncio.get_running_loop().call_later(REAP_INTERVAL, self._reap)
 
@@ -200,9 +209,9 @@ class WorkerPool(Generic[T]):
         for pid in tuple(self._dying):
             if not _has_ended(pid):
                 continue
-            requester = self._dying.pop(pid)
-            if requester is not None:
-                self._semaphore.leave(requester)
+            use = self._dying.pop(pid)
+            if use is not None:
+                self._leave(use)
         if self._dying:
             self._reap_timer = asyncio.get_running_loop().call_later(REAP_INTERVAL, self._reap)
 
@@ -212,7 +221,6 @@ class _Worker:
 
     def __init__(self, decide: Callable[[str, bytes], object], state: object) -> None:
         self.state = state
-        self.review_count = 0
         self._lives = True
         self._socket, child_socket = socket.socketpair()
         with warnings.catch_warnings():
@@ -225,13 +233,12 @@ class _Worker:
                 child_socket.close()
                 raise
         if self._pid == 0:
-            _serve_parent(child_socket, decide)
+            _run_worker(child_socket, decide)
         child_socket.close()
         self._socket.setblocking(False)
 
     async def ask(self, path: str, body: bytes) -> msgspec.Raw:
         """Return the worker's decision, still encoded."""
-        self.review_count += 1
         loop = asyncio.get_running_loop()
         message = _encode((path, body))
         await loop.sock_sendall(self._socket, _LENGTH.pack(len(message)) + message)
@@ -284,52 +291,60 @@ def _has_ended(pid: int, *, wait: bool = False) -> bool:
 # ---- the child
 
 
-def _serve_parent(child_socket: socket.socket, decide: Callable[[str, bytes], object]) -> None:
-    """Serve until the parent closes the socket. Never returns: the stack above belongs to the parent."""
-    code = 1
+def _run_worker(parent: socket.socket, decide: Callable[[str, bytes], object]) -> None:
+    """Answer the parent's requests until it closes the socket. Never returns: the stack above belongs to the parent."""
     try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-        gc.disable()  # a collection would write to every shared page
-        # Otherwise the parent's connections, watches and listening socket would outlive it.
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        keep = child_socket.fileno()
-        os.closerange(3, keep)
-        os.closerange(keep + 1, most)
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
-        with suppress(OSError, ValueError):
-            pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
-            size = int(pages) * resource.getpagesize()
-            limit = size + MEMORY
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        with suppress(OSError):
-            # If memory runs out, the kernel kills a worker before its parent.
-            open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
-        while (head := _read(child_socket, _LENGTH.size)) is not None:
-            message = _read(child_socket, _LENGTH.unpack(head)[0])
-            if message is None:
-                break
-            path, body = _request.decode(message)
-            reply: tuple[str, object]
-            try:
-                reply = "outcome", decide(path, body)
-            except MemoryError:
-                reply = "memory", None
-            except Exception:  # noqa: BLE001  the parent logs it
-                reply = "bug", "".join(traceback.format_exception(*sys.exc_info(), limit=-20))
-            sent = _encode(reply)
-            child_socket.sendall(_LENGTH.pack(len(sent)) + sent)
-        code = 0
+        _give_up_what_is_the_parents(parent.fileno())
+        _limit_resources()
+        while (request := _receive_message(parent)) is not None:
+            reply = _encode(_answer(decide, *_request.decode(request)))
+            parent.sendall(_LENGTH.pack(len(reply)) + reply)
     finally:
-        os._exit(code)
+        os._exit(0)
 
 
-def _read(child_socket: socket.socket, count: int) -> bytes | None:
+def _give_up_what_is_the_parents(keep: int) -> None:
+    """Drop the parent's signal handlers, its collector and, except for one, its descriptors: connections would outlive it here."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    gc.disable()  # a collection would write to every shared page
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.closerange(3, keep)
+    os.closerange(keep + 1, most)
+
+
+def _limit_resources() -> None:
+    """Limit CPU and memory. If the machine's memory runs out, the kernel kills a worker before its parent."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+    with suppress(OSError, ValueError):
+        pages = open("/proc/self/statm").read().split()[0]  # noqa: PTH123, SIM115
+        limit = int(pages) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    with suppress(OSError):
+        open("/proc/self/oom_score_adj", "w").write("1000")  # noqa: PTH123, SIM115
+
+
+def _answer(decide: Callable[[str, bytes], object], path: str, body: bytes) -> tuple[str, object]:
+    """Return the kind of the reply, and its content."""
+    try:
+        return "outcome", decide(path, body)
+    except MemoryError:
+        return "memory", None
+    except Exception:  # noqa: BLE001  the parent logs it
+        return "bug", "".join(traceback.format_exception(*sys.exc_info(), limit=-20))
+
+
+def _receive_message(parent: socket.socket) -> bytes | None:
+    """Return the next message; None if the parent has closed the socket."""
+    head = _receive(parent, _LENGTH.size)
+    return head and _receive(parent, _LENGTH.unpack(head)[0])
+
+
+def _receive(parent: socket.socket, count: int) -> bytes | None:
     parts = bytearray()
     while len(parts) < count:
-        part = child_socket.recv(min(count - len(parts), 1 << 18))
+        part = parent.recv(min(count - len(parts), 1 << 18))
         if not part:
             return None
         parts += part

@@ -41,6 +41,8 @@ logger = logging.getLogger("drawbridge.webhook")
 
 # The share of a worker's time after which searches end.
 PATIENCE = 0.66
+# What a worker needs for a byte, at most: decoding 3 MB of empty members takes a second.
+SECONDS_OF_BYTE = 0.35e-6
 # How many of the reviews that may wait are of one peer, at most.
 PEER_SHARE = 0.75
 # How often it is looked whether a template has come.
@@ -266,7 +268,7 @@ class App:
                 return _Decided(None, error.status, str(error))
 
         try:
-            requester = Requester(_namespace(body), review.peer)
+            requester = Requester(_namespace(body), review.peer, len(body) * SECONDS_OF_BYTE)
             decided = await self._pool.decide(decide, state, path, body, patience, requester=requester)
         except Undecided as error:
             note = {"path": path, "bytes": len(body), "problem": str(error)}

@@ -190,7 +190,7 @@ async def test_a_process_is_copied_in_its_own_turn_and_a_request_gone_meanwhile_
     turns = asyncio.Semaphore(0)
     pool = WorkerPool(1, Reply, turn=turns.acquire)
     gone, asked = [asyncio.create_task(ask(pool, account=name)) for name in ("gone", "asked")]
-    await until(lambda: pool._semaphore._free == 0)
+    await until(lambda: pool._slots._free == 0)
     assert pool.counts["forked"] == 0
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)

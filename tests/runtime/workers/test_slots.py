@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from runtime.workers.fair_semaphore import PEERS, RECENT_SECONDS, Crowded, FairSemaphore, Requester
+from runtime.workers.slots import RECENT, REMEMBERED, SLOW, Crowded, Requester, Slots
 
 
 class Waiting:
@@ -32,7 +32,7 @@ async def turn():
 
 
 async def test_one_account_never_has_all_places_and_another_finds_one():
-    waiting = Waiting(FairSemaphore(2, 16))
+    waiting = Waiting(Slots(2, 16))
     for name in ("a1", "a2", "a3", "b1"):
         await waiting.ask(name)
     assert waiting.served == ["a1", "b1"]
@@ -42,7 +42,7 @@ async def test_one_account_never_has_all_places_and_another_finds_one():
 
 
 async def test_a_single_place_may_be_taken_by_any_account():
-    waiting = Waiting(FairSemaphore(1, 16))
+    waiting = Waiting(Slots(1, 16))
     for name in ("a1", "a2"):
         await waiting.ask(name)
     waiting.places.leave(who("a"))
@@ -51,33 +51,35 @@ async def test_a_single_place_may_be_taken_by_any_account():
 
 
 async def test_accounts_take_turns_however_many_wait_for_one_of_them():
-    waiting = Waiting(FairSemaphore(1, 16))
+    waiting = Waiting(Slots(1, 16))
     for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2"):
         await waiting.ask(name)
     for _ in range(6):
         waiting.places.leave(who(waiting.served[-1]))
         await turn()
-    assert waiting.served == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+    assert waiting.served == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
 async def test_in_a_crowd_the_last_request_of_the_largest_account_goes():
-    waiting = Waiting(FairSemaphore(1, 3))
+    waiting = Waiting(Slots(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4", "b1")]
     with pytest.raises(Crowded):
         await tasks[3]
     assert not tasks[4].done(), "it waits in that one's stead"
-    for late in ("a5", "b2"):
-        with pytest.raises(Crowded):
-            await (await waiting.ask(late))
+    with pytest.raises(Crowded):
+        await (await waiting.ask("a5"))
+    await waiting.ask("b2")
+    with pytest.raises(Crowded):
+        await tasks[2]
     for _ in range(3):
         waiting.places.leave(who(waiting.served[-1]))
         await turn()
-    assert waiting.served == ["a1", "a2", "b1", "a3"]
+    assert waiting.served == ["a1", "b1", "a2", "b2"]
 
 
 @pytest.mark.parametrize("when", ["before", "in the same moment", "after it was granted"])
 async def test_a_cancelled_waiter_leaves_its_slot_to_the_next(when):
-    waiting = Waiting(FairSemaphore(1, 16))
+    waiting = Waiting(Slots(1, 16))
     tasks = [await waiting.ask(name) for name in ("a1", "b1", "b2")]
     if when == "after it was granted":
         waiting.places.leave(who("a"))
@@ -95,7 +97,7 @@ async def test_a_cancelled_waiter_leaves_its_slot_to_the_next(when):
 
 
 async def test_a_waiter_turned_away_as_it_is_cancelled_releases_no_slot():
-    waiting = Waiting(FairSemaphore(1, 3))
+    waiting = Waiting(Slots(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4")]
     coming = asyncio.create_task(waiting.wait("b1"))  # in whose stead the last of them is sent away
     asyncio.get_running_loop().call_soon(tasks[3].cancel)
@@ -104,11 +106,11 @@ async def test_a_waiter_turned_away_as_it_is_cancelled_releases_no_slot():
     assert waiting.served == ["a1"], "there is one place, and it is taken"
     waiting.places.leave(who("a"))
     await turn()
-    assert waiting.served == ["a1", "a2"]
+    assert waiting.served == ["a1", "b1"]
 
 
 async def test_room_that_is_made_of_a_leaving_request_is_room():
-    waiting = Waiting(FairSemaphore(1, 2))
+    waiting = Waiting(Slots(1, 2))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3")]
     tasks[2].cancel()
     await waiting.ask("b1")
@@ -116,11 +118,11 @@ async def test_room_that_is_made_of_a_leaving_request_is_room():
     await turn()
     waiting.places.leave(who("a"))
     await turn()
-    assert waiting.served == ["a1", "a2", "b1"]
+    assert waiting.served == ["a1", "b1", "a2"]
 
 
 async def test_a_peer_that_names_many_namespaces_has_not_all_places_once_another_was_heard_of():
-    waiting = Waiting(FairSemaphore(2, 16))
+    waiting = Waiting(Slots(2, 16))
     for name in ("h1@api", "a1@mallory", "b1@mallory", "c1@mallory"):
         await waiting.ask(name)
     assert waiting.served == ["h1@api", "a1@mallory"]
@@ -132,12 +134,12 @@ async def test_a_peer_that_names_many_namespaces_has_not_all_places_once_another
 
 
 async def test_the_only_peer_there_is_has_all_places(monkeypatch):
-    waiting = Waiting(FairSemaphore(2, 16))
+    waiting = Waiting(Slots(2, 16))
     await waiting.ask("x1@probe")
     waiting.places.leave(who("x1@probe"))
     now = asyncio.get_running_loop().time()
     for name in ("a1@api", "b1@api"):
-        monkeypatch.setattr(waiting.places, "_loop", Later(now + RECENT_SECONDS + 1))
+        monkeypatch.setattr(waiting.places, "_loop", Later(now + RECENT + 1))
         await waiting.ask(name)
     assert waiting.served == ["x1@probe", "a1@api", "b1@api"], "an account of long ago has no record"
 
@@ -156,7 +158,7 @@ class Later:
 
 
 async def test_of_the_waiting_requests_the_peer_with_fewer_places_goes_first():
-    waiting = Waiting(FairSemaphore(4, 16))
+    waiting = Waiting(Slots(4, 16))
     for name in ("a1@mallory", "b1@mallory", "c1@mallory", "h1@api", "d1@mallory", "e1@mallory", "i1@api"):
         await waiting.ask(name)
     assert waiting.served == ["a1@mallory", "b1@mallory", "c1@mallory", "h1@api"]
@@ -166,11 +168,11 @@ async def test_of_the_waiting_requests_the_peer_with_fewer_places_goes_first():
 
 
 async def test_in_a_full_queue_a_peer_with_many_namespaces_loses_only_its_own_places():
-    waiting = Waiting(FairSemaphore(1, 4))
+    waiting = Waiting(Slots(1, 4))
     tasks = [await waiting.ask(name) for name in ("z0@mallory", "a1@mallory", "b1@mallory", "c1@mallory", "h1@api")]
     late = await waiting.ask("h2@api")
     with pytest.raises(Crowded):
-        await tasks[1]
+        await tasks[3]
     assert not late.done(), "it waits in the stead of one of those that the other peer has"
     with pytest.raises(Crowded):
         await (await waiting.ask("d1@mallory"))
@@ -179,13 +181,61 @@ async def test_in_a_full_queue_a_peer_with_many_namespaces_loses_only_its_own_pl
     for _ in range(4):
         waiting.places.leave(who(waiting.served[-1]))
         await turn()
-    assert sorted(waiting.served[1:]) == ["b1@mallory", "c1@mallory", "h1@api", "h2@api"]
+    assert sorted(waiting.served[1:]) == ["a1@mallory", "b1@mallory", "h1@api", "h2@api"]
 
 
 async def test_peers_that_are_remembered_are_bounded():
-    waiting = Waiting(FairSemaphore(2, 16))
-    for number in range(PEERS + 10):
+    waiting = Waiting(Slots(2, 16))
+    for number in range(REMEMBERED + 10):
         name = f"a{number}@{number}"
         await waiting.ask(name)
         waiting.places.leave(who(name))
-    assert len(waiting.places._recent_peers) <= PEERS
+    assert len(waiting.places._callers) <= REMEMBERED + 1
+
+
+async def test_the_account_that_has_used_less_goes_first():
+    waiting = Waiting(Slots(1, 16))
+    for name in ("a1", "a2", "b1", "b2"):
+        await waiting.ask(name)
+    for seconds in (5.0, 0.01, 0.0):
+        waiting.places.leave(who(waiting.served[-1]), seconds)
+        await turn()
+    assert waiting.served == ["a1", "b1", "b2", "a2"]
+
+
+@pytest.mark.parametrize(("later", "next_"), [(0, "b1"), (3600, "a2")])
+async def test_used_seconds_are_forgotten(monkeypatch, later, next_):
+    waiting = Waiting(Slots(1, 16))
+    await waiting.ask("a1")
+    waiting.places.leave(who("a"), 3.0)
+    await waiting.ask("z1")
+    monkeypatch.setattr(waiting.places, "_loop", Later(asyncio.get_running_loop().time() + later))
+    for name in ("a2", "b1"):
+        await waiting.ask(name)
+    waiting.places.leave(who("z"))
+    await turn()
+    assert waiting.served == ["a1", "z1", next_]
+
+
+@pytest.mark.parametrize(("slots", "served"), [(2, ["l1", "s1", "s2"]), (1, ["l1", "s1", "s2"])])
+async def test_large_requests_of_many_accounts_leave_the_last_slot_to_small_ones(slots, served):
+    """They had both slots for a second and a half each, and small ones were not decided in time."""
+    places, order = Slots(slots, 16), []
+
+    async def use(name, account):
+        seconds = 2 * SLOW if name[0] == "l" else 0.02
+        requester = Requester(account, account, seconds)
+        await places.take(requester)
+        order.append((name, requester))
+
+    tasks = [asyncio.create_task(use(f"l{n}", f"large{n}")) for n in range(1, 6)]
+    await turn()
+    tasks += [asyncio.create_task(use(f"s{n}", f"small{n}")) for n in range(1, 3)]
+    await turn()
+    while len(order) < 3:
+        places.leave(order[-1][1])
+        await turn()
+    assert [name for name, _ in order] == served
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,150 @@
+"""The workers' slots: cheap requests first, and never all slots for one account or for slow requests.
+
+A slow review takes a worker for a second and a half, and large reviews can only be decided in workers. So requests are ordered by what they
+are expected to cost: by their own size, by the worker seconds that their account (a review's namespace) and their peer address have used
+recently, and by how many more requests of both are there. A caller can name any namespace, and an API server's address carries all of them,
+so each alone would tell little. The last free slot is for requests that are expected to be quick, and no account gets it that has the others;
+nor does a peer, once another was seen. When too many wait, the most expensive one is turned away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import NamedTuple
+
+HALF_LIFE = 10.0  # seconds after which used seconds count half
+REMEMBERED = 1024  # accounts and peers
+RECENT = 600.0  # seconds for which a peer counts as seen
+ANOTHER = 0.05  # seconds that each further request of an account or a peer counts as
+SLOW = 0.5  # expected seconds of a request that does not get the last slot
+
+
+class Crowded(Exception):  # noqa: N818  names the outcome
+    """Too many wait for a slot."""
+
+
+class Requester(NamedTuple):
+    """The account of a request, the address that it came from, and the worker seconds that it is expected to take."""
+
+    account: str
+    peer: str = ""
+    seconds: float = 0.0
+
+
+class _Caller:
+    """An account or a peer: what it has used, and what it has here now."""
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.at = -inf
+        self.requests = 0  # waiting and running
+        self.slots = 0
+
+    def recent(self, now: float) -> float:
+        """Return the seconds that were used, the earlier the less."""
+        self.used *= 0.5 ** ((now - self.at) / HALF_LIFE) if self.used else 0.0
+        self.at = now
+        return self.used
+
+
+class Slots:
+    """Slots, and the requests that wait for one."""
+
+    def __init__(self, size: int, queue: int) -> None:
+        """At most `queue` wait."""
+        self._loop = asyncio.get_running_loop()
+        self._size = self._free = size
+        self._most = max(1, size - 1)  # slots of one account, or of one of several peers
+        self._queue = queue
+        # By whether it is a peer, and its name; the latest last.
+        self._callers: dict[tuple[bool, str], _Caller] = {}
+        # In order of arrival, each with the number of its account's requests before it.
+        self._waiting: dict[asyncio.Future[None], tuple[Requester, int]] = {}
+
+    async def take(self, requester: Requester) -> None:
+        """Wait for a slot; raises Crowded if too many wait."""
+        now = self._loop.time()
+        account, peer = self._callers_of(requester)
+        before = account.requests
+        for caller in (account, peer):
+            caller.recent(now)
+            caller.requests += 1
+        future = self._loop.create_future()
+        self._waiting[future] = requester, before
+        self._grant()
+        if len(self._waiting) > self._queue:
+            last = max(reversed(self._waiting), key=self._cost)
+            self._forget(last)
+            if not last.done():
+                last.set_exception(Crowded())
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in self._waiting:
+                self._forget(future)
+            elif not future.cancelled() and future.exception() is None:
+                self.leave(requester)  # it got a slot just before it was cancelled
+            raise
+
+    def leave(self, requester: Requester, seconds: float = 0.0) -> None:
+        """Release a slot that was used for so long, and grant it to a waiting request."""
+        self._free += 1
+        now = self._loop.time()
+        for caller in self._callers_of(requester):
+            caller.used = caller.recent(now) + seconds
+            caller.requests -= 1
+            caller.slots -= 1
+        self._grant()
+
+    def _grant(self) -> None:
+        """Give free slots to the cheapest requests that may have one."""
+        while self._free:
+            able = [future for future, (requester, _) in self._waiting.items() if self._may_take(requester)]
+            if not able:
+                return
+            future = min(able, key=self._cost)
+            requester, _ = self._waiting.pop(future)
+            if future.done():  # cancelled at this moment
+                for caller in self._callers_of(requester):
+                    caller.requests -= 1
+                continue
+            self._free -= 1
+            for caller in self._callers_of(requester):
+                caller.slots += 1
+            future.set_result(None)
+
+    def _cost(self, future: asyncio.Future[None]) -> float:
+        requester, before = self._waiting[future]
+        now = self._loop.time()
+        account, peer = self._callers_of(requester)
+        others = ANOTHER * (before + peer.requests)
+        return requester.seconds + others + account.recent(now) + peer.recent(now)
+
+    def _may_take(self, requester: Requester) -> bool:
+        account, peer = self._callers_of(requester)
+        return (
+            account.slots < self._most
+            and (peer.slots < self._most or not self._has_other_peers(peer))
+            and not (self._free == 1 < self._size and requester.seconds >= SLOW)
+        )
+
+    def _has_other_peers(self, peer: _Caller) -> bool:
+        since = self._loop.time() - RECENT
+        return any(is_peer and one is not peer and one.at > since for (is_peer, _), one in self._callers.items())
+
+    def _callers_of(self, requester: Requester) -> tuple[_Caller, _Caller]:
+        account, peer = ((False, requester.account), (True, requester.peer))
+        for key in (account, peer):
+            caller = self._callers.pop(key) if key in self._callers else _Caller()
+            self._callers[key] = caller  # the latest last
+        if len(self._callers) > REMEMBERED:
+            idle = next((key for key, caller in self._callers.items() if not caller.requests), None)
+            if idle not in (None, account, peer):
+                del self._callers[idle]
+        return self._callers[account], self._callers[peer]
+
+    def _forget(self, future: asyncio.Future[None]) -> None:
+        requester, _ = self._waiting.pop(future)
+        for caller in self._callers_of(requester):
+            caller.requests -= 1
