@@ -30,7 +30,7 @@ from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
 from webhook.names import PREFIX
-from webhook.translate import Verdict, at, is_unknown_kind, keys_of, name_of, outcome_of, paths
+from webhook.translate import Decision, Verdict, at, is_unknown_kind, keys_of, name_of, outcome_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -285,10 +285,17 @@ def _decided(result: Result) -> Iterator[Sequence[Cell]]:
     # Warnings about a key stand beside it already.
     keyed = [decision for decision in done.decisions if decision.detail]
     for warning in map(str, done.warnings):
-        if not any(one.detail in warning or warning.rpartition(f"{one.key}: ")[2] in one.detail for one in keyed):
+        if not any(one.detail in warning or _reason_in(warning, one) in one.detail for one in keyed):
             yield "warning", "", warning
     for foretold in result.foretold:
         yield from (("beyond" if line.exceeded else "within", "", str(line)) for line in foretold.lines)
+
+
+def _reason_in(warning: str, decision: Decision) -> str:
+    """Return the reason in a warning about a key, without the key, the remedy and the code."""
+    ending = str(stated(decision.code, "", decision.remedy)) if decision.code else ""
+    reason = warning.removesuffix(ending)
+    return reason.rpartition(f"{decision.key}: ")[2] if decision.key else reason
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:

@@ -79,9 +79,8 @@ def check(given: Input, configuration: Configuration, server: Server | None, mod
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
     decided: list[Sequence[Decision]] = []
     for value in objects:
-        done = decide_object(value, state)
-        key_decisions = [with_taint_finding(one, state) for one in done.decisions]
-        decided.append((*key_decisions, *done.doubts, *out_of_bounds(value, state)))
+        key_decisions = [with_taint_finding(one, state) for one in decide_object(value, state).decisions]
+        decided.append((*key_decisions, *out_of_bounds(value, state)))
     found = add_webhook_findings(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
         found = find_unservable(objects, around, found, features.server)

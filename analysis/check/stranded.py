@@ -28,7 +28,8 @@ class Stranding(NamedTuple):
 
 def with_taint_finding(decision: Decision, state: State) -> Decision:
     """Return the decision; as a finding (D318) if core serves its key, by devices that are all tainted."""
-    stranding = why_stranded(decision.key, state) if decision.outcome is Outcome.SERVED else None
+    is_served = decision.outcome is Outcome.SERVED and not decision.code
+    stranding = why_stranded(decision.key, state) if is_served else None
     if stranding is None or not stranding.taint:
         return decision
     return replace(decision, code="D318", detail=f"{decision.detail}, {stranding.reason}", remedy=stranding.remedy)

@@ -195,8 +195,7 @@ def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
     decisions = [replace(one, object=name) for one in found.decisions]
     refused = [one for one in decisions if one.outcome is Outcome.REFUSED]
     doubts = [one for one in decisions if one.outcome is not Outcome.REFUSED]
-    waits = (*found.warnings, *verdict.waits)
-    return replace(verdict, waits=waits, doubts=(*verdict.doubts, *doubts)).refuse(refused)
+    return replace(verdict, waits=(*found.warnings, *verdict.waits)).doubt(doubts).refuse(refused)
 
 
 def refused(name: str, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:

@@ -210,7 +210,6 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
             refusals=of_pod.refusals,
             waits=of_pod.waits,
             notes=of_pod.notes,
-            doubts=_for_object(of_pod.doubts, name, place),
         )
         decided.append(_leave_to_webhook(verdict, f"it is read by {outside.reader}"))
     return merge(decided)
@@ -331,7 +330,6 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
         cleaning=verdict.cleaning,
         waits=(*warnings, *verdict.waits),
         notes=verdict.notes,
-        doubts=verdict.doubts,
     )
 
 

@@ -38,8 +38,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[Warned, ...] = ()
     # What else its author should know.
     notes: tuple[Warned, ...] = ()
-    # Warnings that become refusals once it is certain that no node can serve the pod.
-    doubts: tuple[Decision, ...] = ()
     # Which nodes of a mixed fleet serve the pod, and why.
     served_by: str = ""
     # Why the template stays as it is, although the webhook translates its pods.
@@ -83,6 +81,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             given=(),
         )
 
+    def doubt(self, doubts: Iterable[Decision]) -> Verdict:
+        """Add what would refuse the object if more were certain: the code and its reason to the decision about the key, which stays."""
+        decisions = list(self.decisions)
+        for doubt in doubts:
+            for at, one in enumerate(decisions):
+                if (one.container, one.key) == (doubt.container, doubt.key) and not one.code:
+                    detail = "; ".join(filter(None, (one.detail, doubt.detail)))
+                    decisions[at] = replace(one, code=doubt.code, remedy=doubt.remedy, detail=detail)
+                    break
+            else:
+                decisions.append(doubt)
+        return replace(self, decisions=tuple(decisions))
+
     def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
         """Leave the pods unchanged: a device plugin serves them."""
         left = {"outcome": Outcome.LEFT, "detail": reason}
@@ -111,5 +122,4 @@ def merge(several: Iterable[Verdict]) -> Verdict:
         refusals=refusals,
         waits=tuple(dict.fromkeys([warning for one in verdicts for warning in one.waits])),
         notes=tuple(dict.fromkeys([warning for one in verdicts for warning in one.notes])),
-        doubts=tuple([doubt for one in verdicts for doubt in one.doubts]),
     )

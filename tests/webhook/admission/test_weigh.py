@@ -320,7 +320,7 @@ def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
     done = decide_object(many | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
     assert done.templates
     assert not done.refusals
-    assert [(one.outcome, one.code, one.container) for one in done.doubts] == [("left", "R023", "main")]
+    assert [(one.outcome, one.code, one.container) for one in done.decisions] == [("translated", "R023", "main")]
     assert not answer(given(many, in_pool(ENFORCE, impossible="refuse")))["allowed"]
     small = configured(nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]).file.node_templates
     assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"
@@ -483,7 +483,7 @@ def test_a_pod_waits_where_the_driver_of_its_nodes_may_only_be_starting(by):
     )
     assert told.startswith(opening)
     assert "asks for class gpu.nvidia.com, and no such node has a whole GPU; node large" in told
-    [doubt] = decide_object(confined(3, "bare", by=by), sized()).doubts
+    [doubt] = decide_object(confined(3, "bare", by=by), sized()).decisions
     assert (doubt.code, doubt.remedy) == (
         "R020",
         "correct its node selector or affinity, or request what these nodes have",
@@ -520,7 +520,7 @@ def test_a_daemon_set_gets_its_pods_where_they_can_run_although_others_wait():
     template = {"metadata": {}, "spec": confined(3, "small")["spec"]}
     each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": template}}
     found = decide_object(each, sized())
-    assert (found.refusals, [one.code for one in found.doubts]) == ((), ["R020"])
+    assert (found.refusals, [one.code for one in found.decisions]) == ((), ["R020"])
 
 
 def test_a_daemon_set_of_device_plugins_gets_its_pods_where_they_can_run():
