@@ -257,7 +257,7 @@ class SnapshotRun:
         choices: Mapping[str, Chosen],
         claims_by_node: Mapping[str, Sequence[ResourceClaim]],
     ) -> PodOutcome:
-        answers = {node: chosen.answer for node, chosen in choices.items()}
+        answers = self._with_own_errors({node: chosen.answer for node, chosen in choices.items()}, claims_by_node)
         node_count = len(unfit) + len(answers)
         if self.why:
             for node, answer in list(islice(answers.items(), EXPLAINED)):
@@ -276,6 +276,16 @@ class SnapshotRun:
             parts.append(f"{why} on {len(nodes)}")
         summary = f"0/{node_count} nodes: {'; '.join(parts)}" if node_count else "no Node in what was read"
         return PodOutcome(name, None, reasons=tuple(reasons), summary=summary)
+
+    def _with_own_errors(
+        self, answers: dict[str, Answer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
+    ) -> dict[str, Answer]:
+        """Ask again for errors: they name a claim, and an answer that is remembered has that of the pod that asked first."""
+        own: dict[str, Answer] = {}
+        for node, answer in answers.items():
+            if answer.error and answer.error not in own:
+                own[answer.error] = self.fleet.ask(self.fleet.stock, node, claims_by_node[node]).answer
+        return {node: own[answer.error] if answer.error else answer for node, answer in answers.items()}
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
         """Look into a refusal, unless it was looked into for pods that ask the same: a node refuses these by the very same answer.
