@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     _Row = tuple[str, list[tuple[str, str]]]
 
 MOST_ADDED = 1000  # nodes
+_RUNTIME_CLASS = ("node.k8s.io/v1", "RuntimeClass")
 _DIGITS = 6  # of N in NODE=N
 _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
@@ -67,7 +68,7 @@ def read(
     others: list[Document] = []
     for one in documents:
         (pods if brings_pods(one.object) else others).append(one)
-    warn_of_ignored(others, also=(KIND, (API_VERSION, CONFIGURATION_KIND)))
+    warn_of_ignored(others, also=(KIND, _RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
     given_objects = read_objects(others)
     workloads = [one for one in others if is_workload(one.object)]
     if workloads:

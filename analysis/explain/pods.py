@@ -13,9 +13,12 @@ from analysis.explain.webhook_record import decide_now, webhook_story
 from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import queue_of
 from analysis.prospects import Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
+from cluster.patch import apply_json_patch
 from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
+from dra.wire import WireError, convert
+from webhook.admission import given_by_runtime
 from webhook.claims import template_lifecycle
 from webhook.dialects import Outcome
 from webhook.names import NAME, PREFIX
@@ -48,7 +51,10 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     # A pod that the webhook would change is judged by a scheduler only as it is then.
     unchanged = pod.metadata.uid or not any(one.outcome in _CHANGING for one in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
-    prospect = prospect_of(pod, reading, configuration) if waits and unchanged else None
+    is_refused = bool(webhook.refusals) and not pod.metadata.uid
+    prospect: Prospect | None = None
+    if waits and unchanged and not is_refused:
+        prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)
@@ -88,12 +94,20 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     )
 
 
+def _as_admitted(pod: Pod, reading: Reading, configuration: Configuration) -> Pod:
+    """Add to a pod that no API server has seen what its RuntimeClass gives it."""
+    raw = reading.raw.get(pod.metadata.key)
+    if raw is None or pod.metadata.uid:
+        return pod
+    given, _ = given_by_runtime(raw, reading.state(configuration))
+    return convert(apply_json_patch(raw, given), Pod) if given else pod
+
+
 def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
     """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: what the webhook decides."""
     raw = reading.raw[key]
     webhook = decide_now(raw, reading, configuration)
-    reason = next((one.reason for one in reading.unread if one.kind == f"Pod {key}"), "")
-    next_step = NextStep(keeper=Keeper.USER, message=f"it cannot be read: {reason}")
+    next_step = NextStep(keeper=Keeper.USER, message=f"it cannot be read: {_why_undecoded(raw)}")
     if webhook.refusals:
         next_step = NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
     scheduler = text(inside(raw, "spec").get("schedulerName")) or _STOCK
@@ -110,6 +124,14 @@ def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -
         prospect=None,
         quota=(),
     )
+
+
+def _why_undecoded(raw: Object) -> str:
+    try:
+        convert(raw, Pod)
+    except WireError as error:
+        return str(error)
+    return ""
 
 
 def _claims_of(pod: Pod, reading: Reading) -> Iterator[ClaimStory]:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analysis.explain.stories import Trust, WebhookStory
+from analysis.loading import serves_node
 from dra.raw import decoded, inside, mapping, members
 from webhook import names
 from webhook.admission import decide_object
@@ -74,6 +75,8 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
 
 def decide_now(obj: Object, reading: Reading, configuration: Configuration) -> WebhookStory:
     """Decide what the webhook would make of an object now."""
+    if serves_node(obj):  # its own node selectors and variables request nothing
+        return WebhookStory(foretold=True)
     verdict = decide_object(obj, reading.state(configuration))
     return WebhookStory(decisions=verdict.decisions, refusals=tuple(map(str, verdict.refusals)), foretold=True)
 

@@ -7,7 +7,6 @@ controller would make.
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -93,6 +92,7 @@ def workload_story(
     found, obj, pods = find_workload(kind_name, name, namespace, reading)
     wanted: int | None = None
     own = WebhookStory()
+    unreadable: list[ObjectIdentity] = []  # pods that the object would make
     if obj is not None:
         made = list(created_pods(obj))
         wanted = sum(one.replicas for one in made) if made else None
@@ -101,11 +101,14 @@ def workload_story(
             coming: dict[str, Pod] = {}
             raw: list[Object] = []
             for one in made:
-                with suppress(WireError):
+                raw.append(one.pod)
+                try:
                     read = read_object(one.pod)
-                    if isinstance(read, Pod):
-                        coming[read.metadata.key] = read
-                        raw.append(one.pod)
+                except WireError:
+                    unreadable.append(identity_of(one.pod))
+                    continue
+                if isinstance(read, Pod):
+                    coming[read.metadata.key] = read
             with_pods = reading.with_types({Pod: reading.pods | coming})
             reading = replace(with_pods, objects=(*reading.objects, *raw))
             pods = list(coming.values())
@@ -121,6 +124,9 @@ def workload_story(
         )
         for group in groups.values()
     ]
+    for pod_id in unreadable:
+        story = pod_story(f"{pod_id.namespace}/{pod_id.name}", reading, configuration)
+        groups_of_pods.append(PodsAlike(names=(pod_id.name,), first=story))
     # Those that wait come first, of them those that ask for devices, then the most.
     groups_of_pods.sort(key=lambda one: (bool(one.first.node), not one.first.webhook.decisions, -len(one.names)))
     # Why no pods are made, as their controllers say it.
