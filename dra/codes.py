@@ -104,7 +104,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D317": FindingCode("a taint rule that taints no device, or all of them", _WARNING, "name driver, pool or device as they are published"),
     "D318": FindingCode("a resource name that only tainted devices serve", _WARNING, "have the webhook translate such pods into claims that tolerate the taint, or remove the taint"),
     # What drivers publish.
-    "D401": FindingCode("a pool is incomplete", _WARNING, "publish all slices of the newest generation: until then none of the pool's devices is allocated with mode All"),
+    "D401": FindingCode("a pool is incomplete", _WARNING, "publish all slices of the newest generation, and no other; the log of a running driver says what prevents it, and a restart publishes all of them again"),
     "D402": FindingCode("slices of an older generation are left over", _INFO, "delete them once the new generation is complete"),
     "D403": FindingCode("a pool has slices that disagree", _WARNING, "give all slices of a generation the same resourceSliceCount"),
     "D404": FindingCode("one device name in several slices of a pool", _WARNING, "make device names unique in the pool: the allocator refuses the whole pool"),
@@ -211,7 +211,6 @@ CODES: Final[dict[str, FindingCode]] = {
     "O204": FindingCode("devices of a node that does not exist", _WARNING, "delete the ResourceSlice"),
     "O205": FindingCode("two schedulers that allocate devices of one driver", _ERROR, "set bridge.fence: true, and apply what `drawbridge manifests --bridge --config FILE` prints (docs/bridge.md)"),
     "O206": FindingCode("a driver whose devices should be fenced and are not", _ERROR, "apply what `drawbridge manifests --bridge --config FILE` prints"),
-    "O207": FindingCode("a pool of which slices are missing", _WARNING, "look at the log of the driver's pod on that node for what prevents the others; a restart publishes all of them again"),
     "O208": FindingCode("a pool that has lost its devices", _WARNING, "look at the log of the driver's pod on that node for why it finds no device; a restart publishes what it finds"),
     "O209": FindingCode("claims that hold a device that only one of them may hold", _ERROR, "delete the pods of all claims but one; the fence (docs/bridge.md) keeps other schedulers from these devices"),
     "O210": FindingCode("a claim that is reserved for deleted pods, or allocated without a pod", _WARNING, "its devices are held for no pod: remove the reservation"),
@@ -251,4 +250,5 @@ CODES: Final[dict[str, FindingCode]] = {
     "S017": FindingCode("objects of an operator that exclude each other", _ERROR, "do what the message says: the operator acts on neither"),
     "S018": FindingCode("an operator whose driver is not ready", _WARNING, "read the conditions of its object"),
     "S019": FindingCode("a feature gate that claims need and that is off", _WARNING, "upgrade, or start the components with the feature gate"),
+    "S020": FindingCode("a queue or a limit that counts the old keys", _WARNING, "count the claims' DeviceClasses in it before workloads move, or remove the key"),
 }  # fmt: skip

@@ -95,6 +95,7 @@ WORDS = {
     "stays": "left",
     "unclear": "unknown",
 }
+COUNTED = re.compile(r"container (\S+): (\S+): ")  # what a queue counts, in the text of survey
 OUTCOME = ("outcome",)  # the field of a key or a workload
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # What `explain` says of a pod that a node has room for, and of one that none has.
@@ -150,7 +151,9 @@ def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
             return decided(one["keys"], refused)._replace(
                 outcome=one["outcome"] or SILENT, mode=document["modes"].get(scene.namespace, "enforce")
             )
-    return decided([])
+    counted = [one for one in document["obstacles"] if (one["code"], one["object"]) == ("S020", scene.id)]
+    places = [COUNTED.match(one["message"]) for one in counted]
+    return decided([{"container": place[1], "key": place[2], "outcome": "left"} for place in places if place])
 
 
 def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:

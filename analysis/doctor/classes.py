@@ -21,6 +21,7 @@ from dra.objects import (
 )
 from dra.stock import newest
 from dra.texts import list_first
+from dra.validation import find_incomplete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,14 +114,9 @@ def incomplete_pools(observed: Seen) -> Iterator[Finding]:
     for piece in newest(observed.stock.slices.values()):
         pools[piece.spec.driver, piece.spec.pool.name].append(piece)
     for (driver, name), pieces in pools.items():
-        wanted = max(piece.spec.pool.resource_slice_count for piece in pieces)
         generation = max(piece.spec.pool.generation for piece in pieces)
-        if len(pieces) < wanted:
-            yield make_finding(
-                "O207",
-                f"ResourceSlice/{pieces[0].metadata.name}",
-                f"driver {driver} has published {len(pieces)} of {wanted} slices of pool {name}, generation {generation}, so the pool is not used",
-            )
+        if incomplete := next(filter(None, [find_incomplete(piece, pieces) for piece in pieces]), None):
+            yield make_finding(incomplete.code, f"ResourceSlice/{pieces[0].metadata.name}", incomplete.message)
         elif (old := with_devices[driver, name]) and not any(piece.spec.devices for piece in pieces):
             yield make_finding(
                 "O208",

@@ -31,6 +31,7 @@ from analysis.loading import (
     read_objects,
     reading_of,
     warn_of_ignored,
+    with_text_labels,
 )
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
@@ -136,6 +137,8 @@ async def survey(
         unread[denied] = "forbidden"
     owners = await _owners(cluster, failed)
     in_force = given or (parts.installed if parts is not None else defaults())
+    if parts is not None and in_force.is_default:
+        unread[CONFIGURATION] = "the installed configuration was not read: give --config FILE"
     observed = _seen(replace(reading, in_force=in_force), now, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
@@ -252,7 +255,8 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
 
     def whole(obj: Raw) -> Raw:
         found: Raw = without_nulls(obj)
-        convert(found, SHAPES.get(found["kind"], Shape))
+        readable = with_text_labels(found) if found["kind"] == "Namespace" else found
+        convert(readable, SHAPES.get(found["kind"], Shape))
         return found
 
     ours = [one for one in documents if text(one.object.get("kind")) in dumped and _is_of_installation(one.object)]
@@ -323,7 +327,7 @@ def _seen(
         events=tuple(given.of(Event)),
         nodes=tuple(reading.of("Node")),
         limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
-        namespaces=tuple(convert(one, Namespace) for one in mine if one["kind"] == "Namespace"),
+        namespaces=tuple(convert(with_text_labels(one), Namespace) for one in mine if one["kind"] == "Namespace"),
         parts=parts,
         in_force=in_force,
         unread=dict(unread),

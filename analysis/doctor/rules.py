@@ -106,7 +106,7 @@ _REST = (
     Rule(claims.idle_finalizers, "O212", ("Pod",), ("ResourceClaim",), "removes the finalizer"),
     Rule(classes.on_devices_that_are_gone, "O218", ("ResourceSlice",), ("ResourceClaim",)),
     Rule(pods.not_prepared_again, "O113", ("Pod",)),
-    Rule(classes.incomplete_pools, "O207 O208", (), ("ResourceSlice",)),
+    Rule(classes.incomplete_pools, "D401 D403 O208", (), ("ResourceSlice",)),
     Rule(classes.tainted, "O111", ("ResourceSlice",), ("DeviceClass", "DeviceTaintRule")),
     Rule(classes.without_devices, "O108", ("ResourceSlice",), ("DeviceClass",)),
     Rule(claims.in_deletion, "O215", (), ("ResourceClaim",)),

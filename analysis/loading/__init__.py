@@ -45,6 +45,7 @@ from analysis.loading.typed import (
     read_objects,
     warn_of_ignored,
     warn_of_misspelt,
+    with_text_labels,
 )
 from analysis.loading.webhook_state import state_of
 from dra.raw import Object, inside, items, text
@@ -93,4 +94,5 @@ __all__ = [
     "visit",
     "warn_of_ignored",
     "warn_of_misspelt",
+    "with_text_labels",
 ]

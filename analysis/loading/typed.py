@@ -28,6 +28,7 @@ from dra.objects import (
     is_compute_domain,
     versions,
 )
+from dra.raw import inside
 from dra.server import EVERYTHING
 from dra.stock import Stock
 from dra.texts import count_of, list_first
@@ -186,11 +187,19 @@ def read_object(obj: dict[str, Any]) -> Any | None:
     type_ = _TYPES.get((version.rpartition("/")[0], kind))
     if type_ is None:
         return None
+    obj = with_text_labels(obj) if kind == "Namespace" else obj
     read = convert(versions.upgrade(obj).value, type_)
     # The defaults of the API server.
     if isinstance(read, ResourceClaim):
         return defaults.claim(read)
     return defaults.template(read) if isinstance(read, ResourceClaimTemplate) else read
+
+
+def with_text_labels(namespace: Object) -> Object:
+    """Return a Namespace whose labels are texts: the bare off of a manifest is a bool, and an invalid mode (D214) all the same."""
+    metadata = inside(namespace, "metadata")
+    labels = {name: str(value) for name, value in inside(metadata, "labels").items()}
+    return {**namespace, "metadata": {**metadata, "labels": labels}} if labels else namespace
 
 
 def is_pod(obj: Object) -> bool:

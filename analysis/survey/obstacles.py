@@ -7,6 +7,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from analysis.check import finding_of
 from analysis.loading import identity_of, inside, items, text
 from analysis.survey.operators import of_gpu_operator, of_operators, of_plugins
 from cluster.objects import LimitRange
@@ -15,8 +16,9 @@ from dra.objects import is_extended
 from dra.texts import count_of, list_first
 from dra.wire import WireError, convert
 from webhook import names
+from webhook.admission import decide_object
 from webhook.state import NOTHING_INSTALLED, mistake_of
-from webhook.translate import pods_in
+from webhook.translate import counts_keys, pods_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _NAMED = 5
+_OF_NAMESPACE = ("ResourceQuota", "LimitRange")
 _SETTINGS = ("ConfigMap", "DaemonSet", "Deployment")  # kinds that the webhook reads in declared namespaces
 
 
@@ -46,6 +49,7 @@ def obstacles(
         _of_autoscalers(installed),
         _unread_evidence(reading, state),
         _injectors(reading.of("MutatingWebhookConfiguration")),
+        _counting(reading, state),
     )
     of_namespaces = sorted(_of_namespaces(reading, state, families), key=itemgetter(0))
     return list(dict.fromkeys((*chain.from_iterable(found), *(finding for _, finding in of_namespaces))))
@@ -155,6 +159,14 @@ def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
                 f"MutatingWebhookConfiguration/{identity_of(one).name}",
                 "it changes pods at creation, and may add or restore device requests",
             )
+
+
+def _counting(reading: Reading, state: State) -> Iterator[Finding]:
+    """Objects that count or limit keys, apart from those of a namespace that have a finding of their own."""
+    for one in reading.beside_pods:
+        if counts_keys(one) and one.get("kind") not in _OF_NAMESPACE:
+            for decision in decide_object(one, state).decisions:
+                yield finding_of(one, decision, "S020")
 
 
 def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:

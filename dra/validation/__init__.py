@@ -7,6 +7,7 @@ at once (pods and their claims, claims and the fleet, the slices of a pool) is i
 from dra import names
 from dra.codes import CODES, FindingCode
 from dra.validation.fields import gates, shape
+from dra.validation.fleet.pools import find_incomplete
 from dra.validation.objects.judge import errors, findings, problems, read_object
 from dra.validation.objects.updates import update_errors
 from dra.validation.parameters.entries import MAX_BYTES, parameter_problems, read_members
@@ -20,6 +21,7 @@ __all__ = [
     "asks_for_channels",
     "claim_settings",
     "errors",
+    "find_incomplete",
     "findings",
     "gates",
     "misnamed_kind",

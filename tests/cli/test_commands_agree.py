@@ -8,7 +8,20 @@ import pytest
 from analysis.explain.stories import Keeper
 from cluster import manifests
 from tests import draws
-from tests.agreement import CLUSTER, COMMANDS, Scene, as_list, ask, asked, contradictions, demo
+from tests.agreement import (
+    CLUSTER,
+    COMMANDS,
+    Scene,
+    as_list,
+    ask,
+    asked,
+    contradictions,
+    demo,
+    explain,
+    simulate,
+    survey,
+    translate,
+)
 from tests.cli.running import run
 from tests.corpus import move
 from tests.corpus.move import GPU, asking, moved, node
@@ -62,7 +75,11 @@ def test_the_commands_agree_about_what_is_there(scene, tmp_path):
 ROWS = [row for dialect in Configuration().dialects for row in dialect.keys if "<" not in row.name]
 KEYS = sorted({row.name for row in ROWS if row.place is Position.RESOURCE})
 ANNOTATIONS = sorted({row.name for row in ROWS if row.place is Position.ANNOTATION})
-CONFIGURATIONS = (None, None, HEAD, WHOLE, CLAIMED, HEAD | {"approximations": "leave"}, HEAD | {"unresolved": "refuse"})
+WARNED = HEAD | {"impossible": "warn"}
+CONFIGURATIONS = (
+    *(None, None, HEAD, WHOLE, CLAIMED, WARNED),
+    *(HEAD | {"approximations": "leave"}, HEAD | {"unresolved": "refuse"}),
+)
 AMOUNTS = ("1",) * 12 + ("2", "4", "4", "100", "0", "500m")
 
 
@@ -161,6 +178,7 @@ WIDE_KINDS = {
     ("kubeflow.org/v1", "PyTorchJob"): lambda template: {
         "pytorchReplicaSpecs": {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
     },
+    ("ray.io/v1", "RayCluster"): KINDS["ray.io/v1", "RayCluster"],
     ("example.com/v1", "Training"): lambda template: {"template": template},
 }
 PLUGINS = (node("p", gpu=4, **{FPGA: 4}), node("q", {"pool": "x"}, gpu=2))
@@ -269,6 +287,18 @@ NAMED = {
         Scene(of_kind(*POD, template(limits(gpu="9"), nodeName="a")), (), MOVED, WHOLE),
         "left",
         "",
+        None,
+    ),
+    "more devices than a claim can hold, which is only warned of": (
+        Scene(of_kind(*POD, template(limits(gpu="100"))), (), SERVED, WARNED),
+        "served",
+        "R023",
+        False,
+    ),
+    "more devices than a claim can hold, warned of at the webhook": (
+        Scene(of_kind(*RAY_CLUSTER, template(limits(gpu="100"))), (), MOVED, WHOLE | WARNED),
+        "translated",
+        "R023",
         None,
     ),
     "null": (Scene(of_kind(*POD, template(limits(gpu=None))), (), EMPTY), "silent", "", True),
@@ -424,4 +454,69 @@ def test_the_commands_find_the_same_namespaces_wrong(label, faulty, tmp_path):
     }
     assert len(found["check"]) == faulty
     assert found["survey"] == found["check"]
-    assert found["doctor"] == found["check"] or not isinstance(label, str)  # no server stores such a label
+    assert found["doctor"] == found["check"]
+
+
+def test_the_first_pod_of_a_workload_is_the_one_that_cannot_be_read(tmp_path):
+    """The head of a RayCluster fits, and its worker has a placeholder for an amount."""
+    answers = ask(Scene(of_kind(*RAY_CLUSTER, UNFILLED), (), EMPTY), tmp_path)
+    assert "${GPUS}" in answers["explain"].said
+    assert "w-0-0" not in answers["explain"].said.partition("cannot be read")[0]
+    assert not contradictions(answers)
+
+
+COUNTING = {
+    "Queue": ("scheduling.volcano.sh/v1beta1", {"capability": {GPU: 2}}),
+    "ClusterQueue": (
+        "kueue.x-k8s.io/v1beta1",
+        {"resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "f", "resources": [{"name": GPU}]}]}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTING)
+def test_the_commands_name_the_keys_that_a_queue_counts(kind, tmp_path):
+    version, spec = COUNTING[kind]
+    queue = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
+    answers = ask(Scene(queue, (), MOVED), tmp_path, (translate, survey, explain))
+    assert answers["translate"].outcome == "left"
+    assert {name: one.keys for name, one in answers.items()} == dict.fromkeys(answers, answers["translate"].keys)
+
+
+def test_the_commands_ask_nothing_for_a_device_plugin(tmp_path):
+    spec = {
+        "nodeSelector": {"k8s.amazonaws.com/accelerator": "vgpu"},
+        "containers": [{"name": "c", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}],
+        "volumes": [{"name": "v", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+    }
+    plugin = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "w", "namespace": "n"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec},
+        },
+    }
+    answers = ask(Scene(plugin, (), MOVED), tmp_path, (translate, survey, explain))
+    assert {name: one.keys for name, one in answers.items()} == {name: {} for name in answers}
+
+
+def test_a_pod_goes_where_its_runtime_class_lets_it(tmp_path):
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "r"},
+        "handler": "r",
+        "scheduling": {"nodeSelector": {"pool": "x"}},
+    }
+    answers = ask(Scene(of_kind(*POD, template(limits(gpu="1"), runtimeClassName="r")), [runtime], SERVED), tmp_path)
+    assert answers["simulate"].fits is False
+    assert "before it in the queue" not in answers["explain"].said
+    assert not contradictions(answers)
+
+
+def test_the_error_of_a_pod_names_its_own_claim(tmp_path):
+    many = template(limits(gpu="100"))
+    scene = Scene(of_kind(*POD, many), [of_kind(*POD, many, name="a")], SERVED, WARNED)
+    assert "ResourceClaim/n/w-" in ask(scene, tmp_path, (simulate,))["simulate"].said

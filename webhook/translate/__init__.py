@@ -30,7 +30,7 @@ from webhook.translate.translate import (
     translate_template,
 )
 from webhook.translate.unanswered_requests import NO_NODE, find_unrequested_access, unanswered_requests
-from webhook.translate.unknown_kinds import amounts_in, asks_in_unknown_kind, decide_unknown_kind
+from webhook.translate.unknown_kinds import amounts_in, asks_in_unknown_kind, counts_keys, decide_unknown_kind
 from webhook.translate.verdict import NOTHING, Verdict, merge
 from webhook.translate.workload_kind import (
     STANDALONE,
@@ -59,6 +59,7 @@ __all__ = [
     "at",
     "clean",
     "controller_kind",
+    "counts_keys",
     "decide_unknown_kind",
     "decides_outcome",
     "find_missed",

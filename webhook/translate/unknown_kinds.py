@@ -149,9 +149,14 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     return UnknownKindDecision(replace(done, decisions=once), pods, reader)
 
 
+def counts_keys(obj: Object) -> bool:
+    """Return whether an object is of a kind that limits, counts or describes keys, and requests nothing."""
+    return group_kind(obj) in _COUNTING
+
+
 def asks_in_unknown_kind(obj: Object, state: State) -> bool:
     """Say whether an object asks for devices outside of pod templates."""
-    return group_kind(obj) not in _COUNTING and any(find_outside_templates(obj, state))
+    return not counts_keys(obj) and any(find_outside_templates(obj, state))
 
 
 def find_outside_templates(obj: Object, state: State, inside: Collection[str] = ()) -> Iterator[Mention]:

@@ -1,7 +1,7 @@
 """What drivers publish, pool by pool: mistakes that the API server takes and the allocator punishes.
 
-The rules are those of pools in k8s.io/dynamic-resource-allocation/structured: an incomplete pool gives nothing to mode All,
-an invalid one gives nothing at all.
+The rules are those of pools in k8s.io/dynamic-resource-allocation/structured: a claim is given no device of an incomplete or invalid
+pool, and one with mode All is an error.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from dra.finding import Finding, Findings, finding_at
 from dra.pointer import member
 from dra.stock import newest
+from dra.texts import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dra.objects import CounterSet, Device, NodeSelector, ResourceSlice
 
@@ -60,27 +61,17 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
     sets = {counter_set.name: counter_set for one in slices for counter_set in one.spec.shared_counters}
     for number, one in pool:
         # Slices of other nodes do not count where this one is seen.
-        visible = [other for other in slices if other.spec.node_name in (None, "", one.spec.node_name)]
+        visible = _visible(one, slices)
         generation = max((other.spec.pool.generation for other in visible), default=0)
         if one.spec.pool.generation < generation:
             message = f"generation {one.spec.pool.generation} of the pool is outdated, there is {generation}"
             yield number, finding_at("D402", "/spec/pool/generation", message)
         if id(one) not in newest_ids or number is None:
             continue
-        counts = {other.spec.pool.resource_slice_count for other in visible}
-        announced = one.spec.pool.resource_slice_count
-        given = max(len(visible), min(len(slices), announced))
-        path = "/spec/pool/resourceSliceCount"
-        if len(counts) > 1:
-            message = f"the slices of this generation say {', '.join(map(str, sorted(counts)))}"
-            yield number, finding_at("D403", path, message)
-        elif given != announced:
-            missing = announced - given
-            which = f"{missing} missing" if missing > 0 else f"{-missing} too many, which also counts as incomplete"
-            message = f"slices of the pool: {which} ({given} given, {announced} announced)"
-            yield number, finding_at("D401", path, message)
+        if incomplete := find_incomplete(one, slices):
+            yield number, incomplete
         own = {counter_set.name: counter_set for other in visible for counter_set in other.spec.shared_counters}
-        driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= announced
+        driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= one.spec.pool.resource_slice_count
         if driver != driver.lower():
             yield number, finding_at("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
         problems = [*_selector(one.spec.node_selector, "/spec/nodeSelector")]
@@ -97,6 +88,26 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
     yield from _duplicates(current)
     yield from _groups(current, sets)
     yield from _order(current)
+
+
+def find_incomplete(one: ResourceSlice, slices: Sequence[ResourceSlice]) -> Finding | None:
+    """Find out whether a pool is incomplete where one of its newest `slices` is seen."""
+    visible = _visible(one, slices)
+    counts = {other.spec.pool.resource_slice_count for other in visible}
+    pool, path = one.spec.pool, "/spec/pool/resourceSliceCount"
+    if len(counts) > 1:
+        return finding_at("D403", path, f"the slices of this generation say {', '.join(map(str, sorted(counts)))}")
+    announced = pool.resource_slice_count
+    given = max(len(visible), min(len(slices), announced))
+    if given == announced:
+        return None
+    published = f"driver {one.spec.driver} has published {given} of {count_of(announced, 'slice')}"
+    effect = "no claim is given its devices, and a claim for all devices is an error"
+    return finding_at("D401", path, f"{published} of pool {pool.name}, generation {pool.generation}: {effect}")
+
+
+def _visible(one: ResourceSlice, slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    return [other for other in slices if other.spec.node_name in (None, "", one.spec.node_name)]
 
 
 def _duplicates(current: Sequence[Piece]) -> Found:
