@@ -1,7 +1,7 @@
-"""Claims that no node could serve even if no device were in use, found by the allocator.
+"""Claims that no node could serve even if no device were in use, and claims that other claims forbid, found by the allocator.
 
-Only where the input describes a fleet: classes, slices, and nodes or slices that name their nodes. Each distinct claim
-spec is searched once; the finding has the webhook's message, code and remedy.
+The webhook judges claims where the input has nodes. Where it has none, but classes and slices that name their nodes, each distinct claim
+spec is searched here once, by the webhook's judge (D315).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", 
 def find_unservable(
     objects: Sequence[Object], known: Sequence[Object], found: Sequence[Sequence[Finding]], server: Server = EVERYTHING
 ) -> list[list[Finding]]:
-    """Add a finding about each claim and template that an idle fleet could not serve; `found` are those about each object."""
+    """Add the findings about each claim and template; `found` are those about each object."""
     from dra.budget import Budget
     from dra.finding import stated
     from webhook.admission import Feasibility, find_broken_rule, judge
@@ -59,6 +59,7 @@ def find_unservable(
     answers: dict[bytes, tuple[str, str] | None] = {}  # message and remedy
     added = [list(of_object) for of_object in found]
     claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
+    are_nodes_known = any(isinstance(value, Node) for value in (*values, *others))
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
     for number, value in enumerate(values):
         if isinstance(value, ResourceClaim) and value.status.allocation is None:
@@ -72,7 +73,7 @@ def find_unservable(
         ):
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)
-        if key not in answers and len(answers) < _MOST_SEARCHED:
+        if not are_nodes_known and key not in answers and len(answers) < _MOST_SEARCHED:
             judgement = judge(stock, [demand])
             never = judgement.verdict is Feasibility.NEVER
             answers[key] = (str(stated(judgement.code, judgement.text)), judgement.remedy) if never else None

@@ -200,6 +200,21 @@ def test_a_claim_that_no_node_could_serve_bears_the_code_and_the_remedy_of_the_w
     assert finding["remedy"] == "it would fit if claim claim, request r asked for no more than 2 devices"
 
 
+def test_where_nodes_are_given_a_claim_is_judged_by_the_webhook_alone():
+    nodes = "".join(f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n---\n" for name in ("n1", "n2"))
+    space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {drawbridge.dev/mode: %s}}\n---\n"
+    fleet = GOOD + "---\n" + nodes + FLEET % ("n1", "n1", "n1") + FLEET % ("n2", "n2", "n2")
+    claim = BAD.replace("Big_One", "r").replace(", bogus: 1", ", count: 3")
+    found = {
+        mode: {
+            one["code"]
+            for one in json.loads(run("-f", "-", "-o", "json", text=fleet + space % mode + claim).stdout)["findings"]
+        }
+        for mode in ("enforce", "'off'")
+    }
+    assert found == {"enforce": {"R023"}, "'off'": set()}
+
+
 def test_many_findings_of_one_kind_are_shown_in_part_to_people_and_in_full_to_machines():
     labels = ", ".join(f"bad label {n}: x" for n in range(10))
     text = GOOD.replace("{name: gpu}", f"{{name: gpu, labels: {{{labels}}}}}")
