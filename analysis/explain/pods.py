@@ -53,7 +53,8 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     waits = not (pod.spec.node_name or pod.is_done)
     is_refused = bool(webhook.refusals) and not pod.metadata.uid
     prospect: Prospect | None = None
-    if waits and unchanged and not is_refused:
+    coming = any(_is_coming(pod, one, reading) for one in claims)
+    if waits and unchanged and not is_refused and not coming:
         prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
@@ -233,7 +234,7 @@ def _before_scheduling(
     for claim in claims:
         if claim.state is ClaimState.DELETING:
             return NextStep(keeper=Keeper.CLAIMS, message=f"claim {claim.name} is being deleted, and no pod gets it")
-        if claim.state is not ClaimState.MISSING:
+        if claim.state is not ClaimState.MISSING or _is_coming(pod, claim, reading):
             continue
         if not claim.template:
             return NextStep(keeper=Keeper.USER, message=f"{claim.remarks[0]}; it has to be created")
@@ -250,6 +251,13 @@ def _before_scheduling(
             return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SEE_EVENTS}")
         return NextStep(keeper=Keeper.USER, message=claim.remarks[0])
     return None
+
+
+def _is_coming(pod: Pod, claim: ClaimStory, reading: Reading) -> bool:
+    """Return whether a claim is made of a template that was read once its pod, which is in no cluster yet, is created."""
+    namespace = pod.metadata.namespace or "default"
+    known = f"{namespace}/{claim.template}" in reading.templates
+    return claim.state is ClaimState.MISSING and known and not pod.metadata.uid
 
 
 def _at_its_scheduler(
@@ -278,6 +286,8 @@ def _at_its_scheduler(
     if prospect is not None:
         return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, reading))
     states = {one.state for one in claims}
+    if ClaimState.MISSING in states:  # they are made with the pod
+        return NextStep(keeper=keeper, message=f"once its claims are made, {_room_text(place, scheduler, reading)}")
     if states and states <= _ALLOCATED:
         known = reading.stock.claims
         ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)

@@ -516,6 +516,23 @@ def test_a_pod_goes_where_its_runtime_class_lets_it(tmp_path):
     assert not contradictions(answers)
 
 
+def test_a_pod_of_a_manifest_gets_claims_of_the_templates_beside_it(tmp_path):
+    one = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1}}
+    made = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "n"},
+        "spec": {"spec": {"devices": {"requests": [one]}}},
+    }
+    own = template({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
+    answers = ask(Scene(of_kind(*POD, own), [made], MOVED), tmp_path, (translate, simulate, explain))
+    assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)
+    own["spec"]["nodeSelector"] = {"pool": "x"}
+    answers = ask(Scene(of_kind(*POD, own), [made], MOVED), tmp_path, (translate, simulate, explain))
+    assert answers["simulate"].fits is False
+    assert "pool=x" in answers["explain"].said
+
+
 def test_the_error_of_a_pod_names_its_own_claim(tmp_path):
     many = template(limits(gpu="100"))
     scene = Scene(of_kind(*POD, many), [of_kind(*POD, many, name="a")], SERVED, WARNED)
