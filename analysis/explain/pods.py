@@ -51,11 +51,12 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     # A pod that the webhook would change is judged by a scheduler only as it is then.
     unchanged = pod.metadata.uid or not any(one.outcome in _CHANGING for one in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
-    is_refused = bool(webhook.refusals) and not pod.metadata.uid
     prospect: Prospect | None = None
     coming = any(_is_coming(pod, one, reading) for one in claims)
-    if waits and unchanged and not is_refused and not coming:
+    if waits and unchanged and not coming:
         prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
+    if webhook.refusals and not pod.metadata.uid and prospect is not None and prospect.outlook is Outlook.FITS:
+        prospect = None  # it is refused for something else than its devices
     scheduler = pod.spec.scheduler_name or _STOCK
     next_step = _on_its_node(pod, claims, reading.raw.get(key, {}))
     next_step = next_step or _before_scheduling(pod, webhook, claims, reading)

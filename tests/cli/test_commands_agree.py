@@ -18,6 +18,7 @@ from tests.agreement import (
     contradictions,
     demo,
     explain,
+    files,
     simulate,
     survey,
     translate,
@@ -537,3 +538,10 @@ def test_the_error_of_a_pod_names_its_own_claim(tmp_path):
     many = template(limits(gpu="100"))
     scene = Scene(of_kind(*POD, many), [of_kind(*POD, many, name="a")], SERVED, WARNED)
     assert "ResourceClaim/n/w-" in ask(scene, tmp_path, (simulate,))["simulate"].said
+
+
+def test_a_pod_that_is_refused_for_its_amount_does_not_fit(tmp_path):
+    """Its claim would fit, which is no outlook for it."""
+    scene = Scene(of_kind(*POD, template(limits(gpu="500m"))), (), SERVED)
+    assert ask(scene, tmp_path, (explain,))["explain"].refused
+    assert asked("explain", "pod/w", "-n", "n", *files(scene, tmp_path))["pod"]["prospect"] is None
