@@ -28,7 +28,7 @@ from tests.webhook.admission.test_decide import (
     validated,
 )
 from tests.webhook.pods import configured
-from webhook.admission import decide_object
+from webhook.admission import decide, decide_object
 from webhook.admission import review as admission
 from webhook.state import Configuration
 from webhook.state.inventory import Inventory
@@ -245,24 +245,32 @@ def test_a_pod_is_allowed_while_the_stock_is_unknown():
     assert answer(given(TOO_MANY, state(stock=None)))["allowed"]
 
 
-def test_a_verdict_that_takes_too_long_leaves_the_translation_and_says_so():
-    outcome = admission.mutate(review(TOO_MANY), ENFORCE, impatient=later())
+def test_a_verdict_that_takes_too_long_leaves_the_translation_and_says_so(late):
+    outcome = admission.mutate(review(TOO_MANY), ENFORCE, impatient=late)
     assert answer(outcome)["allowed"]
     assert "patch" in answer(outcome)
     assert "could not be decided in time" in answer(outcome)["warnings"][0]
 
 
-def later():
-    """Lose patience after the first look, which comes while the keys are translated."""
-    looks = iter([False])
-    return lambda: next(looks, True)
+@pytest.fixture
+def late(monkeypatch):
+    """Patience that is lost once the keys are translated, and before the claims are judged."""
+    judging = []
+    judge_pod = decide.judge_pod
+
+    def judged(*arguments):
+        judging.append(True)
+        return judge_pod(*arguments)
+
+    monkeypatch.setattr(decide, "judge_pod", judged)
+    return lambda: bool(judging)
 
 
-def test_warnings_that_had_no_room_are_counted_with_those_that_come_later():
+def test_warnings_that_had_no_room_are_counted_with_those_that_come_later(late):
     asked = pod(limits={"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
     [container] = asked["spec"]["containers"]
     asked["spec"]["containers"] = [container | {"name": f"c{number}"} for number in range(7)]
-    told = answer(given(asked, impatient=later()))["warnings"]
+    told = answer(given(asked, impatient=late))["warnings"]
     assert "could not be decided in time" in told[0]
     assert "drawbridge: 4 more" in told[-1]
 
