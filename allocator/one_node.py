@@ -13,6 +13,7 @@ from allocator.problem import Candidate, CompileCache, DeviceJudge, Fault, Leaf,
 from allocator.reasons import losses
 from allocator.result import grant
 from allocator.search import MICROSECONDS, Cuts, Walk
+from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
 from dra.policy import Rules
@@ -25,14 +26,12 @@ if TYPE_CHECKING:
     from dra.objects import Node, ResourceClaim
     from dra.stock import Pool, PoolId, PoolUse, Stock
 
-STEPS = 120_000  # less than a second, with compilation and proofs
-
 
 class Options(msgspec.Struct, frozen=True):
     """How to search. No option changes an answer, except by giving up earlier or later."""
 
     # For one node, in steps of the search; compilation is charged to them as well.
-    steps: int = STEPS
+    steps: int = step_limits.NODE_SEARCH
     # The limit for all questions of a caller together: once it is used up, every further question is undecided at once.
     budget: Budget | None = None
     cuts: Cuts = Cuts()

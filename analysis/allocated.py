@@ -10,6 +10,7 @@ from allocator import allocate, fleet
 from allocator.one_node import Options, explain, options_within
 from allocator.reasons import equal_answers, lines, nearest, summary
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
+from dra import step_limits
 from dra.budget import Budget
 from dra.texts import count_of, list_first
 from dra.wire import builtins
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _SHOWN = 6  # feasible nodes whose devices are listed
 _NAMED = 8  # names in one line
-_HINTS_STEPS = 3_000_000  # for all hints: about three seconds
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Inquiry:
 
     def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[NearestFit]:
         """Search for changes with which the claims would fit, within a budget of steps."""
-        options = Options(budget=Budget(_HINTS_STEPS))
+        options = Options(budget=Budget(step_limits.SEARCHED_HINTS))
 
         def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
             return choose_devices(stock, node, claims, options=options).answer.decided

@@ -16,6 +16,7 @@ from allocator.pods import pending
 from allocator.simulation import PodOutcome, Snapshot, SnapshotRun, simulate
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from analysis.arrivals import Arrivals, arrivals
+from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError
 from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 # Of the waiting pods, the first take what they are given from those that follow; each of the others is placed after these alone.
 MOST_PLACED = 1_000
-# For placing the first; once these steps are spent, the others are placed as those beyond MOST_PLACED.
-MOST_STEPS = 3_000_000
 
 
 def claim_allocator(strategy: str, options: Options) -> Ask:
@@ -150,7 +149,7 @@ class Queue:
         self._first = frozenset(first)
         self._ahead = iter(first)
         self._work = Budget()  # counts the steps, and ends no search
-        self._steps = MOST_STEPS
+        self._steps: int = step_limits.OUTLOOK
         self._ask = claim_allocator(DEFAULT, Options(budget=self._work))
         self._coming = _new_nodes(snapshot, configuration)
         self._problem = ""

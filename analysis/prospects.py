@@ -19,6 +19,7 @@ from allocator.pods import barriers_by_name, total
 from allocator.preemption import claims_in_reach
 from analysis.capacity import pods_of, since_of
 from analysis.loading import inside, items
+from dra import step_limits
 from dra.budget import Budget
 from dra.objects import served_resources
 from dra.policy import held_of_quota, quota_lines, quota_scope, quotas_for
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.state import Configuration
 
-_STEPS = 2_000_000  # for all questions about blockers
 _NODES = 4  # kinds of nodes of which one is asked about
 _ASKED = 16  # holders of a node that are taken away one by one
 # What kube-scheduler says of a pod or a node where something else than devices, labels, taints and amounts is in the way.
@@ -207,7 +207,7 @@ def _blockers(
     It is enough if the claims then fit, and the pod does beside those that are left. Where something is not judged, that is not said.
     """
     stock = reading.stock
-    options = Options(budget=Budget(_STEPS))
+    options = Options(budget=Budget(step_limits.BLOCKERS))
     asked_nodes = 0
     for group in tried:
         if asked_nodes == _NODES or group.verdict is not Verdict.INFEASIBLE:

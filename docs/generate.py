@@ -39,6 +39,7 @@ COMPARED = {
 VOCABULARIES = "docs/vocabularies.md"
 # A row of the page of limits: what, at most how much of it, and where the code says so.
 LIMIT = re.compile(r"^(\|[^|]+\| )[^|]*?( [KM]iB)?( \| `([\w.]+)` \|)$", re.MULTILINE)
+STEP_LIMITS = re.compile(r"(<!-- steps: .*? -->\n).*(<!-- end of steps -->)", re.DOTALL)
 UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
 # Pages whose commands are typed, with the answers below them.
 TYPED = (
@@ -142,12 +143,15 @@ def rules() -> str:
 
 def limits() -> str:
     """Write the figures of the code into the page of limits."""
+    from dra import step_limits
 
     def row(found: re.Match[str]) -> str:
         what, unit, where, name = found.groups(default="")
         return f"{what}{int(pkgutil.resolve_name(name)) // UNITS[unit]:,}{unit}{where}"
 
-    return laid_out(LIMIT.sub(row, text_at("limits.md")))
+    steps = "\n".join(f"- {limit:,}: {limit.bounds}. Then {limit.beyond}." for limit in step_limits.ALL.values())
+    page = STEP_LIMITS.sub(rf"\1\n{steps}\n\n\2", text_at("limits.md"))
+    return laid_out(LIMIT.sub(row, page))
 
 
 def allocator_api() -> str:

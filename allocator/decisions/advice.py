@@ -10,6 +10,7 @@ from allocator.decisions.pod_claims import find_claims, node_obstacle
 from allocator.one_node import Options
 from allocator.pods import refusal
 from allocator.reasons import Kind, distance, nearest
+from dra import step_limits
 from dra.budget import Budget
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
-STEPS = 500_000  # for all tries together, about a microsecond each
 TRIES = 32
 NODES = 4  # kinds of nodes that are compared; the commonest
 
@@ -35,7 +35,7 @@ def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
     ]
     if not reachable or not claims.open:
         return ""
-    budget = Budget(STEPS)
+    budget = Budget(step_limits.ADVICE)
     options = Options(budget=budget)
     distances: dict[str, tuple[int, int, int, int]] = {}
     for name in reachable:

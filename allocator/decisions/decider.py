@@ -28,6 +28,7 @@ from allocator.one_node import Options
 from allocator.pods import barriers
 from allocator.reasons import sentence, tally
 from allocator.strategies import STRATEGIES, Chosen, Placement, StrategyCache, choose_devices, split_equal_nodes
+from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError, OutOfBudget
 from dra.objects import ResourceClaim, node_of
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
     _ByNode = Mapping[str, str]  # why not, by name of a node
 
-# Steps, of which each is about a microsecond, for a question to all nodes and the words about those that refuse.
-QUESTION = 1_000_000
-CALL = 30_000  # for one call that cannot be ended halfway: to compile a pattern of a claim, say
 EXPLAINED = 4  # kinds of refusing nodes about which there are words; those that the pod may go to come first
 BY_DEFAULT = Placement()
 SCORED = 64  # kinds of fitting nodes that a strategy judges; the others score 0
@@ -229,7 +227,7 @@ class Decider:
         return Options(budget=self._budget())
 
     def _budget(self) -> Budget:
-        return Budget(QUESTION, self.is_impatient, longest=CALL)
+        return Budget(step_limits.QUESTION, self.is_impatient, longest=step_limits.WHOLE_CALL)
 
     def _ask(self, stock: Stock, claims: Sequence[ResourceClaim], *, idle: bool = False) -> FleetAnswer:
         """Ask all nodes about claims; `idle` as if nothing were in use."""

@@ -16,6 +16,7 @@ from allocator.all_nodes import fleet
 from allocator.one_node import Options
 from allocator.pods import claim_obstacle
 from allocator.reasons import largest_amount, spots, with_amount
+from dra import step_limits
 from dra.budget import Budget
 from dra.objects import ResourceClaim, ResourceClaimStatus
 from dra.quantity import Quantity
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from allocator.reasons import RequestPosition
     from dra.stock import Stock
 
-STEPS = 1_000_000
 Claims = tuple[ResourceClaim, ...]
 NODES = 16  # that are named
 
@@ -57,7 +57,7 @@ def plan_replacement(stock: Stock, key: str, request: str, amounts: Mapping[str,
         raise Unreplaceable(f"the node that claim {key} is allocated on does not exist any more")
     node = nodes[0]
     without = stock.without("ResourceClaim", key)
-    options = Options(budget=Budget(STEPS))
+    options = Options(budget=Budget(step_limits.REPLACEMENT))
 
     def fits(claims: Claims) -> bool:
         return allocate(without, node, claims, options=options).feasible

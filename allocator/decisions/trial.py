@@ -14,6 +14,7 @@ from allocator.all_nodes import fleet
 from allocator.answer import Reason, Verdict, with_allocation
 from allocator.decisions.pod_claims import find_claims
 from allocator.one_node import DEFAULTS, Options
+from dra import step_limits
 from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaim
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
 
 _Names = tuple[str, ...]
-STEPS = 3_000_000
 MOST_GROUPS = 32  # kinds of nodes that are told apart in words
 
 
@@ -71,7 +71,7 @@ def claims_for(
 
 def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:
     """Ask all nodes, or some, for claims that are not allocated; those that can serve them come first, then the largest groups."""
-    options = Options(budget=Budget(STEPS))
+    options = Options(budget=Budget(step_limits.TRIAL))
     answers = fleet(stock, claims, options=options)
     tried = set(answers if nodes is None else nodes)
     fitting: list[_Names] = []

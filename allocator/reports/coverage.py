@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dra import validation
+from dra import step_limits, validation
 from dra.budget import Budget
 from dra.cel import view_of
 from dra.errors import OutOfBudget, SelectorError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MOST_FINDINGS: Final = 8
 _LONGEST: Final = 512  # characters of a message
-_PAGE: Final = 20_000  # steps, each about a microsecond, for the expressions of one rule on one page
 _RULE_PATH = "/spec/compatibleOnlyWith"
 
 
@@ -50,7 +49,7 @@ def rule_of(compatibility: DeviceCompatibility) -> Rule:
 
 def coverage_of(rule: Rule, page: Page) -> PageCoverage:
     """Find the devices of a page that a rule applies to, and those of them that it permits."""
-    budget = Budget(_PAGE)
+    budget = Budget(step_limits.RULE_PAGE)
     driver = page.pool[0]
     carriers = 0
     permitted: dict[str, str] = {}

@@ -14,6 +14,7 @@ from allocator.one_node import Options
 from allocator.pods import reaches
 from allocator.preemption import claims_in_reach, without_pods, without_unused_claims
 from allocator.service.preemption.nominations import OUTBID
+from dra import step_limits
 from dra.budget import Budget
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from allocator.strategies import Placement
     from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
-
-SOON = 20_000  # steps, of about a microsecond each
 
 
 class Basis(NamedTuple):
@@ -187,7 +186,7 @@ def _stock_once_ended(kept_node: KeptNode, basis: Basis, stock: Stock) -> Stock:
 
 def _would_fit(pod: Pod, node: str, stock: Stock, decider: Decider) -> bool:
     """Say whether a pod is soon found to fit: one that takes long to decide on has no node kept at the cost of others' questions."""
-    options = Options(steps=SOON, budget=Budget(SOON, decider.is_impatient))
+    options = Options(steps=step_limits.KEPT_NODE, budget=Budget(step_limits.KEPT_NODE, decider.is_impatient))
     return not isinstance(decider.serve(pod, node, stock, uncached=options), str)
 
 

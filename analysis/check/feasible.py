@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from analysis.loading import TypedObjects
+from dra import step_limits
 from dra.finding import Finding, make_finding
 from dra.objects import (
     DeviceClass,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 
 _MOST_SEARCHED: Final = 500  # distinct claim specs
-_RULE_STEPS: Final = 200_000  # budget for allocations that would break a DeviceCompatibility
 # Findings that already explain why a claim cannot be served.
 _EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", "D307", "D314"})
 
@@ -81,7 +81,7 @@ def find_unservable(
         if answer := answers.get(key):
             added[number].append(make_finding("D315", reference, *answer, path="/spec"))
         # kube-scheduler may allocate devices that a DeviceCompatibility rules out.
-        risk = find_broken_rule(busy, [demand], Budget(_RULE_STEPS)) if busy.compatibilities else ""
+        risk = find_broken_rule(busy, [demand], Budget(step_limits.BROKEN_RULES)) if busy.compatibilities else ""
         if risk:
             message = f"kube-scheduler knows no DeviceCompatibility: {risk}"
             added[number].append(make_finding("D507", reference, message, path="/spec"))

@@ -13,6 +13,7 @@ from analysis.capacity import Holder, holder_of, known_state, texts
 from analysis.explain.claims import faults
 from analysis.explain.stories import DeviceStory, Neighbour, TaintStory
 from analysis.naming import device_names
+from dra import step_limits
 from dra.budget import Budget
 from dra.errors import DraError, OutOfBudget
 from dra.objects import results_of, selects
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from dra.stock import Page, Pool, PoolId, Stock
 
 _PAIRED = 256  # devices of a pool that are compared two by two
-_ACROSS = 2_000_000  # steps for the devices of a node's other pools
 _GONE = "gone"
 
 
@@ -185,7 +185,7 @@ def _neighbours_across(found: _DeviceInPool, stock: Stock, remarks: list[str]) -
     pools = stock.pools(node)
     pool_id = found.pool.id
     try:
-        conflicts = rules.conflicts_across(pools, node, Budget(_ACROSS)).get(pool_id, {})
+        conflicts = rules.conflicts_across(pools, node, Budget(step_limits.OTHER_POOLS)).get(pool_id, {})
     except OutOfBudget:
         remarks.append("its node has more devices in other pools than could be compared with it")
         return

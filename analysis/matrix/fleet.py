@@ -11,6 +11,7 @@ import msgspec
 
 from allocator.reasons import Matrix, matrix
 from analysis.capacity import holder_of
+from dra import step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.policy import Rules
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from dra.stock import Pool, Stock
 
-_PAIRS = 2_000_000  # pairs of devices that one run judges: some seconds
 NOT_JUDGED = "not judged: there are too many pairs of devices; choose with --pool, --node or --counter-set"
 
 
@@ -78,8 +78,8 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
     """Judge pools; of equal ones only the first. `only` names the counter sets whose devices are wanted."""
     rules = Rules(stock.compatibilities.values())
     known: dict[bytes, Matrix] = {}
-    pairs = _PAIRS
-    budget = Budget(_PAIRS)
+    pairs: int = step_limits.PAIRS
+    budget = Budget(step_limits.PAIRS)
     judged: list[PoolMatrix] = []
     for pool in pools:
         driver = pool.id[0]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from dra import step_limits
 from dra.budget import Budget
 from dra.cel import compile as compile_selector
 from dra.cel import view_of
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ALL = 32  # devices that mode All counts as in core's quota, and the most that one claim can have
-STEPS = 500_000  # for scanning the devices for one claim
 MAX_ANSWERS = 4096
 MAX_SCANS = 256
 _MAX_PLAIN_KEY = 256  # bytes; longer keys are hashed
@@ -72,7 +72,7 @@ NOTHING = Most({}, {})
 class Demands:
     """Computes what claims may hold, and keeps the results by slice, so that only changed slices are scanned again."""
 
-    def __init__(self, steps: int = STEPS, pages: int = MAX_PAGES) -> None:
+    def __init__(self, steps: int = step_limits.COUNTED_CLAIM, pages: int = MAX_PAGES) -> None:
         self._steps = steps
         self._max_pages = pages
         self._classes: object = None
@@ -199,7 +199,7 @@ class _FleetScan:
         # A selector is compiled whole, and charged afterwards, so that each resumption makes progress. The API server
         # allows 10 KiB, which take some hundredths of a second.
         while self._uncompiled:
-            own = Budget(STEPS, longest=budget.longest)
+            own = Budget(step_limits.COUNTED_CLAIM, longest=budget.longest)
             selector = compile_selector(self._uncompiled[-1], budget=own)
             self._uncompiled.pop()
             self._selectors.append(selector)

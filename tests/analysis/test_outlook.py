@@ -49,7 +49,7 @@ def test_a_pod_beyond_those_that_are_placed_is_placed_after_them(monkeypatch):
 
 def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     """A tenant with 1,000 expensive pods would otherwise delay answers about other pods by minutes."""
-    monkeypatch.setattr("analysis.outlook.MOST_STEPS", 1)
+    monkeypatch.setattr("dra.step_limits.OUTLOOK", 1)
     scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
     last = queue.place("default/c").devices

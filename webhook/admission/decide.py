@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from dra import step_limits
 from dra.errors import OutOfBudget
 from dra.raw import inside
 from webhook.admission.behind_fence import add_stranded
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from webhook.state import PodOwner, State
 
 
-# About a second of work: for the keys of a pod, and for its claims. The deadline of the webhook is much shorter.
-STEPS: Final = 1_000_000
 # Which of its limits a review meets first (steps, time, a place among others) depends on how busy the machine is.
 TOO_LATE: Final = "it could not be decided in time"
 
@@ -78,7 +77,7 @@ def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
             budget.confirm()
     except OutOfBudget:
         return give_up(f"drawbridge left this pod as it is: {TOO_LATE}", clean(pod, state, namespace=namespace))
-    judging = budget.separate(STEPS)
+    judging = budget.separate(step_limits.REVIEW)
     verdict = judge_pod(candidate, verdict, state, judging)
     return replace(verdict, is_late=True) if budget.is_late or judging.is_late else verdict
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from cluster.patch import apply_json_patch
-from dra import validation
+from dra import step_limits, validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.finding import Severity, stated
@@ -24,7 +24,6 @@ from dra.pointer import split
 from dra.raw import Object, inside, mapping
 from dra.wire import WireError
 from webhook.admission.decide import (
-    STEPS,
     TOO_LATE,
     Candidate,
     add_found,
@@ -92,7 +91,7 @@ def decide_object(
     A refused object has no operations: its fields stay as they are. Nothing is told of what the API server refuses of an object that
     asks for no device. The API server has accepted an object that is `stored`.
     """
-    budget = budget or Budget(STEPS)
+    budget = budget or Budget(step_limits.REVIEW)
     if group_kind(obj) in _CLAIMS:
         return _decide_claim(obj, state, budget)
     given, conflict = given_by_runtime(obj, state)
@@ -185,7 +184,11 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
         return Candidate(pod, namespace, owner, name, path, waits=waits)
 
     translate = partial(
-        translate_template, obj, state=state, rewrite_unknown=rewrite_unknown, budget=budget.separate(STEPS)
+        translate_template,
+        obj,
+        state=state,
+        rewrite_unknown=rewrite_unknown,
+        budget=budget.separate(step_limits.REVIEW),
     )
     translated: dict[str, Verdict] = {}
     try:
@@ -224,7 +227,7 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
     decisions = [one for one in every if one.code or (one.container, one.key) not in repeated]
     verdict = replace(translated, decisions=tuple(decisions))
     if mode is not Mode.OFF:
-        verdict = judge_pod(candidate, verdict, state, budget.separate(STEPS))
+        verdict = judge_pod(candidate, verdict, state, budget.separate(step_limits.REVIEW))
     # Words on the pod that are not understood are named in every case.
     warnings = [
         str(stated(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code

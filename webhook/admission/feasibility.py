@@ -21,7 +21,7 @@ from allocator import FleetMemo, Options, Stage, allocate, best_verdict, fleet
 from allocator import Verdict as SearchVerdict
 from allocator.answer import MAX_RESULTS
 from allocator.reasons import Kind, NearestFit, asking, attribute_text, distance, listed, nearest, sentence, spots
-from dra import cel
+from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import ExactDeviceRequest
@@ -41,11 +41,8 @@ if TYPE_CHECKING:
 
     _Body = ExactDeviceRequest | DeviceSubRequest
 
-# About 50 ms of search on one kind of node; the review's budget bounds all of them together.
-STEPS = 3_000
-# Changes tried for "what would fit instead", and what looking for words may cost beside the verdict: about half a second.
+# Changes tried for "what would fit instead".
 TRIES = 40
-HINT_STEPS = 500_000
 # The text in place of that where there is no time for it: what was found out so far would be chance.
 NO_TIME = "the search for an alternative timed out"
 # Bytes of a judgement that is kept, beside its texts, and of each node that it is about.
@@ -107,7 +104,7 @@ def judge(
     claims: Sequence[ResourceClaim],
     *,
     budget: Budget | None = None,
-    steps: int = STEPS,
+    steps: int = step_limits.VERDICT,
     given: Mapping[str, PodClaim] | None = None,
     memo: FleetMemo | None = None,
     prospects: Stock | None = None,
@@ -147,7 +144,7 @@ def judge(
         if now is SearchVerdict.FEASIBLE:
             judgement = FITS
             continue
-        hint_budget = budget.separate(HINT_STEPS)
+        hint_budget = budget.separate(step_limits.HINTS)
         judgement = _Diagnosis(
             stock, claims, budget, hint_budget, names, options, known, prospects, subject, nodes
         ).recall()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from dra import validation
+from dra import step_limits, validation
 from dra.budget import UNBOUNDED, Budget
 from dra.errors import OutOfBudget
 from dra.finding import Finding, Severity, stated
@@ -24,7 +24,7 @@ from dra.raw import inside, mapping
 from dra.wire import Json, Wire, WireError, builtins, convert
 from webhook import names
 from webhook.admission import admission_review as reviews
-from webhook.admission.decide import STEPS, TOO_LATE, Candidate, add_found, decide_pod, give_up, hold_back
+from webhook.admission.decide import TOO_LATE, Candidate, add_found, decide_pod, give_up, hold_back
 from webhook.admission.decide_object import decide_object
 from webhook.admission.found import deny_or_warn
 from webhook.admission.judge import Requested, inspect_claim, judge_requests, place_in, text_of
@@ -164,7 +164,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     mode = mode_of(state, owner)
     if mode is Mode.OFF:
         return answer(question, NOTHING, OFF, mode)
-    budget = Budget(STEPS, impatient, longest=longest)
+    budget = Budget(step_limits.REVIEW, impatient, longest=longest)
     try:
         verdict = _decide(question, owner, state, budget)
         outcome = _became(verdict, request.operation)

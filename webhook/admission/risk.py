@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator import Options, Verdict, fleet
+from dra import step_limits
 from dra.policy import Rules, conflicting, conflicting_elsewhere
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from dra.stock import PoolId, Stock
 
-STEPS = 3_000  # of search on one kind of node, as for a verdict
 KINDS = 16  # of node that are looked at
 
 
@@ -31,7 +31,7 @@ def find_broken_rule(
     """Say against which rule a scheduler that knows none may serve claims, and where; "" if it would not."""
     if not any(one.spec.compatible_only_with for one in stock.compatibilities.values()):
         return ""
-    options = Options(steps=STEPS, budget=budget)
+    options = Options(steps=step_limits.VERDICT, budget=budget)
     stock_without_rules = replace(stock, compatibilities={})
     with_rules = fleet(stock, claims, options=options, memo=memo)
     without_rules = fleet(stock_without_rules, claims, options=options, memo=memo)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dra import cel
+from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
 from dra.quantity import NANO, parse
@@ -64,8 +64,6 @@ LONGEST_EXPRESSION = 1_024
 MOST_ENTRIES = 256
 _MOST = 2**63 - 1
 _LETTERS = 64  # of an amount
-# Steps of one evaluation, and of one call in it that cannot be ended halfway: a step is about a microsecond.
-_STEPS, _LONGEST = 2_000, 1_000
 # An expression that is too costly for one of these is turned back when the file is read.
 _SAMPLES = ("1" * cel.MAX_TEXT, "," * cel.MAX_TEXT, "a1," * (cel.MAX_TEXT // 3))
 
@@ -256,7 +254,12 @@ def compile_expression(text: str) -> Selector:
     if len(text) > LONGEST_EXPRESSION:
         raise SelectorError(f"an expression of more than {LONGEST_EXPRESSION} letters is not read")
     try:
-        return cel.compile(text, cel.TEXT, derived=True, budget=Budget(20 * _STEPS, longest=20 * _LONGEST))
+        return cel.compile(
+            text,
+            cel.TEXT,
+            derived=True,
+            budget=Budget(20 * step_limits.EXPRESSION, longest=20 * step_limits.EXPRESSION_CALL),
+        )
     except OutOfBudget:
         raise SelectorError("it takes too long to compile") from None
 
@@ -265,7 +268,7 @@ def too_costly(expression: Selector) -> bool:
     """Whether it cannot be evaluated on every text that may come."""
     for sample in _SAMPLES:
         try:
-            expression.derive(cel.TextView(sample), Budget(_STEPS, longest=_LONGEST))
+            expression.derive(cel.TextView(sample), Budget(step_limits.EXPRESSION, longest=step_limits.EXPRESSION_CALL))
         except OutOfBudget:
             return True
         except SelectorError:
@@ -278,7 +281,9 @@ def evaluate(key: str, expression: Selector, text: str) -> object:
     if len(text) > cel.MAX_TEXT:
         return Untranslated(key, f"a value of more than {cel.MAX_TEXT} letters is not read by an expression")
     try:
-        return expression.derive(cel.TextView(text), Budget(_STEPS, longest=_LONGEST))
+        return expression.derive(
+            cel.TextView(text), Budget(step_limits.EXPRESSION, longest=step_limits.EXPRESSION_CALL)
+        )
     except OutOfBudget:
         return Untranslated(key, "its expression costs too much on this value")
     except SelectorError as error:

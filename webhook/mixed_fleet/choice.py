@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from allocator import Options, Verdict, fleet
+from dra import step_limits
 from dra.errors import OutOfBudget
 from webhook.mixed_fleet.reach import NodeIndex, node_index
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from dra.stock import Stock
     from webhook.mixed_fleet.preference import Preference
     from webhook.state import State
-
-STEPS = 3_000  # of search for each kind of node, as in `webhook.admission.feasibility`
 
 
 class BestOffer(IntEnum):
@@ -128,14 +127,16 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if stock is not None and plugin and stock.pages_on.get(""):
         # Devices of no node serve the nodes that their slices select.
-        driver |= set(fleet(stock, claims, options=Options(steps=STEPS, budget=budget), memo=state.memo).feasible)
+        driver |= set(
+            fleet(stock, claims, options=Options(steps=step_limits.VERDICT, budget=budget), memo=state.memo).feasible
+        )
     for names in (found.nodes, found.closed):
         if not names.isdisjoint(plugin | driver):
             return _Nodes(plugin & names, driver & names, stock, state.uses)
     if prospects is None:
         return None
     reached = NodeIndex(prospects.nodes).reach(preference.place, budget).nodes
-    makes = fleet(prospects, claims, options=Options(steps=STEPS, budget=budget), idle=True)
+    makes = fleet(prospects, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=True)
     plugin = frozenset([name for name in reached if _has(prospects.nodes[name], preference.needs)])
     return _Nodes(plugin, reached.intersection(makes.feasible), prospects, {})
 
@@ -150,7 +151,9 @@ def _best_offer(
         return _best_by_plugin(nodes, stock, preference, budget)
     for idle in (False, True):
         unsure = None
-        answers = fleet(stock, claims, options=Options(steps=STEPS, budget=budget), idle=idle, memo=state.memo)
+        answers = fleet(
+            stock, claims, options=Options(steps=step_limits.VERDICT, budget=budget), idle=idle, memo=state.memo
+        )
         for name in answers:
             if name not in nodes.driver:
                 continue

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ApiError, NotFound, Throttled
 from cluster.resources import DEPLOYMENTS, eviction_of
+from dra import step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.footprint import footprint
@@ -44,7 +45,6 @@ NEEDED = "AdministratorNeeded"
 CONTROLLER = "drawbridge-controller"
 KEPT_BYTES = 8 << 20
 JUDGED = 1_000  # pods of a round, those that were judged longest ago first, and namespaces in turn
-STEPS = 50_000  # for one pod, about a microsecond each
 EVENTS = 32
 OWNERS = 4096  # of evicted pods, that are remembered
 REPEAT = 1200.0  # an API server forgets events after an hour
@@ -100,13 +100,13 @@ class MissedPods:
         for pod in waiting[:JUDGED]:
             self._judged[pod.metadata.uid] = clock()
             try:
-                if found := find_missed(pod, self._state(), Budget(STEPS)):
+                if found := find_missed(pod, self._state(), Budget(step_limits.MISSED_POD)):
                     missed.append((pod, found))
                     messages.append((pod, REASON, f"{found.message}: {found.remedy}"))
                     continue
                 if text := self._misspelt(pod):
                     messages.append((pod, MISSPELT, text))
-                for key, reason in find_unserved(pod, self._state(), Budget(STEPS)).items():
+                for key, reason in find_unserved(pod, self._state(), Budget(step_limits.MISSED_POD)).items():
                     for_administrator[f"no node has {key}: {reason}"].append(
                         (pod.metadata.namespace, f"Pod {pod.metadata.key}")
                     )
@@ -139,7 +139,9 @@ class MissedPods:
             return ""
         if mode_of(state, workload(metadata.namespace, known_at_admission(pod))) not in (Mode.ENFORCE, Mode.WARN):
             return ""
-        unknown = {key: meant for key, meant in find_unknown(pod, state, Budget(STEPS)).items() if meant}
+        unknown = {
+            key: meant for key, meant in find_unknown(pod, state, Budget(step_limits.MISSED_POD)).items() if meant
+        }
         if not unknown:
             return ""
         owner = next((one for one in metadata.owner_references if one.controller), None)

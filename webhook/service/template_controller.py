@@ -26,6 +26,7 @@ from cluster import resources
 from cluster.errors import AlreadyExists, ApiError, NotFound
 from cluster.outlines import without_environment
 from cluster.resources import version_of
+from dra import step_limits
 from dra.budget import Budget
 from dra.objects import ObjectMeta, ResourceClaimTemplateSpec
 from dra.raw import mapping
@@ -58,8 +59,6 @@ logger = logging.getLogger("drawbridge.templates")
 WORKERS = 4
 # How soon a pod is looked at again whose namespace did not allow what it proves, after something there has changed.
 AGAIN_SECONDS = 1.0
-# What looking ahead for one workload may cost. One that costs more is set aside, and its pods lose the head start and nothing else.
-STEPS = 1_000_000
 # How often we look everywhere for pods that wait and are not labelled, and how long that may take.
 LOOK_EVERY = 300.0
 LOOK_SECONDS = 600.0
@@ -284,7 +283,7 @@ class Templates:
         origin = origin_of(obj, state.configuration)
         for path in paths(obj):
             candidate = Candidate(mapping(at(obj, path)), namespace, owner, name_of(obj), origin=origin)
-            verdict = decide_pod(candidate, state, Budget(STEPS))
+            verdict = decide_pod(candidate, state, Budget(step_limits.TEMPLATES_AHEAD))
             if verdict.refusals:  # its pods would be turned back, and so would the templates
                 for_administrator = [one for one in verdict.refusals if "administrator" in one.remedy]
                 if for_administrator:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from dra import cel
+from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, SelectorError
 from dra.objects import Node, serve_resources
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from dra.objects import DeviceClass, ResourceSlice
 
-# Steps that the selectors of a class may cost on each group of devices (most cost less than ten), and in all beyond that.
-FREE_STEPS = 200
-EXTRA_STEPS = 200_000
 _MAX_SIZES = 128  # products or profiles that are kept of a class; a node with more groups of devices comes last
 T = TypeVar("T")
 _VOTE = 720_720  # of one node: divisible by every number up to 16
@@ -168,7 +165,7 @@ class _Selectors:
 
     def __init__(self, class_: DeviceClass) -> None:
         self._compiled: list[cel.Selector] | None = []
-        self._left = EXTRA_STEPS
+        self._left: int = step_limits.CLASS_ON_FLEET
         try:
             self._compiled = [cel.compile(s.cel.expression) for s in class_.spec.selectors if s.cel]
         except SelectorError:
@@ -183,14 +180,14 @@ class _Selectors:
         found: list[Group] = []
         for group in groups if self._compiled is not None else ():
             view = cel.view_of(group.driver, group.sample)
-            budget = Budget(FREE_STEPS + self._left)
+            budget = Budget(step_limits.CLASS_ON_GROUP + self._left)
             try:
                 if all(selector.matches(view, budget) for selector in self._compiled or ()):
                     found.append(group)
             except SelectorError:
                 continue
             finally:
-                self._left -= max(0, budget.spent - FREE_STEPS)
+                self._left -= max(0, budget.spent - step_limits.CLASS_ON_GROUP)
         return found
 
 

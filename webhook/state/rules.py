@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from allocator.strategies import UnknownStrategy, read_placement
-from dra import cel
+from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
 from dra.finding import Finding, finding_at
@@ -62,7 +62,6 @@ MOST_TARGETS = 64
 MOST_NAMED = 20  # names that there are, in a message about one that there is not
 _LONGEST_TEXT = 1_024
 _MOST_SELECTORS = 8
-_STEPS = 80_000  # of a selector: 10 KiB, as the API server takes
 _MOST_NAMESPACES = 16
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _PART = re.compile(r"<[A-Za-z]+>")
@@ -632,7 +631,7 @@ def _wrong_target(target: Target, path: str) -> Iterator[Finding]:
 
 def _wrong_selector(text: str, driver: str, path: str) -> Iterator[Finding]:
     """A selector that the API server would refuse in a claim, or that fails on a device without an attribute."""
-    budget = Budget(_STEPS, longest=_STEPS)
+    budget = Budget(step_limits.RULE_SELECTOR, longest=step_limits.RULE_SELECTOR)
     try:
         selector: cel.Selector | None = cel.compile(text, cel.NEW, budget=budget)
     except SelectorError as error:

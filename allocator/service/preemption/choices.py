@@ -29,6 +29,7 @@ from allocator.preemption import (
     without_unused_claims,
 )
 from allocator.service.questions import nominated_in_shared_pools
+from dra import step_limits
 from dra.budget import Budget
 from dra.objects import claim_names
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     # What a pod's claims get on a node of a stock; None if they cannot have it.
     Serve = Callable[[Pod, str, Stock, Options], Sequence[ResourceClaim] | None]
 
-STEPS = 2_000_000  # for all that is asked about one pod, about a microsecond each
-ASKED = 5_000  # steps of a search for one of these questions: 40 ms
 
 # Pods, each with the node that it is to have: one pod, or the members of a group in the order in which they are placed.
 Places: TypeAlias = "Sequence[tuple[Pod, str]]"
@@ -209,8 +208,8 @@ class Trial:
         self._serve = serve or self._serve_known
         self._together = together
         pods = {one.metadata.uid for one, _ in places}
-        budget = Budget(STEPS * len(pods), decider.is_impatient)
-        self._options = Options(steps=ASKED, budget=budget)
+        budget = Budget(step_limits.PREEMPTION * len(pods), decider.is_impatient)
+        self._options = Options(steps=step_limits.PREEMPTION_SEARCH, budget=budget)
         self._nominated_elsewhere = nominated_in_shared_pools(scene.rivals, scene.stock)
         self.give_way: dict[str, Pod] = {}  # by uid
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from allocator.quota import PendingUsage, QuotaQuestion, core_lines, future_extended_claims
 from allocator.service.app import HttpError
 from cluster.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_QUOTAS
+from dra import step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.objects import asks_for_devices
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from dra.stock import Amounts
     from runtime.informers import Batch
 
-STEPS = 8_000  # of looking at devices in one turn, about a microsecond each
 PATIENCE = 1.5  # seconds for a review; the API server waits for three
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class QuotaAdmission:
         self._clock = asyncio.get_running_loop().time
         self._demands = Demands()
         self._turns = Turns()
-        self.steps, self.patience = STEPS, PATIENCE
+        self.steps, self.patience = step_limits.QUOTA_PIECE, PATIENCE
         self.pending = PendingUsage()
         self._templates = Informer(
             cluster, RESOURCE_CLAIM_TEMPLATES, quarantine=knowledge.quarantine, clock=self._clock

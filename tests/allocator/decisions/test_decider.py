@@ -21,6 +21,7 @@ from allocator.one_node import Options
 from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devices, node_view, read_placement
 from allocator.strategies.node_view import LooksAt
+from dra import step_limits
 from dra.budget import Budget
 from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
 from dra.stock import Stock
@@ -129,7 +130,7 @@ def test_nodes_that_are_not_told_apart_within_the_budget_fit_and_score_nothing(m
     assert min(found.nodes.values()) > 0
     assert sum(looked_at) == 80 * 8
     looked_at.clear()
-    monkeypatch.setattr(deciders, "QUESTION", 1_000)
+    monkeypatch.setattr(step_limits, "QUESTION", 1_000)
     found = Decider().outlook(pod("p", "one"), stock, read_placement("topology"))
     assert set(found.nodes.values()) == {0}
     assert len(found.nodes) == 80
@@ -326,7 +327,7 @@ def test_nodes_are_judged_within_one_budget(monkeypatch):
     assert len(set(found.values())) == 2
     assert len(budgets) == 2  # one for whether nodes fit
     assert not any(matched)
-    monkeypatch.setattr(deciders, "QUESTION", budgets[1].spent // 2)
+    monkeypatch.setattr(step_limits, "QUESTION", budgets[1].spent // 2)
     assert scores(stock, "topology").keys() == found.keys()
     assert scores(stock, "topology") != found
 

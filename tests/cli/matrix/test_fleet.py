@@ -6,6 +6,7 @@ from xml.etree import ElementTree as ET
 from analysis.matrix import fleet as matrices
 from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
+from dra import step_limits
 from tests.cli.explain.scenes import DRIVER, SINCE, dump, fleet, held, pod
 from tests.cli.running import modes, run, run_json
 
@@ -118,7 +119,7 @@ def test_of_many_kinds_of_pools_a_few_are_shown_and_the_rest_is_counted(tmp_path
 
 
 def test_beyond_what_may_be_judged_pools_are_named_as_not_judged(tmp_path, monkeypatch):
-    monkeypatch.setattr(matrices, "_PAIRS", 5)
+    monkeypatch.setattr(step_limits, "PAIRS", 5)
     objects = fleet(2, 2)
     objects[-1]["spec"]["devices"][0]["name"] = "other"
     _, found = run_json("matrix", "-f", dump(tmp_path, *objects))
