@@ -86,7 +86,7 @@ def _range(count: int) -> list[Value]:
     if count > LARGEST_LIST:
         raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
     made: list[Value] = []
-    # In chunks, between which the CPU timer can interrupt.
+    # In chunks: one call that makes the whole list would hold the loop.
     for begin in range(0, count, _RANGE_CHUNK):
         made.extend(range(begin, min(begin + _RANGE_CHUNK, count)))
     return made
