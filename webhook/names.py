@@ -44,6 +44,9 @@ EXTENDED_RESOURCES = f"{DOMAIN}/extended-resources"
 # On devices: the taint that keeps them for the bridge.
 FENCE = f"{DOMAIN}/fence"
 
+# Where the kubelet listens for device plugins: a pod that mounts this folder is one.
+PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
+
 # Of claims on a pod, and of templates.
 PREFIX = f"{NAME}-"
 LABELS = {"app.kubernetes.io/managed-by": NAME}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.loading import identity_of, inside, items, owner_of, text
 from dra.finding import Finding, make_finding
 from dra.raw import mapping
+from webhook.names import PLUGIN_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from analysis.loading import Object
     from webhook.state import GpuOperator
 
-_PLUGIN_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 # Plugins that GKE itself runs in kube-system, by the beginning of their names: the label that keeps each off a node pool.
 _OF_GKE: Final = {
     "nvidia-gpu-device-plugin": "gke-no-default-nvidia-gpu-device-plugin=true",
@@ -33,7 +33,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
     for one in daemon_sets:
         # A device plugin mounts the folder in which the kubelet listens.
         volumes = items(inside(one, "spec", "template", "spec"), "volumes")
-        if not any(text(inside(volume, "hostPath").get("path")).startswith(_PLUGIN_FOLDER) for volume in volumes):
+        if not any(text(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER) for volume in volumes):
             continue
         name, owner = identity_of(one), owner_of(one)
         managed = [label for begin, label in _OF_GKE.items() if name.name.startswith(begin)]

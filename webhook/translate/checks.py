@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from allocator.decisions import STRATEGY
 from dra import server
 from dra.policy import BY_CLASS, quota_keys
+from dra.raw import inside, items
 from dra.texts import list_first
 from webhook.claims import (
     ClaimMaker,
@@ -41,13 +42,13 @@ from webhook.dialects import (
     Scope,
     Untranslated,
 )
-from webhook.names import EXTENDED_RESOURCES, TABLES
+from webhook.names import EXTENDED_RESOURCES, PLUGIN_FOLDER, TABLES
 from webhook.refusals import Code
 from webhook.translate.cpus import check_nodes, leave_cpus
 from webhook.translate.owner import find_misspelt
 from webhook.translate.packing import packing_of
 from webhook.translate.report import served_by
-from webhook.translate.workload_kind import ANY_KEY, QUEUE, READ_ON_PODS
+from webhook.translate.workload_kind import ANY_KEY, QUEUE, READ_BY_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,8 +89,8 @@ class Context(NamedTuple):
     neglected: str
     # Misspelt keys, by the order of their containers.
     misspelt: Mapping[int, Untranslated]
-    # Keys that the pod's controller reads on the pod, each with what for.
-    read_on_pods: Mapping[str, str]
+    # How the keys begin that another program reads, each with what for.
+    read_by_others: Mapping[str, str]
     # Keys that an earlier round removed, by container.
     recorded: Mapping[str, Mapping[str, Json]]
     budget: Budget
@@ -112,10 +113,6 @@ def make_context(
         if len(slot.limits) > len(slot.legacy_keys):
             misspelt = find_misspelt(pod, configuration, state.fleet)
             break
-    read_on_pods: dict[str, str] = {}
-    for label, (key, purpose) in READ_ON_PODS.items():
-        if label in pod.labels or label in origin.labels:
-            read_on_pods[key] = purpose
     return Context(
         pod=pod,
         configuration=configuration,
@@ -131,10 +128,30 @@ def make_context(
         scheduled=bool(owners.scheduled or origin.scheduler),
         neglected=installed.neglects(pod.selected, pod.spec) if installed.autoscalers else "",
         misspelt=misspelt,
-        read_on_pods=read_on_pods,
+        read_by_others=_read_by_others(pod, origin),
         recorded=written.record.containers,
         budget=budget,
     )
+
+
+def _read_by_others(pod: PodView, origin: Provenance) -> dict[str, str]:
+    """Find how the keys begin that a program other than the device plugin reads, each with what for."""
+    found: dict[str, str] = {}
+    for name, (begin, purpose) in READ_BY_OTHERS.items():
+        if name in pod.labels or name in pod.annotations or name in origin.labels:
+            found[begin] = purpose
+    for volume in items(pod.spec, "volumes"):
+        if str(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER):
+            found[ANY_KEY] = f"the pod is a device plugin itself ({PLUGIN_FOLDER}), and hands its devices out to others"
+    for slot in pod.slots:
+        for variable in items(slot.raw, "env"):
+            path = str(inside(variable, "valueFrom", "fieldRef").get("fieldPath"))
+            if path.startswith(_ANNOTATION) and "/" in path:
+                key = path.removeprefix(_ANNOTATION).rstrip("']")
+                found[key] = (
+                    f"variable {variable.get('name')} is the annotation {key}, which the scheduler of the key writes"
+                )
+    return found
 
 
 class CheckedPod(NamedTuple):
@@ -153,6 +170,7 @@ class CheckedPod(NamedTuple):
         return tuple([case for case in self.cases if case.open])
 
 
+_ANNOTATION = "metadata.annotations['"  # how a variable names an annotation of its pod
 _NEAREST = "topology"  # a strategy of the bridge
 
 
@@ -162,8 +180,8 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
         cases = _run_steps(cases, (leave_latecomers,), context)
     if context.misspelt:
         cases = _run_steps(cases, (leave_misspelt,), context)
-    if context.read_on_pods:
-        cases = _run_steps(cases, (leave_read_on_pods,), context)
+    if context.read_by_others:
+        cases = _run_steps(cases, (leave_read_by_others,), context)
     for joint in context.configuration.file.joint:
         cases = _pair_keys(cases, joint)
     if context.fleet.extended:
@@ -302,11 +320,12 @@ def leave_latecomers(case: Case, context: Context) -> Case:
     return case
 
 
-def leave_read_on_pods(case: Case, context: Context) -> Case:
-    """Leave keys that the pod's controller reads on the pod after our webhook."""
+def leave_read_by_others(case: Case, context: Context) -> Case:
+    """Leave keys that another program reads on the pod after our webhook."""
     for key in case.keys:
-        if what_for := context.read_on_pods.get(key) or context.read_on_pods.get(ANY_KEY):
-            return case.leave(key, what_for)
+        for begin, what_for in context.read_by_others.items():
+            if key.startswith(begin):
+                return case.leave(key, what_for)
     return case
 
 

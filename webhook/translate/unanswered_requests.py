@@ -18,12 +18,13 @@ from dra.budget import Budget
 from dra.objects import IMPLICIT, is_extended
 from dra.raw import inside, items, mapping, members
 from dra.validation import shape
-from webhook.dialects import VOCABULARIES, Outcome, Position, Role, pattern
+from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role, pattern
 from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints, reach_templates
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate.known_keys import near_key, rows_at
 from webhook.translate.pod_view import PLACEHOLDER, find_placeholder, view_pod
 from webhook.translate.report import Decision, served_by
+from webhook.translate.workload_kind import READ_BY_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 MOST = 64
 BEYOND = f"not checked: drawbridge checks {MOST} such keys of an object"
 _DEVICE = re.compile(
-    r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|mig|fpga|vf|rdma|hca|accelerator|neuron|cuda)", re.IGNORECASE
+    r"(?:^|[-_./])v?(?:gpu|npu|tpu|dcu|mlu|ppu|fpga|accelerator|neuron|cuda|(?:mig|vf|hca)(?![a-z]))|rdma|sriov",
+    re.IGNORECASE,
 )
 # Domains whose other keys say nothing about devices.
 _OWN = ("kubernetes.io", "k8s.io", "drawbridge.dev")
@@ -74,7 +76,11 @@ def unanswered_requests(
     reported = {(decision.container, decision.key) for decision in decided}
     reported |= {("", key) for _, key in reported}
     found: list[Decision] = []
-    for one in _find_unanswered(view, state):
+    configuration = state.configuration
+    # Another program may read a word of the pod that drawbridge rewrites, or of its own scheduler's pods.
+    is_rewritten = any(decision.outcome in REPLACED for decision in decided)
+    any_word = is_rewritten or (bool(view.scheduler) and view.scheduler not in configuration.schedulers)
+    for one in _find_unanswered(view, state, any_word=any_word):
         if (one.container, one.key) in reported:
             continue
         if len(found) == MOST:
@@ -94,7 +100,7 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
     """Find the variable, or else the runtime class, that lets a container take devices it does not ask for; "" if it asks, or takes none."""
     resources = mapping(container.get("resources"))
     requested = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-    if resources.get("claims") or any("/" in key and not _is_own(key) for key in requested):
+    if resources.get("claims") or any("/" in key and not is_own(key) for key in requested):
         return "", ""
     values: dict[str, Json] = {}
     for variable in items(container, "env"):
@@ -110,7 +116,7 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
     return (_RUNTIME, str(runtime)) if hands_over and not shut else ("", "")
 
 
-def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
+def _find_unanswered(view: PodView, state: State, *, any_word: bool) -> Iterator[Decision]:
     configuration = state.configuration
     for slot in view.slots:
         for key, detail in _find_dropped(slot.raw):
@@ -147,7 +153,9 @@ def _find_unanswered(view: PodView, state: State) -> Iterator[Decision]:
     }
     for place, keys in places.items():
         for key in keys:
-            if one := _judge_own_key(key, place) or _judge_key(key, place, configuration):
+            if key in READ_BY_OTHERS and view.asks_for_devices:
+                continue  # it is the reason why the keys stay
+            if one := _judge_own_key(key, place) or _judge_key(key, place, configuration, any_word=any_word):
                 yield one
 
 
@@ -182,7 +190,7 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
     if key.startswith(IMPLICIT):
         served = f"DeviceClass {key.removeprefix(IMPLICIT)} serves it, like a class with extendedResourceName"
         return _decision(Outcome.SERVED, key, served, container)
-    if _is_own(key):
+    if is_own(key):
         return None
     name = state.fleet.extended.get(key)
     if name and not unserved:
@@ -197,8 +205,8 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
             Outcome.LEFT, key, f"{unserved}, and no device plugin hands it out: use a ResourceClaim", container
         )
     suggestion = suggest_resource(key, state)
-    if suggestion or _is_vendors(key) or _DEVICE.search(key):
-        return _not_understood(key, suggestion, container, remedy="" if suggestion else _remedy_of(key, state))
+    if suggestion or _is_vendors(key) or is_about_devices(key):
+        return not_understood(key, suggestion, container, remedy="" if suggestion else _remedy_of(key, state))
     return None
 
 
@@ -217,7 +225,7 @@ def suggest_resource(key: str, state: State) -> str:
         key, state.configuration
     ):
         return found
-    if not _DEVICE.search(key):
+    if not is_about_devices(key):
         return ""
     names = _names(state.configuration, Position.RESOURCE)
     if found := _nearest_resource(key, names):
@@ -242,26 +250,31 @@ def _nearest_resource(key: str, names: list[str]) -> str:
     return f"{meant}/{likely_end}" if likely_end else ""
 
 
-def _judge_key(key: str, place: Position, configuration: Configuration) -> Decision | None:
-    """Judge an annotation, a label or a node selector."""
-    if _is_own(key):
+def _judge_key(key: str, place: Position, configuration: Configuration, *, any_word: bool) -> Decision | None:
+    """Judge an annotation, a label or a node selector; a name without a domain only if `any_word`."""
+    if is_own(key):
         return None
     for row in _matching(key, place, configuration):
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
         if row.is_dropped:  # only together with a request
             return _decision(Outcome.LEFT, key, "it requests nothing by itself")
         return _decision(row.outcome, key, row.because) if stays else None
-    domain, _, end = key.partition("/")
-    if not (_is_vendors(key) or domain in _domains(configuration)):
+    domain, slash, end = key.partition("/")
+    if slash and (_is_vendors(key) or domain in _domains(configuration)):
+        # Only the part after the slash can be misspelt, so only those parts are compared.
+        start = f"{domain}/"
+        ends = [name.removeprefix(start) for name in _names(configuration, place) if name.startswith(start)]
+        if meant := shape.nearest(end, ends):
+            return not_understood(key, f"{start}{meant}")
+    # Any label of nodes keeps its meaning beside claims.
+    if place is Position.NODE_SELECTOR or not (slash or any_word):
         return None
-    # Only the part after the slash can be misspelt, so only those parts are compared.
-    start = f"{domain}/"
-    ends = [name.removeprefix(start) for name in _names(configuration, place) if name.startswith(start)]
-    meant = shape.nearest(end, ends)
-    suggestion = f"{start}{meant}" if meant else ""
-    if suggestion or _DEVICE.search(end):
-        return _not_understood(key, suggestion)
-    return None
+    return not_understood(key) if is_about_devices(end or key) else None
+
+
+def is_about_devices(name: str) -> bool:
+    """Say whether a name looks like one of an accelerator or an RDMA device."""
+    return bool(_DEVICE.search(name))
 
 
 def _judge_own_key(key: str, place: Position) -> Decision | None:
@@ -350,7 +363,8 @@ def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> b
     return (reached.nodes | reached.closed).isdisjoint(nodes)
 
 
-def _not_understood(key: str, suggestion: str, container: str = "", *, remedy: str = "") -> Decision:
+def not_understood(key: str, suggestion: str = "", container: str = "", *, remedy: str = "") -> Decision:
+    """Report a key that no table has, and which one may be meant."""
     meant = (
         f"did you mean {suggestion}?" if suggestion else "left as it is: no dialect knows it, see `drawbridge dialects`"
     )
@@ -393,6 +407,7 @@ def _is_vendors(key: str) -> bool:
     return bool(slash) and any(domain == vendor or domain.endswith(f".{vendor}") for vendor in _VENDORS)
 
 
-def _is_own(key: str) -> bool:
+def is_own(key: str) -> bool:
+    """Say whether a key is one of Kubernetes or of drawbridge."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and any(domain == one or domain.endswith(f".{one}") for one in _OWN)

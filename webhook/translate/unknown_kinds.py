@@ -23,10 +23,18 @@ from dra.pointer import escape
 from dra.raw import Object, mapping, members, strings
 from webhook.dialects import Outcome
 from webhook.translate.pod_template import OWN_GROUP, at, bodies, name_of, namespace_of, paths
+from webhook.translate.pod_view import view_pod
 from webhook.translate.report import Decision
-from webhook.translate.unanswered_requests import BEYOND, MOST, judge_resource
+from webhook.translate.unanswered_requests import (
+    BEYOND,
+    MOST,
+    is_about_devices,
+    is_own,
+    judge_resource,
+    not_understood,
+)
 from webhook.translate.verdict import Verdict, merge
-from webhook.translate.workload_kind import RENDERED, group_kind, kind_of, right_kind
+from webhook.translate.workload_kind import READ_BY_OTHERS, RENDERED, group_kind, kind_of, right_kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -59,12 +67,24 @@ _COUNTING = {
     ("nfd.k8s-sigs.io", "NodeFeatureRule"): "it describes nodes, and requests nothing",
     ("kubeflow.org", "Profile"): "it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota",
     ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
+    (
+        "kubescheduler.config.k8s.io",
+        "KubeSchedulerConfiguration",
+    ): "an extender of the scheduler reads it, and no claims",
+    ("kubevirt.io", "KubeVirt"): "it permits the device to virtual machines, and requests nothing",
 }
 # Fields in which a number of devices stands under no resource's name.
 _FIELD = re.compile(
     r"(?:num|n|request|limit|entrypointnum)?[-_]?(?:gpu|npu|tpu|accelerator)s?[-_]?(?:count|num|number|limit|request)?",
     re.IGNORECASE,
 )
+# Fields of an object that describes devices; in it, a number of them stands under one of these.
+_OBJECT = re.compile(r"(?:gpu|npu|tpu|accelerator)s?(?:memory|portion|fraction|devices)?", re.IGNORECASE)
+_NUMBERS = ("count", "number", "quantity", "value")
+_SOME = re.compile(r"0*(?:\.0*)?[1-9].*")
+_ANNOTATIONS = "/metadata/annotations"
+# What a test only compares with the cluster.
+_COMPARED = {"chainsaw.kyverno.io": ("assert", "error")}
 _REMEDY = "the webhook decides on the pods that it creates: run `drawbridge translate` on one of them"
 _RENDER = "run `drawbridge translate` on what it renders (`helm template CHART --values FILE`); unchanged, its pods are decided on at the webhook"
 _BY_HAND = "run `drawbridge translate` on the text, saved as a file, and copy the result; unchanged, its pods are decided on at the webhook"
@@ -78,9 +98,12 @@ _LABELS = re.compile(r"(?:label|selector|annotation|affinity)[^/]*(?:/|$)", re.I
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LONGEST = 63  # letters of a container's name
 _QUALIFIED = re.compile(r"[\w.-]{1,253}/[\w.-]{1,63}")  # and no image, which may have more slashes and a colon
-_NAMES = ("name", "resourceName", "deviceName", "processingResourceType")
+_NAMES = ("name", "resourceName", "rdmaResourceName", "deviceName", "identifier", "processingResourceType")
 # A key and its amount within a text, as YAML or JSON or a template of such has it. Nothing in it is tried twice, however long the text is.
 _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9$]|\{[{\w])""")
+# A name within the text of a device plugin's configuration that shares devices.
+_QUOTED = re.compile(r""""([\w.-]{1,253}/[\w.-]{1,63})\"""")
+_SHARED = re.compile(r"""\bname["']?[ \t]*:[ \t]*["']?([\w.-]{1,253}/[\w.-]{1,63})""")
 
 
 class Mention(NamedTuple):
@@ -119,6 +142,12 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
             decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, one.beyond, code="D215")
             warning = str(stated("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
             verdicts.append(Verdict(decisions=(decision,), notes=(warning,)))
+            continue
+        if one.where == _ANNOTATIONS:
+            decision = replace(not_understood(one.key), object=name)
+            verdicts.append(
+                Verdict(decisions=(decision,), notes=(str(stated("D211", f"{one.key}: {decision.detail}")),))
+            )
             continue
         if counted:
             verdicts.append(_left(name, one, counted))
@@ -167,6 +196,8 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         yield from islice(_in_texts(obj, state), MOST)
         return
     yield from islice(_in_arguments(obj, state, inside), MOST)
+    if known or (inside and "" not in inside):
+        yield from islice(_in_annotations(obj, state, inside), MOST)
     is_own = OWN_GROUP.fullmatch(both[0]) and both not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # only the pod templates of such kinds ask for anything
@@ -175,6 +206,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
+    compared = _COMPARED.get(both[0], ())
     value_count = found = 0
     while waiting:
         where, value = waiting.pop()
@@ -185,7 +217,7 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
             return
         members: list[_Member] = []
         if isinstance(value, dict):
-            members = list(value.items())
+            members = [member for member in value.items() if member[0] not in compared]
         elif isinstance(value, list):
             members = [(str(index), member) for index, member in enumerate(value)]
         value_count += 1 + len(members)
@@ -210,9 +242,37 @@ def amounts_in(text: str) -> Iterator[tuple[str, int]]:
         begin += len(line) + 1
 
 
+def _in_annotations(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
+    """Find the annotations of a workload that look like a request for devices, or whose value names a resource of devices."""
+    asks = any(view_pod(at(obj, path), state.configuration).asks_for_devices for path in templates)
+    for name, text in mapping(mapping(obj.get("metadata")).get("annotations")).items():
+        if "/" not in name or is_own(name) or (asks and name in READ_BY_OTHERS):
+            continue
+        named = (key for key in _QUOTED.findall(text)) if isinstance(text, str) else ()
+        if is_about_devices(name.partition("/")[2]) or any(state.configuration.resource(key) for key in named):
+            yield Mention(_ANNOTATIONS, name)
+
+
+def _is_some(value: Json) -> bool:
+    """Say whether a value is a number above 0, or the text of one."""
+    if isinstance(value, str):
+        return bool(_SOME.fullmatch(value))
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
     """Say which key a member of a map or a list is, or has in its text; None if there is none."""
     name, value = member
+    if (
+        is_named
+        and isinstance(value, dict)
+        and _OBJECT.fullmatch(name)
+        and not any("/" in str(value.get(one)) for one in _NAMES)
+    ):
+        return Mention(where, name) if any(_is_some(value.get(one)) for one in _NUMBERS) else None
+    if is_named and name == "path" and isinstance(value, str) and "~1" in value:  # of a JSON patch
+        key = _resource(value.rpartition("/")[2].replace("~1", "/"), state)
+        return Mention(where, key) if key else None
     if is_named and value is not None and not isinstance(value, dict | list):
         key = ""
         bare = name.removeprefix("requests.").removeprefix("limits.")
@@ -223,17 +283,16 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
         elif where.rpartition("/")[2] in _PARTS:
             key = _resource(name, state)
         elif _FIELD.fullmatch(name):
-            if isinstance(value, str):
-                is_some = value.isdecimal() and bool(value.strip("0"))
-            else:
-                is_some = isinstance(value, int) and not isinstance(value, bool) and value > 0
-            key = name if is_some else ""
+            key = name if _is_some(value) else ""
         if key:
             return Mention(where, key)
     if not isinstance(value, str) or "/" not in value or _LABELS.search(where):
         return None
     for key, _ in amounts_in(value):
         if state.configuration.resource(key) or key in state.fleet.extended:
+            return Mention(where, key, text=name if is_named else f"item {name}")
+    for key in _SHARED.findall(value) if "timeSlicing" in value else ():
+        if state.configuration.resource(key):
             return Mention(where, key, text=name if is_named else f"item {name}")
     return None
 

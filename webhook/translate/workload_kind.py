@@ -58,7 +58,7 @@ class Provenance(NamedTuple):
     queue: str = ""
     scheduler: str = ""
     stays: str = ""  # why the template stays as it is
-    labels: frozenset[str] = frozenset()  # that the controller gives its pods, and that READ_ON_PODS has
+    labels: frozenset[str] = frozenset()  # that the controller gives its pods, and that READ_BY_OTHERS has
     drops: str = ""  # why claims in the template are lost, as far as the table knows
 
 
@@ -66,12 +66,23 @@ STANDALONE = Provenance()
 LWS_LABEL = "leaderworkerset.sigs.k8s.io/name"
 VM_LABEL = "kubevirt.io/created-by"
 ANY_KEY = ""
-# By a label of pods: the key that their controller reads on each pod after our webhook, and what for.
-READ_ON_PODS: Mapping[str, tuple[str, str]] = {
+# By a label or annotation: how the keys begin that another program reads after our webhook, and what for.
+READ_BY_OTHERS: Mapping[str, tuple[str, str]] = {
     LWS_LABEL: ("google.com/tpu", "LeaderWorkerSet reads it on each pod to set TPU_WORKER_ID and TPU_WORKER_HOSTNAMES"),
     VM_LABEL: (
         ANY_KEY,
         "KubeVirt finds a VM's devices by variables that device plugins set, such as PCI_RESOURCE_NVIDIA_COM_GPU",
+    ),
+    **dict.fromkeys(
+        [
+            f"kaiwo.silogen.ai/gpu-preemption.{setting}"
+            for setting in ("enabled", "threshold", "grace-period", "policy", "aggregation", "ttl")
+        ],
+        ("amd.com/", "kaiwo finds the pods that it may preempt by the key"),
+    ),
+    "applications.app.bytetrade.io/gpu-inject": (
+        ANY_KEY,
+        "Olares puts the key into the template again",
     ),
 }
 
@@ -280,7 +291,7 @@ def scheduler_of(obj: Mapping[str, Json]) -> str:
 
 
 def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
-    """Return the labels of READ_ON_PODS that a controller sets on the pods of a template."""
+    """Return the labels of READ_BY_OTHERS that a controller sets on the pods of a template."""
     return frozenset((LWS_LABEL,)) if group_kind(obj)[1] in ("LeaderWorkerSet", "DisaggregatedSet") else frozenset()
 
 
@@ -301,6 +312,9 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
         since = f"before {kind.published.since}" if kind.published.since else f"({kind.published.version})"
         drops = f"its CRD drops claims {since}; with the CRD in the inventory its schema decides"
     stays = f"the keys in it are read by {kind.reads}" if kind and kind.reads else drops
+    for name in mapping(metadata.get("annotations")) if obj.get("kind") != "Pod" else ():
+        if name in READ_BY_OTHERS:
+            stays = stays or f"by annotation {name}, {READ_BY_OTHERS[name][1]}"
     if not queue or counts_claims or group_kind(obj) in _BY_POD:
         return Provenance(queue, scheduler, stays, marks, drops)
     kueue = f"the keys in it are read by Kueue, which counts them in queue {queue} (it counts claims of classes under `kueue.deviceClasses`)"

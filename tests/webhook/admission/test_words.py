@@ -50,6 +50,7 @@ def test_an_invalid_quantity_is_reported_once():
         "PLACEHOLDER_GPUS",
         "YOUR_GPUS",
         "FILLED BY THE OPERATOR",
+        "($gpus)",
     ],
 )
 def test_a_placeholder_is_told_for_what_it_is(text):

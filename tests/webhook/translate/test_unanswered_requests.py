@@ -78,6 +78,13 @@ def test_annotations_and_variables_are_answered_too():
     assert told(asked)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
 
 
+def test_devices_that_gke_injects_by_annotation_are_named():
+    asked = pod({"cpu": 1}, annotations={"devices.gke.io/container.tcpx-daemon": "- path: /dev/nvidia0"})
+    outcome, detail = told(asked)["devices.gke.io/container.tcpx-daemon"]
+    assert outcome == "left"
+    assert "takes devices without a request" in detail
+
+
 def test_a_label_with_the_same_domain_is_not_a_misspelling_of_another():
     asked = pod({GPU: 1})
     asked["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}

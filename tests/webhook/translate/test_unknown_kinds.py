@@ -455,3 +455,22 @@ def test_an_image_is_not_a_resource():
 def test_a_profile_of_kubeflow_limits_its_namespace():
     profile = obj("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
     assert set(told(profile).values()) == {"left"}
+
+
+EXTENDER = {"extenders": [{"managedResources": [{"name": "gpu.intel.com/i915"}]}]}
+PERMITTED = {"permittedHostDevices": {"pciHostDevices": [{"resourceName": "nvidia.com/TU104GL_Tesla_T4"}]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (obj("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration", {}) | EXTENDER, "an extender"),
+        (obj("kubevirt.io/v1", "KubeVirt", {"configuration": PERMITTED}), "requests nothing"),
+    ],
+    ids=["extender", "KubeVirt"],
+)
+def test_a_kind_that_only_lists_devices_requests_none(asked, says):
+    [decision] = decide_object(asked, STATE).decisions
+    assert (str(decision.outcome), decision.code) == ("left", "")
+    assert says in decision.detail
+    assert not asks_in_unknown_kind(asked, STATE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Dialect, Outcome, Role, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, left, row
 from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
@@ -84,6 +84,32 @@ DIALECT = Dialect(
             f"{_QAT}generic",
             "QAT functions whose services the plugin could not determine",
             "their generation is unknown, and the driver publishes only the fourth",
+        ),
+        *(
+            left(
+                name,
+                text,
+                "only GPU Aware Scheduling keeps it: the pod stays with it",
+                Position.ANNOTATION,
+                role=Role.OPT_OUT,
+            )
+            for name, text in (
+                ("gas-allow", "cards that may serve"),
+                ("gas-deny", "cards that may not serve"),
+                ("gas-same-gpu", "containers that get one card together"),
+                ("gas-allocate-xelink", "cards that are linked"),
+                ("gas-allocate-single-numa", "cards of one NUMA node"),
+            )
+        ),
+        *(
+            left(
+                name,
+                "an output",
+                "written by GPU Aware Scheduling: the pod has been placed already and stays as it is",
+                Position.ANNOTATION,
+                role=Role.PLACED,
+            )
+            for name in ("gas-container-cards", "gas-container-tiles", "gas-ts")
         ),
         *(
             left(f"intel.com/{name}", text, _NAMED)

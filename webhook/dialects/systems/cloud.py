@@ -42,6 +42,12 @@ DIALECT = Dialect(
             left(name, text, "stays with the keys that it refers to", Position.ANNOTATION)
             for name, text in _ANNOTATIONS.items()
         ),
+        left(
+            "devices.gke.io/container.<container>",
+            "device files that GKE's injector gives a container",
+            "it takes devices without a request, so no scheduler or quota counts them",
+            Position.ANNOTATION,
+        ),
         node_label("nos.nebuly.com/gpu-partitioning", "how nos divides the node's GPUs"),
     ),
 )
