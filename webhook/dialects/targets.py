@@ -81,6 +81,7 @@ _QAT = "qat.intel.com"
 _CPU = "dra.cpu"
 _RBLN = "npu.rebellions.ai"
 _ASCEND = "ascend.project-hami.io"
+_HUAWEI = "npu.huawei.com"
 _RDMA_FLAGS = ("rdma", "rdmaCapable")
 
 TARGETS = {
@@ -250,6 +251,16 @@ TARGETS = {
             # Each claim writes the container's limits into the same variables.
             separable=False,
             attributes=(f"{_ASCEND}/uuid", f"{_ASCEND}/productName"),
+            request="npu",
+        ),
+        Target(
+            name="npu",
+            title="whole Ascend NPU",
+            driver=_HUAWEI,
+            classes=(_HUAWEI,),
+            unique=f"{_HUAWEI}/physicId",
+            product=f"{_HUAWEI}/deviceType",
+            attributes=(f"{_HUAWEI}/deviceType", f"{_HUAWEI}/physicId"),
             request="npu",
         ),
         Target(

@@ -16,7 +16,7 @@ CASES = [
     Case("a share", several(SHARE, scheduler=KOORD), "translated"),
     *(
         Case(f"a share beside {key}", several(SHARE, {key: 1}, scheduler=KOORD), "left", (key, "koordinator.sh/gpu-memory: stays with"))
-        for key in ("cambricon.com/mlu", "huawei.com/Ascend910", "huawei.com/npu-core", "metax-tech.com/sgpu", "dcu.com/gpu", "iluvatar.ai/gpu")
+        for key in ("cambricon.com/mlu", "huawei.com/Ascend910C", "huawei.com/npu-core", "metax-tech.com/sgpu", "dcu.com/gpu", "iluvatar.ai/gpu")
     ),
     Case("the reason is the MLU", several(SHARE, {"cambricon.com/mlu": 1}, scheduler=KOORD), "left", "koordinator.sh/gpu-core: cambricon.com/mlu keeps the pod with scheduler", never="`schedulers:"),
     Case("a share beside an MLU in one container", several(SHARE | {"cambricon.com/mlu": 1}, scheduler=KOORD), "left", "cambricon.com/mlu"),
@@ -31,8 +31,9 @@ CASES = [
     Case("beside a GPU", several({GPU: 1, "nvidia.com/pgpu": 1}), "left", "virtual machine"),
     *(
         Case(f"Ascend: {key}", asking(key=key), "left", says, never="no class")
-        for key, says in (("huawei.com/Ascend910", "`ascend.products`"), ("huawei.com/npu", "the key names no model"))
+        for key, says in (("huawei.com/Ascend910C", "`ascend.products`"), ("huawei.com/npu", "the key names no model"))
     ),
+    Case("Ascend: any 910", asking(key="huawei.com/Ascend910"), "translated", "npu.huawei.com"),
     Case("Ascend of a model", asking(key="huawei.com/Ascend310P"), "translated"),
     *(
         Case(f"a key that no table has: {key}", asking(key=key), "unknown", key)

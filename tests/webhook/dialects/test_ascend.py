@@ -110,7 +110,7 @@ def test_two_models_in_one_container_stay():
     assert "one set of limits" in done.warnings[0]
 
 
-@pytest.mark.parametrize("key", ["huawei.com/Ascend910", "huawei.com/Ascend910C", "huawei.com/Ascend310P-2c"])
+@pytest.mark.parametrize("key", ["huawei.com/Ascend910C", "huawei.com/Ascend310P-2c"])
 def test_a_name_of_an_unknown_model_stays(key):
     done = became(pod({key: 2}))
     assert untouched(done)
@@ -157,3 +157,29 @@ def test_an_invalid_ascend_option_is_rejected_at_its_path(option, place):
     configuration, findings = read(value)
     assert configuration is None
     assert [one.path for one in findings] == [place]
+
+
+HUAWEI = "huawei.com/Ascend910"
+
+
+def test_a_card_of_any_910_is_served_by_huaweis_own_driver():
+    done = became(pod({HUAWEI: 8}))
+    assert outcomes(done) == {HUAWEI: "translated"}
+    (request,) = exactly(done)
+    assert (request["class"], request["count"]) == ("npu.huawei.com", 8)
+    selector = cel.compile(*request["cel"])
+    chips = ("Ascend910", "Ascend910B", "Ascend910A3", "Ascend910A5", "Ascend310P")
+    taken = [
+        chip
+        for chip in chips
+        if selector.matches(
+            cel.view_of("npu.huawei.com", Device(name="d", attributes={"deviceType": DeviceAttribute(string=chip)}))
+        )
+    ]
+    assert taken == ["Ascend910", "Ascend910B", "Ascend910A3"]
+
+
+def test_a_declared_product_of_a_910_is_served_by_hamis_driver():
+    done = became(pod({HUAWEI: 1}), ascend={"products": {"Ascend910": "910B3"}})
+    (request,) = exactly(done)
+    assert request["class"] == "hami-vnpu-core.project-hami.io"

@@ -5,7 +5,9 @@ target is HAMi's driver for Ascend (Project-HAMi/ascend-dra-driver) where it sha
 cuts no templates: a template's memory is a limit there as well, and its AI cores become their percentage of the card's time. Its other
 mode, whole cards and templates, is unfinished and asked for by nothing here.
 
-Huawei's own plugin counts whole cards by names that do not say a model (`huawei.com/Ascend910`): they move once `products` says it.
+Huawei's own plugin counts whole cards of any Ascend 910 by one name (`huawei.com/Ascend910`). Huawei's own driver (Ascend/mind-cluster
+of 2026-08-21: component/ascend-dynamic-resource-allocation) publishes the chip of each card, and serves that name; HAMi's driver serves
+it once `products` says the model.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _TARGET = TARGETS["ascend"]
+_WHOLE = TARGETS["npu"]
+_ANY_910 = "Ascend910"
+# What Huawei's driver calls the chips whose cards its plugin counts as Ascend910.
+_CHIPS = (_ANY_910, "Ascend910B", "Ascend910A3")
 _UUID = "HAMi names a card by the id of its chip, the driver's public source (dc1db52) by node and number"
 
 
@@ -89,7 +95,7 @@ DIALECT = Dialect(
             "distinct cards of the model: whole ones where no other key says less",
             Role.COUNT,
             because="left where neither HAMi's chart nor `ascend.products` says what the driver calls the model: "
-            "Ascend910 (any model), Ascend910C (two chips that go together), Ascend310P-2c (a part cut beforehand)",
+            "Ascend910C (two chips that go together), Ascend310P-2c (a part cut beforehand)",
         ),
         row(
             "huawei.com/Ascend<model>-memory",
@@ -173,6 +179,11 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     if count is None or not count.value:
         return Untranslated(first.key, f"requests no card without a number of cards (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)
+    if product is None and name == _ANY_910 and len(container.amounts) == 1 and not mode:
+        chips = Selection(_WHOLE.product, "In", _CHIPS)
+        demand = Demand(target=_WHOLE.name, count=count.value, attributes=(chips,))
+        note = Note(count.key, Outcome.TRANSLATED, f"{several(count.value, 'card')} of any Ascend 910")
+        return DialectAnswer(demands=(KeyedDemand(count.key, demand),), notes=(note,))
     if product is None:
         reason = f"`ascend.products` does not say what the driver calls a card of {name}"
         return Untranslated(first.key, reason)
