@@ -118,8 +118,20 @@ def _bug(failure: Exception) -> Finding:
     return finding_at("D010", "", f"judging it ended in {type(failure).__name__} in {where}")
 
 
+_NAMELESS = frozenset(("apiVersion", "metadata"))
+# Fields of which an object has one beside its metadata; a misspelt kind is one as well.
+_BODIES = frozenset(
+    (
+        *("spec", "status", "data", "stringData", "binaryData", "type", "rules", "subjects", "roleRef", "webhooks"),
+        *("template", "items", "value", "provisioner", "handler", "subsets", "endpoints", "secrets", "Kind", "KIND"),
+    )
+)
+
+
 def _foreign(value: dict[str, Any], world: World, *, complete: bool) -> Findings:
     """Judge an object of another group: as a pod or workload if it is one, or else by what it is called."""
+    if "kind" not in value and value.keys() - _NAMELESS and value.keys().isdisjoint(_BODIES):
+        return  # a file of another program that counts its versions likewise, such as OpenShift's install-config.yaml
     site = template_site(value)
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str) or not value[key]]
     if missing:

@@ -313,9 +313,10 @@ def _by_size(
         reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was read only in part"
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
+        product = next((one.name for one in supply.served.products), "PRODUCT")
         return Impossible(
             reason=f"{percent_text} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
-            f"an administrator can declare `models: [{{product: NVIDIA A100-SXM4-40GB, memory: 40Gi}}]` ({TABLES})",
+            f"an administrator can declare `models: [{{product: {product}, memory: SIZE}}]` ({TABLES})",
             unresolved=True,
         )
     shown_amounts = dict(sorted(list(amounts.items())[:_MAX_ALTERNATIVES], key=lambda entry: astuple(entry[0])))

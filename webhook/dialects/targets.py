@@ -254,7 +254,7 @@ TARGETS = {
             request="npu",
         ),
         Target(
-            name="npu",
+            name="ascendNpu",
             title="whole Ascend NPU",
             driver=_HUAWEI,
             classes=(_HUAWEI,),

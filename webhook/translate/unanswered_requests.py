@@ -256,6 +256,8 @@ def _judge_key(key: str, place: Position, configuration: Configuration, *, any_w
         return None
     for row in _matching(key, place, configuration):
         stays = row.role is Role.NONE or row.outcome is Outcome.LEFT
+        if row.role is Role.ASKS and row.outcome is not Outcome.LEFT:
+            return _decision(Outcome.LEFT, key, "the pod does not name the scheduler of the system that reads it")
         if row.is_dropped:  # only together with a request
             return _decision(Outcome.LEFT, key, "it requests nothing by itself")
         return _decision(row.outcome, key, row.because) if stays else None

@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dra.finding import Findings, finding_at
-from dra.validation.fields.shape import FLAG, TEXT, Fields, Integer, ListOf, MapOf, bad_value, matching, text
+from dra.raw import mapping, members
+from dra.validation.fields.shape import FLAG, TEXT, Fields, Integer, ListOf, MapOf, bad_value, matching, show, text
 from dra.validation.parameters.driver import KnownDriver, Order, ParameterKind
 
 if TYPE_CHECKING:
@@ -265,8 +266,33 @@ def _plugins(value: Mapping[str, Any], path: str) -> Findings:
         yield bad_value(f"{path}/plugins", "plugins is an empty list (expected at least one plugin)")
 
 
-_PLUGIN: Final = Fields({"type": text(_not_empty)}, demanded=("type",))
-# Plugins define the rest of their configuration themselves.
+# Values that the reference plugins accept (containernetworking/plugins), and the SR-IOV plugin; other plugins define their own.
+_MODES: Final = {"macvlan": ("bridge", "private", "vepa", "passthru"), "ipvlan": ("l2", "l3", "l3s")}
+_VLANS: Final = {"vlan": "vlanId", "bridge": "vlan", "sriov": "vlan"}
+
+
+def _plugin(value: Mapping[str, Any], path: str) -> Findings:
+    kind = str(value.get("type"))
+    mode, modes = value.get("mode"), _MODES.get(kind)
+    if modes and mode not in (None, "", *modes):
+        yield bad_value(f"{path}/mode", f"{show(mode)} is not a mode of {kind} (expected {', '.join(modes)})")
+    vlan = value.get(_VLANS.get(kind, ""))
+    if vlan is not None and not (type(vlan) is int and 0 <= vlan <= _MOST_VLANS):
+        yield bad_value(f"{path}/{_VLANS[kind]}", f"{show(vlan)} is not from 0 to {_MOST_VLANS}")
+    ipam = mapping(value.get("ipam"))
+    if ipam.get("type") != "host-local":
+        return
+    subnets = [(f"{path}/ipam/subnet", ipam.get("subnet"))]
+    for i, ranges in enumerate(members(ipam.get("ranges"))):
+        subnets += [
+            (f"{path}/ipam/ranges/{i}/{j}/subnet", mapping(one).get("subnet")) for j, one in enumerate(members(ranges))
+        ]
+    for where, subnet in subnets:
+        if subnet is not None and (wrong := _network(str(subnet))):
+            yield bad_value(where, f"{show(subnet)} {wrong}")
+
+
+_PLUGIN: Final = Fields({"type": text(_not_empty)}, demanded=("type",), rule=_plugin)
 _PLUGIN.partial = True
 _CNI_LIST: Final = Fields(
     {"cniVersion": text(_not_empty), "name": text(_not_empty), "plugins": ListOf(_PLUGIN)},

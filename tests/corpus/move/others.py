@@ -87,6 +87,8 @@ CASES = [
     Case("Olares puts the key into a template again", workload(asking(1), annotations={OLARES: "true"}), "left", "Olares", moved("a")),
     Case("Koordinator's request of an MLU beside its own keys", a_pod({"cambricon.com/mlu": 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "cambricon.com/mlu"),
     Case("Koordinator's request of an NPU beside its own keys", a_pod({ASCEND: 1, "koordinator.sh/gpu.shared": 1, "koordinator.sh/gpu-memory-ratio": 100}, scheduler="koord-scheduler"), "left", "Koordinator"),
+    Case("KAI's annotation on a pod of another scheduler", marked(amount=0, annotations={"gpu-fraction": "0.5"}), "left", ("gpu-fraction", "does not name the scheduler"), configuration={"kai": {"fractions": "translate"}}),
+    Case("an accelerator for radio is no pool of NICs", asking(1, key="intel.com/intel_fec_acc100"), "left", "FEC accelerator", never="nics"),
     # Words that no table has.
     Case("a label of an unknown system", marked(amount=0, labels={"sharedgpu/gpu_request": "0.5"}, schedulerName="kubeshare-scheduler"), "unknown", ("sharedgpu/gpu_request", NOT_KNOWN)),
     Case("a word without a domain, and an unknown scheduler", marked(amount=0, annotations={"gpu-share": "1"}, schedulerName="my-scheduler"), "unknown", ("gpu-share", NOT_KNOWN)),

@@ -321,6 +321,13 @@ def test_a_pod_as_a_whole_asks_for_no_extended_resource():
 def test_objects_and_fields_unrelated_to_dra_are_not_judged():
     assert not codes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\nbogus: 1")
     assert codes("metadata: {name: c}") == {"D008"}
+
+
+def test_a_file_of_another_program_is_no_object_without_a_kind():
+    assert codes("apiVersion: v1\nmetadata: {name: c}\nbaseDomain: example.com\nplatform: {none: {}}") == set()
+    assert codes("apiVersion: v1\nmetadata: {name: c}") == {"D008"}
+    assert codes("apiVersion: v1\nKind: Pod\nmetadata: {name: c}") == {"D008"}
+    assert codes("apiVersion: v1\nmetadata: {name: c}\nspec: {a: 1}") == {"D008"}
     given = {"apiversion": "v1", "kind": "Pod", "metadata": {"name": "c"}}
     assert [one.remedy for one in review([given])[0]] == ["write apiVersion for apiversion"]
     assert not codes("apiVersion: example.com/v1\nkind: Deployment\nmetadata: {name: d}\nbogus: 1\nspec: [1]")

@@ -188,6 +188,11 @@ def test_a_declared_size_wins_over_a_published_one():
     assert "L40S" in request["firstAvailable"][0]["selectors"][-1]["cel"]["expression"]
 
 
+def test_a_remedy_names_no_product_that_nobody_published():
+    done = became(hami(gpumem_percentage=50))
+    assert "`models: [{product: PRODUCT, memory: SIZE}]`" in done.warnings[0]
+
+
 def test_more_sizes_than_alternatives_are_cut_and_said():
     models = [{"product": f"GPU {i}", "memory": f"{i}Gi"} for i in range(1, 12)]
     done = became(hami(gpumem_percentage=50), models=models)

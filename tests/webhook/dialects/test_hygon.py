@@ -28,7 +28,8 @@ def test_of_two_names_for_the_number_of_cards_one_that_says_none_takes_nothing_a
 def test_a_part_of_a_card_stays_and_says_that_there_is_a_driver():
     done = became(pod({"hygon.com/dcunum": 1, "hygon.com/dcucores": 30, "hygon.com/dcumem": 8192}))
     assert untouched(done)
-    assert "DRA driver counts compute in units" in done.warnings[0]
+    assert "counts a share's compute in units" in done.warnings[0]
+    assert "whole cards" not in done.warnings[0]
 
 
 def test_a_card_cut_by_hand_is_known():

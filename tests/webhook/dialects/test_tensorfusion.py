@@ -31,7 +31,9 @@ ROWS = rows_left(TENSOR_FUSION, {}, scheduler="tensor-fusion-scheduler")
 DOMAIN = "tensor-fusion.ai"
 ENABLED = f"{DOMAIN}/enabled"
 MOVED = {"tensorfusion": {"fractions": "translate"}}
-COUNTED = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000, "NVIDIA A100-SXM4-40GB": 312}}}
+COUNTED = {
+    "tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000, "T4": 65.5, "NVIDIA A100-SXM4-40GB": 312}}
+}
 ONE = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": 1000}}}
 
 
@@ -89,6 +91,7 @@ def test_the_limit_of_each_amount_is_claimed_and_else_the_request(annotations, m
     [
         ({"tflops_limit": "100", "gpu_model": "H100"}, "10", "NVIDIA H100 80GB HBM3"),
         ({"tflops_limit": "101", "gpu_model": "H100"}, "11", "NVIDIA H100 80GB HBM3"),
+        ({"tflops_limit": "32.75", "gpu_model": "T4"}, "50", "Tesla T4"),
         ({"tflops_request": "78", "gpu_model": "NVIDIA A100-SXM4-40GB"}, "25", "NVIDIA A100-SXM4-40GB"),
         ({"tflops_limit": "500m", "tflops_request": "100m", "gpu_model": "H100"}, "1", "NVIDIA H100 PCIe"),
         ({"tflops_limit": "100", "compute_percent_limit": "70", "gpu_model": "H100"}, "10", "NVIDIA H100 PCIe"),

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _TARGET = TARGETS["ascend"]
-_WHOLE = TARGETS["npu"]
+_WHOLE = TARGETS["ascendNpu"]
 _ANY_910 = "Ascend910"
 # What Huawei's driver calls the chips whose cards its plugin counts as Ascend910.
 _CHIPS = (_ANY_910, "Ascend910B", "Ascend910A3")

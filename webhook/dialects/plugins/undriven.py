@@ -55,6 +55,11 @@ _VENDORS = {
     "xilinx.com": ("AMD Alveo card", ("<shell>",), ()),
     "furiosa.ai": ("FuriosaAI NPU", ("rngd", "warboy"), ()),
     "tenstorrent.com": ("Tenstorrent card", ("<card>",), ()),
+    "intel.com": (
+        "Intel FEC accelerator",
+        ("intel_fec_5g", "intel_fec_lte", "intel_fec_acc100", "intel_fec_acc200", "intel_vrb1", "intel_vrb2"),
+        (),
+    ),
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
     "devices.kubevirt.io": ("KubeVirt host device", ("<device>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
@@ -62,7 +67,7 @@ _VENDORS = {
 _YOUNG = "DRA driver is unknown to drawbridge: a dialect of your own (`dialects:`, `targets:`) can describe it"
 # Where there is a driver, why it does not serve these keys.
 _DRIVEN = {
-    "hygon.com": "Hygon's DRA driver counts compute in units, not in percent, and publishes only whole cards: its plugin keeps serving it",
+    "hygon.com": "Hygon's DRA driver counts a share's compute in units, not in percent, and gives a card to four claims at most: its plugin keeps serving it",
     "enflame.com": f"HAMi's Enflame {_YOUNG}",
     **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_YOUNG}"),
 }

@@ -104,14 +104,16 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
     """What becomes of Tensor Fusion's pods, and what a TFLOPS is."""
 
     # Model, as in `gpu-model` and as a part of the driver's `productName`: FP16 TFLOPS of the whole GPU.
-    tflops: dict[str, int] = {}
+    tflops: dict[str, float] = {}
 
     def mistakes(self) -> Iterable[Finding]:
         """A model has a name and computes something."""
         for model, most in self.tflops.items():
-            if not model or most < 1:
+            if not model or not most > 0:
                 path = f"/tflops/{escape(model)}"
-                yield mistake(path, f"{most} TFLOPS of {model!r} make no GPU", "write 1 or more, such as H100: 989")
+                yield mistake(
+                    path, f"{most:g} TFLOPS of {model!r} make no GPU", "write more than 0, such as H100: 989.5"
+                )
 
 
 # What no claim can express: the pod stays with the first of these that it has, with this value ("" for any).
@@ -257,7 +259,7 @@ def _share(texts: Mapping[str, Hint], count: int, options: TensorFusionOptions) 
             entry = f"{{{named[:SHOWN] or 'MODEL'}: TFLOPS}}"
             reason = f"how much of a GPU it is depends on the model: an administrator can declare `tensorfusion: {{tflops: {entry}}}` ({TABLES})"
             return Untranslated(texts[compute].key, reason)
-        percent = percent * 100 / options.tflops[named]
+        percent = percent * 100 / Fraction(str(options.tflops[named]))
     if percent > 100:
         return Untranslated(texts[compute].key, f"{float(percent):g} % is more than a GPU has")
     memory, cores = ceil(amounts[memory_key]), ceil(percent)
