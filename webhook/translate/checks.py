@@ -145,6 +145,8 @@ def _read_by_others(pod: PodView, origin: Provenance) -> dict[str, str]:
             found[ANY_KEY] = f"the pod is a device plugin itself ({PLUGIN_FOLDER}), and hands its devices out to others"
     for slot in pod.slots:
         for variable in items(slot.raw, "env"):
+            if variable.get("name") == _HABANA and variable.get("value") not in (None, "", "none", "void"):
+                found["habana.ai/"] = f"by variable {_HABANA}, Habana's runtime chooses the cards itself"
             path = str(inside(variable, "valueFrom", "fieldRef").get("fieldPath"))
             if path.startswith(_ANNOTATION) and "/" in path:
                 key = path.removeprefix(_ANNOTATION).rstrip("']")
@@ -170,6 +172,7 @@ class CheckedPod(NamedTuple):
         return tuple([case for case in self.cases if case.open])
 
 
+_HABANA = "HABANA_VISIBLE_DEVICES"
 _ANNOTATION = "metadata.annotations['"  # how a variable names an annotation of its pod
 _NEAREST = "topology"  # a strategy of the bridge
 

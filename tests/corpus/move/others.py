@@ -36,6 +36,12 @@ def reading_annotation(name, key=ASCEND):
     return given
 
 
+def seeing(name, value="all", *, key):
+    given = asking(1, key=key)
+    given["spec"]["containers"][0]["env"] = [{"name": name, "value": value}]
+    return given
+
+
 def mounting(path):
     return asking(1, volumes=[{"name": "v", "hostPath": {"path": path}}])
 
@@ -75,6 +81,8 @@ CASES = [
     # Another program reads the key.
     Case("a variable that is filled from the annotation of the key", reading_annotation(ASCEND), "left", ("variable ASCEND_VISIBLE_DEVICES", "annotation")),
     Case("a variable that is filled from another annotation", reading_annotation("example.com/note"), "translated"),
+    Case("a variable by which Habana's runtime gives every card", seeing("HABANA_VISIBLE_DEVICES", key="habana.ai/gaudi"), "left", "Habana's runtime"),
+    Case("a variable by which Habana's runtime gives none", seeing("HABANA_VISIBLE_DEVICES", "void", key="habana.ai/gaudi"), "translated"),
     Case("a device plugin of its own", mounting("/var/lib/kubelet/device-plugins"), "left", "is a device plugin itself", moved("a")),
     Case("another folder of the node", mounting("/var/lib/other"), "translated", around=moved("a")),
     *(
