@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.configuration import KIND as CONFIGURATION
 from analysis.configuration import defaults, features_of
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import parts_of, read_parts, with_configuration
@@ -137,8 +136,6 @@ async def survey(
         unread[denied] = "forbidden"
     owners = await _owners(cluster, failed)
     in_force = given or (parts.installed if parts is not None else defaults())
-    if parts is not None and in_force.is_default:
-        unread[CONFIGURATION] = "the installed configuration was not read: give --config FILE"
     observed = _seen(replace(reading, in_force=in_force), now, mine=mine, parts=parts, unread=unread)
     if parts is not None:
         observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))

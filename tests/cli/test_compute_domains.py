@@ -36,7 +36,7 @@ def test_a_survey_and_explain_know_the_template_of_a_domain():
     assert answer["workloads"][0]["warnings"] == []
     told = run("explain", "job/train", "-n", "research", "-f", EXAMPLE)
     assert "ResourceClaimTemplate train-channel does not exist" not in told.stdout
-    assert "kube-controller-manager has not created claim" in told.stdout
+    assert "it is not created yet, though ResourceClaimTemplate train-channel exists" in told.stdout
 
 
 def test_simulated_workers_of_a_domain_are_on_a_node_each():

@@ -248,15 +248,6 @@ def test_the_command_starts_without_the_heavy_libraries():
     assert not {"aiohttp", "yaml", "kubernetes", "asyncio", "ssl", "cryptography"} & set(done.stdout.split())
 
 
-def test_the_cluster_module_loads_only_used_parts_of_the_kubernetes_client():
-    code = "import sys; import cluster.kubernetes; print(*sys.modules); from kubernetes.client import V1Pod; V1Pod()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
-    )
-    assert "kubernetes.aio.client" in done.stdout.split()
-    assert not {"kubernetes.client", "kubernetes.dynamic", "requests", "urllib3"} & set(done.stdout.split())
-
-
 HEAD = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\n"
 
 

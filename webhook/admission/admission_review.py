@@ -102,7 +102,18 @@ class _AnsweredReview(Wire, frozen=True, kw_only=True, omit_defaults=False):
     kind: str = KIND
 
 
+class _VariableParts(TypedDict, total=False):
+    name: Json
+    value: Json
+    valueFrom: Json
+
+
+class _VolumeParts(TypedDict, total=False):
+    hostPath: Json
+
+
 class _ContainerParts(TypedDict, total=False):
+    env: list[_VariableParts]
     name: Json
     resources: Json
     restartPolicy: Json
@@ -121,10 +132,11 @@ class _SpecParts(TypedDict, total=False):
     schedulerName: Json
     serviceAccountName: Json
     tolerations: Json
+    volumes: list[_VolumeParts]
 
 
 class _PodParts(TypedDict, total=False):
-    """What is read of a pod: most of one is variables, volumes and probes, which are passed over."""
+    """What is read of a pod: mounts, probes, ports and most of its volumes are passed over."""
 
     metadata: Json
     spec: _SpecParts

@@ -128,22 +128,24 @@ def make_context(
         scheduled=bool(owners.scheduled or origin.scheduler),
         neglected=installed.neglects(pod.selected, pod.spec) if installed.autoscalers else "",
         misspelt=misspelt,
-        read_by_others=_read_by_others(pod, origin),
+        read_by_others=_read_by_others(pod, origin, budget),
         recorded=written.record.containers,
         budget=budget,
     )
 
 
-def _read_by_others(pod: PodView, origin: Provenance) -> dict[str, str]:
+def _read_by_others(pod: PodView, origin: Provenance, budget: Budget) -> dict[str, str]:
     """Find how the keys begin that a program other than the device plugin reads, each with what for."""
     found: dict[str, str] = {}
     for name, (begin, purpose) in READ_BY_OTHERS.items():
         if name in pod.labels or name in pod.annotations or name in origin.labels:
             found[begin] = purpose
+    budget.charge(len(items(pod.spec, "volumes")))
     for volume in items(pod.spec, "volumes"):
         if str(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER):
             found[ANY_KEY] = f"the pod is a device plugin itself ({PLUGIN_FOLDER}), and hands its devices out to others"
     for slot in pod.slots:
+        budget.charge(len(items(slot.raw, "env")))
         for variable in items(slot.raw, "env"):
             if variable.get("name") == _HABANA and variable.get("value") not in (None, "", "none", "void"):
                 found["habana.ai/"] = f"by variable {_HABANA}, Habana's runtime chooses the cards itself"

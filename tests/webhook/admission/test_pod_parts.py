@@ -88,10 +88,11 @@ def test_a_pod_of_another_shape_is_read_as_it_is(spec):
 
 
 def test_unused_pod_fields_are_not_decoded_unless_the_configuration_reads_them():
-    container = {"name": "c", "env": [{"name": "A"}], "resources": {"limits": {"x": 1}}}
-    pod = {"spec": {"volumes": [{}], "containers": [container]}}
+    container = {"name": "c", "env": [{"name": "A", "x": 1}], "ports": [{}], "resources": {"limits": {"x": 1}}}
+    pod = {"spec": {"volumes": [{"secret": {}}], "hostname": "h", "containers": [container]}}
     request, parts = reviews.decode_pod(review(pod))
-    assert parts == {"spec": {"containers": [{"name": "c", "resources": {"limits": {"x": 1}}}]}}
+    read = {"name": "c", "env": [{"name": "A"}], "resources": {"limits": {"x": 1}}}
+    assert parts == {"spec": {"volumes": [{}], "containers": [read]}}
     assert (request.uid, request.namespace, request.operation) == ("u", "ns", "CREATE")
     keys = [
         {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},

@@ -48,7 +48,7 @@ def test_each_table_that_a_message_prints_settles_what_it_is_printed_for():
     words = {table.partition(":")[0] for table in printed}
     assert words == {"models", "nics", "nvidia", "amazon", "schedulers"}
     for table, (obj, left) in printed.items():
-        declared, mistakes = read(configuration(yaml.safe_load(table)))
+        declared, mistakes = read(configuration(yaml.safe_load(table.replace("SIZE", "80Gi"))))
         assert declared is not None, mistakes
         after = decide_object(obj, State(configuration=declared, fleet=FILES)).decisions
         now = {one.outcome for one in after if (one.container, one.key) == (left.container, left.key)}
