@@ -247,7 +247,8 @@ def as_list(objects: Iterable[Object]) -> str:
 
 def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = COMMANDS) -> dict[str, Answer]:
     """Ask commands about the object of a scene."""
-    (folder / "scene.json").write_text(as_list([*scene.around, scene.object]))
+    # The object first: what stands around it counts wherever it stands.
+    (folder / "scene.json").write_text(as_list([scene.object, *scene.around]))
     (folder / "fleet.json").write_text(as_list(scene.fleet))
     options = ["--kubernetes", f"1.{scene.minor}"] if scene.minor else []
     if scene.configuration is not None:

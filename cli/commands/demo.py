@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "manifests" / "examples"
 DECISION_SECONDS = 10.0
+IGNORED = "ignored: the store does not know this kind or cannot read the object"
 
 
 @inputs.command("demo", examples=("drawbridge demo --once", "drawbridge demo -f pod.yaml --once"))
@@ -65,8 +66,7 @@ async def _demo(
     from analysis.arrivals import brings_pods
     from analysis.configuration import KIND, watched_configuration
     from analysis.loading import GeneratedNames
-    from cli.playground import PodsListener, end_of, playground, pods_of
-    from cluster.errors import BadRequest
+    from cli.playground import PodsListener, add_all, end_of, playground, pods_of
     from dashboard import Dashboard, PictureSource
     from dra.texts import joined
     from rendering import story
@@ -90,32 +90,24 @@ async def _demo(
                 "",
             ]
         )
+        made = find_controlled(documents)
+        given = [one for n, one in enumerate(documents) if n not in made and one.object.get("kind") != KIND]
+        # First what the pods need, wherever it stands in the files, such as the mode of a namespace.
+        others = [one.object for one in given if not brings_pods(one.object)]
+        ignored = add_all(demo.cluster, others)
         outcomes = []
-        stored: list[Document] = []
-        ignored: list[Document] = []
         names = GeneratedNames()
         # In sequence, so that the order decides which pod gets the last device.
-        made = find_controlled(documents)
-        for number, document in enumerate(documents):
-            if number in made or document.object.get("kind") == KIND:
-                continue
+        for document in given:
             if brings_pods(document.object):
                 comment = _comment(document.file)
                 for pod, part in pods_of(document.object, names):
                     shows = joined(part, comment)
                     outcomes.append(await end_of(demo, pod, DECISION_SECONDS, shows=shows))
-                continue
-            try:
-                demo.cluster.load([document.object])
-                stored.append(document)
-            except BadRequest:  # a kind that the store does not know
-                ignored.append(document)
         inputs.print_lines(story.lines(outcomes, width=inputs.width(), colour=inputs.colours()), styled=True)
         inputs.print_lines([story.total(outcomes, time.monotonic() - started)])
-        if stored:
-            inputs.print_lines([_count(stored, "added to the store")])
-        if ignored:
-            inputs.print_lines([_count(ignored, "ignored: the demo does not know this kind or cannot read the object")])
+        inputs.print_lines(count_by_kind([obj for obj in others if obj not in ignored], "added to the store"))
+        inputs.print_lines(count_by_kind([*demo.ignored, *ignored], IGNORED))
         if not stay:
             _print_next_steps(demo, "", "", mine)
             return
@@ -133,11 +125,13 @@ def _comment(file: str) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
-def _count(documents: list[Document], participle: str) -> str:
-    """Count objects by kind."""
-    kinds = Counter(str(document.object.get("kind") or "without a kind") for document in documents)
+def count_by_kind(objects: list[dict[str, Any]], participle: str) -> list[str]:
+    """Return a line with the number of objects by kind, or none without objects."""
+    if not objects:
+        return []
+    kinds = Counter(str(obj.get("kind") or "without a kind") for obj in objects)
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    return f"{inputs.count_of(len(documents), 'object')} {participle}: {listed}"
+    return [f"{inputs.count_of(len(objects), 'object')} {participle}: {listed}"]
 
 
 def _print_next_steps(demo: Playground, url: str, pages: str, mine: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis import loop
 from cli import contract as inputs
-from cli.commands.demo import EXAMPLES
+from cli.commands.demo import EXAMPLES, IGNORED, count_by_kind
 from cli.contract import Exit
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def command(
                         f"metrics    {running.metrics_url}",
                         f"dashboard  {pages}",
                         f"configuration: {in_force.source}; mode {in_force.configuration.file.mode}",
+                        *count_by_kind(running.ignored, IGNORED),
                     ]
                 )
                 loop.exempt_from_collection()

@@ -20,9 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.service import WITHOUT_CLAIMS, Scheduler
+from analysis.loading import with_text_labels
 from cluster import resources
 from cluster.embedded import Embedded
-from cluster.errors import ApiError, NotFound
+from cluster.errors import ApiError, BadRequest, NotFound
 from cluster.patch import apply_json_patch
 from dra.objects import Pod, claim_names
 from dra.validation import shape
@@ -56,9 +57,15 @@ class Playground:
     """Use it as `async with playground(fleet, source) as here:`."""
 
     def __init__(
-        self, cluster: Embedded, address: Address, metrics: Address | None, session: aiohttp.ClientSession
+        self,
+        cluster: Embedded,
+        ignored: list[dict[str, Any]],
+        address: Address,
+        metrics: Address | None,
+        session: aiohttp.ClientSession,
     ) -> None:
         self.cluster = cluster
+        self.ignored = ignored
         self.url = f"https://{address}"
         self.metrics_url = f"http://{metrics}/metrics" if metrics else ""
         self._session = session
@@ -146,6 +153,17 @@ def _listed(problems: Iterable[Finding]) -> str:
     return "; ".join(f"{one.message}{one.path and f' at {one.path}'} [{one.code}]" for one in problems)
 
 
+def add_all(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add objects to a store; return those whose kind the store does not know or whose metadata it cannot read."""
+    ignored = []
+    for obj in objects:
+        try:
+            cluster.load([with_text_labels(obj) if obj.get("kind") == "Namespace" else obj])
+        except BadRequest:
+            ignored.append(obj)
+    return ignored
+
+
 @asynccontextmanager
 async def playground(
     objects: Iterable[dict[str, Any]],
@@ -158,11 +176,13 @@ async def playground(
     """Start everything over these objects, or over the store in the file `data` as it was left, and end it again."""
     cluster = Embedded.open(data) if data else Embedded()
     try:
+        ignored: list[dict[str, Any]] = []
         # Objects are loaded into a new store only. Our namespace goes last: a start that was killed begins again.
         try:
             await cluster.get(resources.NAMESPACES, NAMESPACE)
         except NotFound:
-            cluster.load([*objects, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+            ignored = add_all(cluster, objects)
+            cluster.load([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         free = Address(LOOPBACK, 0)
         chosen = replace(
             settings or Settings(identity="standalone", listen=free, metrics=free),
@@ -189,7 +209,7 @@ async def playground(
                 trust = create_default_context(cadata=bundle)
                 connector = aiohttp.TCPConnector(ssl=trust)
                 async with aiohttp.ClientSession(connector=connector) as session:
-                    yield Playground(cluster, address, metrics, session)
+                    yield Playground(cluster, ignored, address, metrics, session)
             finally:
                 stop.set()
                 await serving

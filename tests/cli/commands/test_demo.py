@@ -422,6 +422,31 @@ def test_a_demo_counts_and_ignores_kinds_it_does_not_know(tmp_path):
     assert "1 object added to the store: 1 ResourceClaimTemplate" in done.stdout
 
 
+THING = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: t}\n"
+
+
+def test_a_demo_ignores_an_object_of_the_fleet_that_its_store_does_not_know(tmp_path):
+    file = tmp_path / "thing.yaml"
+    file.write_text(THING)
+    done = run("demo", "-f", str(EXAMPLES / "pods/nvidia-training.yaml"), "--fleet", str(EXAMPLES / "fleet"), "--fleet", str(file), "--once")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert "1 object ignored" in done.stdout
+    assert "1 Thing" in done.stdout
+
+
+def test_standalone_ignores_an_object_that_its_store_does_not_know(tmp_path):
+    file = tmp_path / "thing.yaml"
+    file.write_text(THING)
+    process = subprocess.Popen([DRAWBRIDGE, "standalone", "-f", file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        lines = [process.stdout.readline() for _ in range(6)]
+        assert lines[5].startswith("1 object ignored"), lines
+        assert lines[5].endswith(": 1 Thing\n"), lines
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+
+
 def test_workloads_become_the_pods_that_their_controllers_would_make():
     for path in sorted((EXAMPLES / "pods").glob("*.yaml")):
         pod = pods_of(manifests.read([path])[-1].object)[0].pod
