@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from analysis.applied import find_controlled, in_namespace, not_replaced
 from analysis.check.decisions import add_webhook_findings, locate, name_placeholders
 from analysis.check.feasible import find_unservable, prospective_nodes
@@ -74,8 +72,6 @@ def check(given: Input, configuration: Configuration, server: Server | None, mod
     reading = reading_of((one.object for one in every), features, in_force=in_force, pods=False)
     unreadable = reading.typed.unreadable
     state = in_mode(state_of(reading, configuration), mode)
-    # Without a fleet in the input, nothing is refused because a device is missing.
-    state = msgspec.structs.replace(state, confirmed=state.fleet.known)
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
     decided: list[Sequence[Decision]] = []
     for value in objects:

@@ -259,6 +259,14 @@ NAMED = {
         False,
     ),
     "half a device": (Scene(of_kind(*POD, template(limits(gpu="500m")))), "refused", "R001", None),
+    "a share of a size that nothing tells": (
+        Scene(
+            of_kind(*POD, template({"limits": {"koordinator.sh/gpu": "1"}})), (), (), HEAD | {"unresolved": "refuse"}
+        ),
+        "refused",
+        "R006",
+        None,
+    ),
     "no limit": (Scene(of_kind(*POD, template({"requests": {GPU: "1"}}))), "refused", "R001", None),
     "a part of the keys": (Scene(of_kind(*POD, BOTH), (), MOVED, WHOLE), "partly", "D211", False),
     "served by name": (Scene(of_kind(*POD, ONE), (), SERVED), "served", "", True),
