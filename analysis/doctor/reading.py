@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from analysis.configuration import KIND as CONFIGURATION
 from analysis.configuration import defaults, features_of
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
 from analysis.doctor.installed import parts_of, read_parts, with_configuration
