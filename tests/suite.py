@@ -74,8 +74,8 @@ USUAL = {
     "real cluster, driven": 300.0,
     "long": 7200.0,
 }
-# Two workers leave a part of two cores to what is one process after the other; what a file makes once is made in one of them.
-TWO_WORKERS = ("-n", "2", "--dist", "loadfile")
+# One worker more than a small machine has cores, because many tests wait. What a file makes once is made in one of them.
+WORKERS = ("-n", "3", "--dist", "loadfile")
 # Where Go programs answer, and whatever is recorded of them has to be answered again in the same way.
 COMPARED = {"DRAWBRIDGE_REFEREES": "compared"}
 # Every random case of a test: `tests.draws`.
@@ -156,7 +156,7 @@ def unit() -> Iterator[Outcome]:
     """What runs anywhere: no Go, no root, no cluster."""
     if packages.browser():
         drive_browser()
-    with beside("unit", UNIT, *TWO_WORKERS, strict=False) as units:
+    with beside("unit", UNIT, *WORKERS, strict=False) as units:
         yield from gates()
         yield units()
 
@@ -168,7 +168,7 @@ def everything() -> Iterator[Outcome]:
         background("the cluster's programs", [sys.executable, "-m", "e2e.build"]) as built,
         background("the referees", [sys.executable, "-m", "tests.oracles"]) as referees,
     ):
-        with beside("unit", UNIT, *TWO_WORKERS, more=DRAWN) as units:
+        with beside("unit", UNIT, *WORKERS, more=DRAWN) as units:
             yield from gates()
             yield from go_suites()
             yield command_suite("make site", ["make", "site"])
