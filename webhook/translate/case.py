@@ -352,33 +352,13 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
     for role in (Role.PLACED, Role.OPT_OUT):
         if role in hints:
             return Untranslated(hints[role].key, hints[role].row.because)
-    if shared := _find_shared_size(dialect, owners):
+    if shared := owners.shared_sizes.get(dialect.name):
         return shared
     if claimed := hints.get(Role.CLAIMED):
         return Untranslated(key, f"it is requested together with label {claimed.key}: {claimed.row.because}")
     if dialect.refuses_privileged and owners.privileged:
         reason = f"{dialect.title} takes no pod with a privileged container ({owners.privileged})"
         return Refusal(key, reason, "shares are not enforced on it", Code.RULE)
-    return None
-
-
-def _find_shared_size(dialect: Dialect, owners: Owners) -> Untranslated | None:
-    """Find a container in which keys of the pod's system may be sizes of another vendor's device, which that system allocates too."""
-    system = owners.system
-    if owners.pod is None or system is None or not system.seen_by_all:
-        return None
-    for slot in owners.pod.slots:
-        own = [
-            one.key
-            for one in slot.legacy_keys
-            for known in one.known
-            if known.dialect is system and not known.row.common
-        ]
-        for one in slot.legacy_keys if own else ():
-            for other in [known.dialect for known in one.known]:
-                is_shared = other.independent and not set(system.schedulers).isdisjoint(other.schedulers)
-                if is_shared and dialect in (system, other):
-                    return Untranslated(one.key, f"{system.title} allocates it, and {own[0]} may be its size")
     return None
 
 

@@ -61,6 +61,8 @@ class Owners(msgspec.Struct, frozen=True):
     scheduled: Hint | None = None  # a group, queue or quota that only the pod's scheduler knows
     # Systems that place the pod by a key outside of containers, each with that key.
     placing_systems: tuple[tuple[Dialect, Hint], ...] = ()
+    # By dialect: the key that the pod's system allocates as well, because one of its own keys beside it may be its size.
+    shared_sizes: Mapping[str, Untranslated] = {}
     pod: PodView | None = None
 
     def of(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> KnownRow:
@@ -150,8 +152,28 @@ def find_owners(pod: PodView, configuration: Configuration, written: WrittenReco
         selected=selected,
         scheduled=scheduled,
         placing_systems=tuple(placing_systems),
+        shared_sizes=_find_shared_sizes(pod, system) if system is not None and system.seen_by_all else {},
         pod=pod,
     )
+
+
+def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]:
+    """Find containers in which keys of the pod's system may be sizes of another vendor's device, which that system allocates too."""
+    found: dict[str, Untranslated] = {}
+    for slot in pod.slots:
+        own = [
+            one.key
+            for one in slot.legacy_keys
+            for known in one.known
+            if known.dialect is system and not known.row.common
+        ]
+        for one in slot.legacy_keys if own else ():
+            for other in [known.dialect for known in one.known]:
+                if other.independent and not set(system.schedulers).isdisjoint(other.schedulers):
+                    reason = Untranslated(one.key, f"{system.title} allocates it, and {own[0]} may be its size")
+                    for dialect in (system, other):
+                        found.setdefault(dialect.name, reason)
+    return found
 
 
 def _hints(

@@ -66,6 +66,7 @@ MORE = {
     "claims": ("mutate", lambda: review(pod(resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(900)]))),
     "terms of an affinity": ("mutate", lambda: review(pod(affinity=affinity(700)))),
     "tolerations": ("mutate", lambda: review(pod(tolerations=[{"key": f"k{i}", "operator": "Exists"} for i in range(1_200)]))),
+    "sizes beside keys of others": ("mutate", lambda: review(pod(limits={"koordinator.sh/gpu": "100", "rdma/hca": "1"}, containers=250))),
     "models": ("mutate", lambda: review(pod(limits=GPU, containers=300, annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(3_000))}))),
     "a record, before and after": ("mutate", lambda: recorded(700)),
     "requests": ("validate", lambda: review(claim("device.driver != 'x'", requests=350), kind=CLAIM)),
