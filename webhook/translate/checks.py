@@ -137,24 +137,27 @@ def make_context(
 def _read_by_others(pod: PodView, origin: Provenance, budget: Budget) -> dict[str, str]:
     """Find how the keys begin that a program other than the device plugin reads, each with what for."""
     found: dict[str, str] = {}
-    for name, (begin, purpose) in READ_BY_OTHERS.items():
-        if name in pod.labels or name in pod.annotations or name in origin.labels:
-            found[begin] = purpose
-    budget.charge(len(items(pod.spec, "volumes")))
-    for volume in items(pod.spec, "volumes"):
-        if str(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER):
+    marks = pod.labels.keys() | pod.annotations.keys() | origin.labels
+    if not marks.isdisjoint(READ_BY_OTHERS):
+        found |= dict([reader for name, reader in READ_BY_OTHERS.items() if name in marks])
+    volumes = items(pod.spec, "volumes")
+    budget.charge(len(volumes))
+    for volume in volumes:
+        if "hostPath" in volume and str(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER):
             found[ANY_KEY] = f"the pod is a device plugin itself ({PLUGIN_FOLDER}), and hands its devices out to others"
     for slot in pod.slots:
-        budget.charge(len(items(slot.raw, "env")))
-        for variable in items(slot.raw, "env"):
-            if variable.get("name") == _HABANA and variable.get("value") not in (None, "", "none", "void"):
+        variables = items(slot.raw, "env")
+        budget.charge(len(variables))
+        for variable in variables:
+            name = variable.get("name")
+            if name == _HABANA and variable.get("value") not in (None, "", "none", "void"):
                 found["habana.ai/"] = f"by variable {_HABANA}, Habana's runtime chooses the cards itself"
+            if "valueFrom" not in variable:
+                continue
             path = str(inside(variable, "valueFrom", "fieldRef").get("fieldPath"))
             if path.startswith(_ANNOTATION) and "/" in path:
                 key = path.removeprefix(_ANNOTATION).rstrip("']")
-                found[key] = (
-                    f"variable {variable.get('name')} is the annotation {key}, which the scheduler of the key writes"
-                )
+                found[key] = f"variable {name} is the annotation {key}, which the scheduler of the key writes"
     return found
 
 
@@ -328,6 +331,7 @@ def leave_latecomers(case: Case, context: Context) -> Case:
 def leave_read_by_others(case: Case, context: Context) -> Case:
     """Leave keys that another program reads on the pod after our webhook."""
     for key in case.keys:
+        context.budget.charge(len(context.read_by_others))
         for begin, what_for in context.read_by_others.items():
             if key.startswith(begin):
                 return case.leave(key, what_for)
