@@ -101,9 +101,8 @@ class Decider:
     """Answers questions about stocks that follow each other, one at a time: it is not shared between threads."""
 
     def __init__(self) -> None:
-        self.is_impatient: Callable[[], bool] = lambda: (
-            False
-        )  # whether the question is given up; called every few hundred steps
+        # Whether the question is given up; called every few hundred steps.
+        self.is_impatient: Callable[[], bool] = lambda: False
         self._memo = FleetMemo()
         self._kept = StrategyCache()
         self._classes: tuple[object, ...] = ()

@@ -136,6 +136,7 @@ class Needs(NamedTuple):
     events: tuple[str, ...] = ()
 
 
+OUTLOOK: Final = Needs()
 SURVEY: Final = Needs(
     (
         resources.NAMESPACES,
@@ -160,7 +161,7 @@ SURVEY: Final = Needs(
 def visit(
     kubeconfig: str,
     context: str,
-    needs: Needs = Needs(),  # noqa: B008  a value
+    needs: Needs = OUTLOOK,
     *,
     given: ConfigurationInForce | None = NO_CONFIGURATION,
     namespace: str = "",
@@ -177,7 +178,7 @@ def visit(
 
 async def read_cluster(
     cluster: Cluster,
-    needs: Needs = Needs(),  # noqa: B008  a value
+    needs: Needs = OUTLOOK,
     report_progress: ReportProgress = lambda _: None,
     *,
     given: ConfigurationInForce | None = NO_CONFIGURATION,
