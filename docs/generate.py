@@ -147,7 +147,8 @@ def limits() -> str:
 
     def row(found: re.Match[str]) -> str:
         what, unit, where, name = found.groups(default="")
-        return f"{what}{int(pkgutil.resolve_name(name)) // UNITS[unit]:,}{unit}{where}"
+        most = pkgutil.resolve_name(name) / UNITS[unit]
+        return f"{what}{most if most % 1 else int(most):,}{unit}{where}"
 
     steps = "\n".join(f"- {limit:,}: {limit.bounds}. Then {limit.beyond}." for limit in step_limits.ALL.values())
     page = STEP_LIMITS.sub(rf"\1\n{steps}\n\n\2", text_at("limits.md"))
