@@ -405,6 +405,8 @@ class _Query:
             refused = Answer(found.verdict, steps=found.steps)
             return explain(refused, answered, name, claims, options)
         question = question_of(claims, stock.classes, stock.reading)
+        if found.verdict is not Verdict.FEASIBLE:
+            return compose(question, stock.nodes[name], found)
         leaves = question.leaves
         candidates = candidates_of(stock.pools(name))
         named = msgspec.structs.replace(
@@ -447,7 +449,9 @@ class _Query:
             # A pool with devices on other nodes equals only itself.
             known = (*pages, stock.pages_of[pool], FREE if self.idle else stock.use(pool))
             self.pinned.update((id(one), one) for one in known)
-            fingerprints.append((tuple(map(id, known)), tuple(map(reach.get, pages))))
+            skips = any(page.slice.spec.skip_node_operations for page in pages)
+            feature = skips and OPTIONAL_OPERATIONS in node.status.declared_features
+            fingerprints.append((tuple(map(id, known)), tuple(map(reach.get, pages)), feature))
         return tuple(fingerprints)
 
     def _columns(self, options: Options, *, exclusive: bool = True) -> Columns:

@@ -129,7 +129,8 @@ class Decider:
             if not plugins:  # in a fleet that has moved, there are none: nothing is asked of its thousands
                 return Outlooks(Outlook.SKIP)
             why = f"no device plugin serves {', '.join(pod_claims.by_claim)} there"
-            crowded = {**dict.fromkeys(stock.nodes.keys() - set(plugins), why), **crowded}
+            by_plugin_nodes = frozenset(plugins)
+            crowded = {**{name: why for name in stock.nodes if name not in by_plugin_nodes}, **crowded}
             pod_claims = pod_claims.without_unmade()
         may_fit_later = bool(crowded or plugins)
         if pod_claims.waits_for:
@@ -325,7 +326,8 @@ def _hindrances(
             refusing.append((is_hopeless, left))
     refusing.sort(key=lambda one: (one[0], -len(one[1])))
     refusals: dict[str, str] = {}
-    for at, (_, nodes) in enumerate(refusing):
+    hopeless: dict[str, bool] = {}
+    for at, (is_hopeless, nodes) in enumerate(refusing):
         first = nodes[0]
         verdict = answers.verdict(first)
         message = _verdict(verdict)
@@ -333,11 +335,14 @@ def _hindrances(
             answer = answers[first]
             message = sentence(answer) or tally({first: answer})
         refusals |= dict.fromkeys(nodes, message)
+        hopeless.setdefault(message, is_hopeless)
+    # Nodes that are searched one at a time, because time ran out, have the message of their equals.
+    by_claims = sorted(_by_message(refusals), key=lambda one: (hopeless[one.message], -one.count))
     other_hindrances: list[Hindrance] = []
     for by_node in others:
         other_hindrances += _by_message(by_node)
     other_hindrances.sort(key=lambda one: -one.count)
-    return (*_by_message(refusals), *other_hindrances)
+    return (*by_claims, *other_hindrances)
 
 
 def _verdicts(answers: FleetAnswer, nodes: Iterable[str]) -> set[Verdict]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from allocator import Answer, FleetMemo, Options, Verdict, allocate, fleet
-from allocator.problem import attributes
+from allocator.problem import OPTIONAL_OPERATIONS, attributes
 from dra.budget import Budget
 from dra.cache import Cache
 from dra.cel import selector
@@ -25,6 +25,9 @@ from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server
 from tests.dra.samples import slice_
 from tests.draws import draws
+
+
+OPTIONAL = (OPTIONAL_OPERATIONS,)
 
 
 def moved(case, node):
@@ -251,6 +254,20 @@ def test_nodes_that_differ_only_in_what_a_rule_reads_are_not_equal():
     same(stock, claims)
 
 
+@pytest.mark.parametrize("features", [((), OPTIONAL), (OPTIONAL, ())])
+def test_nodes_that_share_a_pool_are_not_equal_if_their_features_differ(features):
+    """Devices whose node operations may be skipped are there for nodes with the feature only; nodes of one pool may differ in it."""
+    nodes = [
+        convert({"metadata": {"name": f"n{at}"}, "status": {"declaredFeatures": list(declared)}}, Node)
+        for at, declared in enumerate(features)
+    ]
+    pages = [slice_("a", fleets.gpu("x"), driver=fleets.DRIVER, allNodes=True, skipNodeOperations=["*"])]
+    stock = Stock.of(slices=pages, nodes=nodes, classes=fleets.fleet({}).classes.values())
+    claims = [fleets.claim("c", fleets.exactly("gpu"))]
+    assert fleet(stock, claims).feasible == [f"n{features.index(OPTIONAL)}"]
+    same(stock, claims)
+
+
 def test_a_fleet_without_nodes_has_no_answer():
     stock = Stock.of(slices=[slice_("a", "x")])
     assert len(fleet(stock, [])) == 0
@@ -269,6 +286,16 @@ def waiting_for(looks):
     """Options of a question that has stopped waiting once that was looked at so often."""
     left = iter(range(looks))
     return Options(budget=Budget(impatient=lambda: next(left, None) is None))
+
+
+def test_a_node_that_was_not_looked_at_is_undecided_whatever_its_slices_select():
+    """Kubernetes cannot parse the node selector of the slice, and nobody has looked at it yet."""
+    unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
+    stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_(slice_("s", "x", nodeSelector=unparsable))
+    claims = [fleets.claim("c", fleets.exactly("gpu"))]
+    gone = Options(budget=Budget(10**9, lambda: True))
+    assert fleet(stock, claims, options=gone)["n0"].verdict is Verdict.UNDECIDED
+    assert fleet(stock, claims)["n0"].verdict is Verdict.ERROR
 
 
 def test_a_fleet_check_stops_when_time_is_up_and_the_next_one_resumes_there():
