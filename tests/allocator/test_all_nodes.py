@@ -26,7 +26,6 @@ from tests.allocator.servers import any_server
 from tests.dra.samples import slice_
 from tests.draws import draws
 
-
 OPTIONAL = (OPTIONAL_OPERATIONS,)
 
 
