@@ -48,12 +48,6 @@ _AMOUNTS = frozenset(
         *(Role.NIC, Role.ASKS),
     )
 )
-# Users that make claims for pods: of templates, and for extended resources.
-_MAKERS = (
-    "system:serviceaccount:kube-system:resource-claim-controller",
-    "system:kube-controller-manager",
-    "system:kube-scheduler",
-)
 
 
 class Registration(NamedTuple):
@@ -150,10 +144,10 @@ def at_quotas(options: Registration) -> Json:
     names that a DeviceClass could serve, never get there.
 
     Another process answers these, and remembers the objects that it allowed, so dry runs count as side effects. Labels of pods, modes of
-    namespaces and opt-in do not matter to a quota. Claims that Kubernetes makes of templates were counted with their pods.
+    namespaces and opt-in do not matter to a quota. Claims that Kubernetes creates are reviewed too, because the template of a pod may be
+    created or replaced after the pod was counted.
     """
     quota_options = options._replace(service=names.QUOTA)
-    makers = f"request.userInfo.username in {_list(_MAKERS)}"
     # Whether a pod has claims, or asks by a name that a DeviceClass could serve.
     may_have_claims = [_has_claims("object")]
     for containers in ("containers", "initContainers"):
@@ -165,7 +159,6 @@ def at_quotas(options: Registration) -> Json:
     }
     claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", quota_options) | {
         "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims",), "CREATE")],
-        "matchConditions": [{"name": "made-by-a-person", "expression": f"!({makers})"}],
     }
     for webhook in (pods, claims):
         webhook["failurePolicy"] = options.failure_policy

@@ -1,7 +1,14 @@
 """DeviceQuota, without effects: what a new object would add, what admitted objects wait for, and what is left of each limit."""
 
 from allocator.quota.pending_usage import PendingUsage
-from allocator.quota.quota_admission import FutureClaim, NewObject, QuotaQuestion, core_lines, future_extended_claims
+from allocator.quota.quota_admission import (
+    FutureClaim,
+    NewObject,
+    QuotaQuestion,
+    core_lines,
+    entry_of,
+    future_extended_claims,
+)
 from allocator.quota.report import QuotaReport, report_quota
 
 __all__ = [
@@ -11,6 +18,7 @@ __all__ = [
     "QuotaQuestion",
     "QuotaReport",
     "core_lines",
+    "entry_of",
     "future_extended_claims",
     "report_quota",
 ]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Entry: TypeAlias = tuple[str, str]  # a pod's uid and one of its entries
+_Kind: TypeAlias = (
+    "tuple[str, SharedClaim, bool]"  # a priority class, what is asked for, and whether a claim is admitted already
+)
 
 
 class SharedClaim(msgspec.Struct, frozen=True, eq=False):
@@ -43,6 +46,9 @@ class UnallocatedClaim(NamedTuple):
     classes: frozenset[str]
 
 
+OWN = ""  # the entry under which an admitted claim contains itself
+
+
 class NamespaceUsage:
     """The objects of a namespace that wait for devices, and the claims they wait for."""
 
@@ -51,7 +57,8 @@ class NamespaceUsage:
         self.admitted: dict[str, AdmittedObject] = {}  # by uid
         self._entries: dict[str, Entry] = {}  # by a claim's uid, the pod's entry it was created for
         self._made: Counter[Entry] = Counter()  # claims created for each entry
-        self._missing: Counter[tuple[str, SharedClaim]] = Counter()  # claims still to be created, by priority class
+        # Claims still to be created for pods, and claims admitted and not seen, by priority class.
+        self._missing: Counter[_Kind] = Counter()
 
     @property
     def is_empty(self) -> bool:
@@ -61,15 +68,15 @@ class NamespaceUsage:
         """Add an object, or replace the one with its uid."""
         self.forget(new.uid)
         self.admitted[new.uid] = new
-        for claim in self._missing_of(new):
-            self._count(new, claim, 1)
+        for kind in self._missing_of(new):
+            self._count(kind, 1)
 
     def forget(self, uid: str) -> None:
         """Remove an admitted object."""
         known = self.admitted.pop(uid, None)
         if known is not None:
-            for claim in self._missing_of(known):
-                self._count(known, claim, -1)
+            for kind in self._missing_of(known):
+                self._count(kind, -1)
 
     def record_claim(self, uid: str, entry: Entry | None) -> None:
         """Record the pod's entry that a claim was created for, if any."""
@@ -93,28 +100,33 @@ class NamespaceUsage:
             del self._made[entry]
             self._count_entry(entry, 1)
 
-    def missing(self, but: str = "") -> Iterator[tuple[str, SharedClaim, int]]:
-        """Yield the claims still to be created and their number, by priority class, without those of the object with uid `but`."""
+    def missing(self, but: str = "", *, claims_only: bool = False) -> Iterator[tuple[str, SharedClaim, int]]:
+        """Yield the claims still to be created and their number, by priority class, without those of the object with uid `but`.
+
+        With `claims_only`, yield only those that are admitted already and not seen.
+        """
         known = self.admitted.get(but)
-        own: Counter[tuple[str, SharedClaim]] = Counter()
-        if known is not None:
-            own.update((known.priority_class, claim) for claim in self._missing_of(known))
-        for (priority_class, claim), count in self._missing.items():
-            others = count - own[priority_class, claim]
-            if others:
+        own = Counter(self._missing_of(known)) if known is not None else Counter[_Kind]()
+        for kind, count in self._missing.items():
+            priority_class, claim, is_admitted = kind
+            others = count - own[kind]
+            if others and (is_admitted or not claims_only):
                 yield priority_class, claim, others
 
-    def _missing_of(self, admitted: AdmittedObject) -> list[SharedClaim]:
-        return [claim for entry, claim in admitted.claims.items() if (admitted.uid, entry) not in self._made]
+    def _missing_of(self, admitted: AdmittedObject) -> list[_Kind]:
+        return [
+            (admitted.priority_class, claim, entry == OWN)
+            for entry, claim in admitted.claims.items()
+            if (admitted.uid, entry) not in self._made
+        ]
 
     def _count_entry(self, entry: Entry, by: int) -> None:
         uid, name = entry
         admitted = self.admitted.get(uid)
         if admitted is not None and name in admitted.claims:
-            self._count(admitted, admitted.claims[name], by)
+            self._count((admitted.priority_class, admitted.claims[name], False), by)
 
-    def _count(self, admitted: AdmittedObject, claim: SharedClaim, by: int) -> None:
-        kind = admitted.priority_class, claim
+    def _count(self, kind: _Kind, by: int) -> None:
         self._missing[kind] += by
         if not self._missing[kind]:
             del self._missing[kind]

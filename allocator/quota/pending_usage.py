@@ -19,9 +19,9 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.quota.namespace_usage import AdmittedObject, NamespaceUsage, SharedClaim, UnallocatedClaim
-from allocator.quota.quota_admission import EXTENDED
+from allocator.quota.quota_admission import EXTENDED, entry_of
 from dra.cache import Cache
-from dra.objects import EXTENDED_CLAIM, claim_name
+from dra.objects import claim_name
 from dra.policy import concerns, in_scope, limits_of
 from dra.stock import ALL_CLASSES, total
 from dra.wire import encode
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     FindPod = Callable[[str, str], Pod | None]
 
-ENTRY = "resource.kubernetes.io/pod-claim-name"  # annotation of a claim: the pod's entry it was created for
 REMEMBERED = 30.0  # seconds for unseen objects: later webhooks may still refuse them, and the API server's longest timeout is this
 DEFAULT = "default"  # the namespace of an object that names none
 MOST_UNSEEN = 16384
@@ -78,10 +77,12 @@ class PendingUsage:
             return
         claims, weight = self._intern_claims(new.claims)
         usage.admit(AdmittedObject(uid, new.priority_class, claims, now + self._remembered))
+        if new.entry is not None:
+            usage.record_claim(uid, new.entry.key)
         self._unseen_bytes += weight - self._unseen.pop((namespace, uid), 0)
         self._unseen[namespace, uid] = weight
         while len(self._unseen) > MOST_UNSEEN or self._unseen_bytes > UNSEEN_BYTES:
-            self._forget(*next(iter(self._unseen)))
+            self._drop(*next(iter(self._unseen)))
 
     def expire(self, now: float) -> None:
         """Forget objects that did not appear in time: the API server or another webhook refused them."""
@@ -90,7 +91,7 @@ class PendingUsage:
             known = self._namespace(namespace).admitted.get(uid)
             if known is not None and known.until > now:
                 return
-            self._forget(namespace, uid)
+            self._drop(namespace, uid)
 
     def see_pod(self, pod: Pod, claims: Mapping[str, FutureClaim]) -> None:
         """Record a stored pod and the claims that will be created for it."""
@@ -116,10 +117,9 @@ class PendingUsage:
         meta = claim.metadata
         namespace = meta.namespace or DEFAULT
         self._forget(namespace, meta.uid)  # it is no longer unseen
-        entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(ENTRY)
-        owners = [owner.uid for owner in meta.owner_references if owner.controller and owner.kind == "Pod"]
         usage = self._namespace(namespace)
-        usage.record_claim(meta.uid, (owners[0], entry) if owners and entry else None)
+        entry = entry_of(claim)
+        usage.record_claim(meta.uid, entry.key if entry is not None else None)
         if claim.status.allocation is not None:
             usage.claims.pop(meta.uid, None)
         elif meta.uid not in usage.claims:
@@ -140,10 +140,19 @@ class PendingUsage:
     # ---- pending usage
 
     def waiting(
-        self, quota: DeviceQuota, stock: Stock, *, demand: Demand, find_pod: FindPod, find_spec: FindSpec, but: str = ""
+        self,
+        quota: DeviceQuota,
+        stock: Stock,
+        *,
+        demand: Demand,
+        find_pod: FindPod,
+        find_spec: FindSpec,
+        but: str = "",
+        claims_only: bool = False,
     ) -> Amounts:
         """Return the pending usage under a quota, without the object with uid `but`, which may be reviewed a second time.
 
+        With `claims_only`, claims that are still to be created for pods do not count.
         Objects of classes that the quota does not name are skipped first, because a tenant may store any number of them.
         """
         named = {limit.class_name for limit in limits_of(quota)}
@@ -151,7 +160,7 @@ class PendingUsage:
         usage = self._namespaces.get(namespace, _EMPTY)
         counts: Counter[int] = Counter()
         specs: dict[int, ResourceClaimSpec] = {}
-        for priority_class, missing, count in usage.missing(but):
+        for priority_class, missing, count in usage.missing(but, claims_only=claims_only):
             stored = find_spec(namespace, missing.template)
             spec = stored if stored is not None else missing.spec
             classes = _classes(stored) if stored is not None else missing.classes
@@ -207,6 +216,11 @@ class PendingUsage:
         usage = self._namespaces.get(namespace)
         if usage is not None and usage.is_empty:
             del self._namespaces[namespace]
+
+    def _drop(self, namespace: str, uid: str) -> None:
+        """Forget an object that did not appear; the pod's entry that it was to serve is without a claim again."""
+        self._namespace(namespace).forget_claim(uid)
+        self._forget(namespace, uid)
 
     def _forget(self, namespace: str, uid: str) -> None:
         self._unseen_bytes -= self._unseen.pop((namespace, uid), 0)

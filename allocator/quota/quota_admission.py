@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from allocator.pods import plugin_may_serve, reaches, requests_by_name
-from dra.objects import DeviceQuota, Pod, ResourceClaimSpec, extended_claim
+from dra.objects import EXTENDED_CLAIM, DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec, extended_claim
 from dra.policy import COUNT_KEY, quota_keys, quota_lines
 from dra.stock import ALL_CLASSES, Amounts, total
 
@@ -40,6 +40,30 @@ class FutureClaim(msgspec.Struct, frozen=True):
 EXTENDED = (
     "<extended-resources>"  # the entry of the claim that kube-scheduler creates; not a valid name of a real entry
 )
+ENTRY = "resource.kubernetes.io/pod-claim-name"  # annotation of a claim: the pod's entry it was created for
+
+
+class PodEntry(NamedTuple):
+    """The pod, and its entry, for which Kubernetes creates a claim."""
+
+    uid: str
+    entry: str
+    pod: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The pod's uid and its entry."""
+        return self.uid, self.entry
+
+
+def entry_of(claim: ResourceClaim) -> PodEntry | None:
+    """Return the pod's entry that a claim is created for; None if a person creates it."""
+    meta = claim.metadata
+    entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(ENTRY)
+    for owner in meta.owner_references:
+        if entry and owner.controller and owner.kind == "Pod":
+            return PodEntry(owner.uid, entry, owner.name)
+    return None
 
 
 def future_extended_claims(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:
@@ -66,6 +90,8 @@ class NewObject(msgspec.Struct, frozen=True):
     claims: dict[str, FutureClaim] = {}  # by the pod's entry, without existing claims that a pod names
     dry_run: bool = False
     pod: Pod | None = None  # of a pod: its extended resources are not in its claims yet
+    # Of a claim that Kubernetes creates for a pod: other pods whose claims are still to be created do not count against it.
+    entry: PodEntry | None = None
 
 
 class QuotaQuestion(NamedTuple):

@@ -202,6 +202,26 @@ def test_a_pod_that_core_serves_by_name_counts_from_its_creation(control_plane, 
     assert f"1 asked for, {LINE} of {LINE} used" in refusal(control_plane, asking("more", 1))
 
 
+def test_pods_that_came_before_their_template_get_no_more_claims_than_the_quota_allows(control_plane, bridge, team):
+    """Nobody knows what the pods will ask for when they are created; kube-controller-manager's claims are reviewed."""
+    each = LINE // 3
+    entries = [using_template("late")]
+    for at in range(6):
+        early = pod(f"early{at}", team, schedulerName="no-such-scheduler", resourceClaims=entries)
+        assert refusal(control_plane, labelled(early, DOORS[at % 2])) == ""
+    late = template("late", team, request("gpu", CLASS, each))
+    late["spec"]["metadata"] = {"labels": {LABEL: DOORS[0]}}
+    control_plane.create(late)
+
+    def refused():
+        events = control_plane.get(f"/api/v1/namespaces/{team}/events")["items"]
+        words = f"{each} asked for, {3 * each} of {LINE} used"
+        return {one["involvedObject"]["name"] for one in events if words in one["message"]}
+
+    control_plane.until("three pods are told why they get no claim", lambda: len(refused()) == 3, 60)
+    assert len(claims_of(control_plane, team)) == 3
+
+
 def test_two_hundred_creates_at_once_through_two_replicas_never_overshoot_and_neither_do_those_after_a_crash(control_plane, bridge, team):  # fmt: skip
     items = [waiting(f"p{at}", team, DOORS[at % 2]) for at in range(200)]
     with ThreadPoolExecutor(32) as several:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from allocator.quota import FutureClaim, NewObject
+from allocator.quota import FutureClaim, NewObject, entry_of
 from dra.objects import Pod, ResourceClaim, ResourceClaimTemplateSpec, asks_by_name, claim_spec
 from dra.wire import WireError, convert
 from webhook import names
@@ -67,6 +67,7 @@ def new_object_of(request: AdmissionRequest) -> NewObject | None:
                 claim.metadata.name or claim.metadata.generate_name,
                 claims={"": FutureClaim(spec=claim_spec(claim.spec))},
                 dry_run=bool(request.dry_run),
+                entry=entry_of(claim),
             )
     return None
 

@@ -158,6 +158,10 @@ class QuotaAdmission:
         stock = knowledge.stock
         if new.pod is not None:
             new = replace(new, claims={**new.claims, **future_extended_claims(new.pod, stock)})
+        if new.entry is not None:
+            pod = knowledge.pod(new.namespace, new.entry.pod)
+            if pod is not None and pod.metadata.uid == new.entry.uid:
+                new = replace(new, priority_class=pod.spec.priority_class_name)
         self.pending.expire(self._clock())
         demand = partial(demand_in, stock=stock)
         used_by_claims = partial(held_of_quota, stock=stock, find_pod=knowledge.pod)
@@ -168,6 +172,7 @@ class QuotaAdmission:
             find_pod=knowledge.pod,
             find_spec=self._spec,
             but=new.uid,
+            claims_only=new.entry is not None,
         )
         question = QuotaQuestion(knowledge.quotas.objects.values(), used_by_claims, waiting, demand, self._spec)
         requested = question.asked_by(new)

@@ -432,3 +432,55 @@ async def test_an_extended_resource_that_a_device_plugin_may_serve_is_not_counte
         assert await ask(one, asking("p", 2)) == ""
         assert "asked for" in await ask(one, asking("q", 3))
         assert "asked for" in await ask(one, asking("r", 2, nodeSelector={"where": "there is no plugin"}))
+
+
+def made_for(stored, name="made", **how):
+    """The claim that kube-controller-manager creates for a pod's first entry."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "controller": True} | {key: stored["metadata"][key] for key in ("name", "uid")}  # fmt: skip
+    made = claim(name, **how)
+    made["metadata"] |= {
+        "uid": str(uuid.uuid4()),
+        "ownerReferences": [owner],
+        "annotations": {"resource.kubernetes.io/pod-claim-name": "e0"},
+    }
+    return made
+
+
+async def test_pods_that_came_before_their_template_get_no_more_claims_than_the_quota_allows():
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2))
+    async with running(cluster, **HERE) as one:
+        pods = [using(f"p{at}", "late") for at in range(5)]
+        for waiting in pods:
+            assert await ask(one, waiting) == ""
+        cluster.load([*pods, template("late")])
+        await until(lambda: count(one) == 5)
+        stored = [await one.pod(f"p{at}") for at in range(5)]
+        said = [await ask(one, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate(stored)]
+    assert said[:2] == ["", ""]
+    assert all("1 asked for, 2 of 2 used" in refusal for refusal in said[2:])
+
+
+async def test_a_pod_counts_once_while_its_claim_is_admitted_and_not_stored_yet(monkeypatch):
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("t"))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, using("p", "t")) == ""
+        cluster.load([using("p", "t")])
+        await until(lambda: one.bridge.knowledge.pod("default", "p") is not None)
+        assert await ask(one, made_for(await one.pod("p"), count=1)) == ""
+        assert count(one) == 1
+        admission = one.service._admission
+        later = admission._clock() + 60
+        monkeypatch.setattr(admission, "_clock", lambda: later)
+        assert await ask(one, using("q", "t"), dry_run=True) == ""
+        assert count(one) == 1, "the claim was not stored, and its pod still waits for one"
+
+
+async def test_a_claim_counts_under_the_quotas_of_its_pods_priority_class():
+    scoped = quota(gpu__devices=1)
+    scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
+    cluster = loaded(*fleet(1, 8), scoped, using("low", "t"), using("high", "t", priorityClassName="high"))
+    async with running(cluster, **HERE) as one:
+        await until(lambda: one.bridge.knowledge.pod("default", "high") is not None)
+        low, high = [made_for(await one.pod(name), name, count=2) for name in ("low", "high")]
+        assert await ask(one, low) == ""
+        assert "2 asked for, 0 of 1 used" in await ask(one, high)
