@@ -127,11 +127,17 @@ class Guard:
         results = tuple(one for one in allocation.devices.results if one.driver == self._machine.driver)
         if not results:
             raise _Refused("NotOurs", f"the claim has no device of {self._machine.driver}")
-        requests = {request.name for request in claim.spec.devices.requests}
+        requests = {request.name: request.exactly for request in claim.spec.devices.requests}
         for result in results:
             if base(result.request) not in requests:
                 raise _Refused(
                     "UnknownRequest", f"the status names the request {result.request}, which is not in the spec"
+                )
+            exactly = requests[base(result.request)]  # only such a request can ask for adminAccess
+            if result.admin_access and not (exactly is not None and exactly.admin_access):
+                raise _Refused(
+                    "NotRequested",
+                    f"the status has adminAccess for the request {result.request}, which does not ask for it",
                 )
             if result.pool != self._node:
                 raise _Refused(

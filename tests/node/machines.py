@@ -52,8 +52,8 @@ def result(device, request="r", share="", **consumed):
     return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **shared}
 
 
-def claim(name, *results, reserved=True, allocated=True):
-    """A claim of the uid `uid-NAME` that holds these results."""
+def claim(name, *results, reserved=True, allocated=True, admin=False):
+    """A claim of the uid `uid-NAME` that holds these results, and asks for adminAccess if `admin`."""
     names = {one["request"].partition("/")[0] for one in results} or {"r"}
     status = {}
     if allocated:
@@ -66,7 +66,12 @@ def claim(name, *results, reserved=True, allocated=True):
             "kind": "ResourceClaim",
             "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
             "spec": {
-                "devices": {"requests": [{"name": one, "exactly": {"deviceClassName": "c"}} for one in sorted(names)]}
+                "devices": {
+                    "requests": [
+                        {"name": one, "exactly": {"deviceClassName": "c", "adminAccess": admin}}
+                        for one in sorted(names)
+                    ]
+                }
             },
             "status": status,
         },

@@ -56,6 +56,7 @@ def foreign(**changed):
 
 CONTRADICTIONS = {
     "NotAllocated": claim("a", allocated=False),
+    "NotRequested": claim("a", foreign(adminAccess=True)),
     "NotReserved": claim("a", result("gpu-1"), reserved=False),
     "NotOurs": claim("a", foreign(driver="another.example.com")),
     "AnotherNode": claim("a", foreign(pool="node-2")),
@@ -142,9 +143,9 @@ def test_a_device_that_became_shared_while_a_claim_had_all_of_it_is_still_taken(
 
 
 def test_admin_access_is_granted_on_a_held_device_and_holds_no_device():
-    held = after(claim("a", result("gpu-1")), claim("admin", foreign(adminAccess=True)))
+    held = after(claim("a", result("gpu-1")), claim("admin", foreign(adminAccess=True), admin=True))
     assert refused(claim("c", result("gpu-1")), held).reason == "Taken"
-    only_admin = after(claim("admin", foreign(adminAccess=True)))
+    only_admin = after(claim("admin", foreign(adminAccess=True), admin=True))
     assert isinstance(guard().judge(claim("c", result("gpu-1")), reference("c"), only_admin), Prepared)
 
 
