@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dra.errors import SelectorRunError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -42,6 +44,19 @@ def method(
 ) -> Overload:
     """Declare a method: an overload called on its first argument."""
     return over(name, id_, args, result, work, total=total)._replace(method=True)
+
+
+def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
+    """Make the function that returns whether `parse` accepts its arguments."""
+
+    def check(*args: object) -> bool:
+        try:
+            parse(*args)
+        except SelectorRunError:
+            return False
+        return True
+
+    return check
 
 
 def _params(types: Iterable[Type]) -> tuple[Type, ...]:

@@ -8,7 +8,9 @@ are subclasses of int in Python and distinct types in CEL.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from msgspec import Struct
 
 from dra.errors import CostExceeded, SelectorRunError
 from dra.quantity import Quantity
@@ -30,64 +32,36 @@ class Uint(int):
     __slots__ = ()
 
 
-class Optional:
+class Optional(Struct, frozen=True, eq=False):
     """`optional.of(value)`, or `NONE`."""
 
-    __slots__ = ("present", "value")
-
-    def __init__(self, value: Value = None, present: bool = True) -> None:
-        self.value = value
-        self.present = present
+    value: Value = None
+    present: bool = True
 
 
 NONE: Final = Optional(present=False)
 
 
-class Timestamp:
-    """A point in time in nanoseconds since 1970; `offset` is the zone for printing, in minutes east of UTC."""
+class Timestamp(Struct, frozen=True):
+    """A point in time in nanoseconds since 1970; `offset` is the zone for printing, in minutes east of UTC.
 
-    __slots__ = ("nanos", "offset")
+    As map keys, two timestamps are equal only if the zone is as well.
+    """
 
-    def __init__(self, nanos: int, offset: int = 0) -> None:
-        self.nanos = nanos
-        self.offset = offset
-
-    def __eq__(self, other: object) -> bool:
-        """Equality as map keys, where the zone matters as well."""
-        return isinstance(other, Timestamp) and (self.nanos, self.offset) == (other.nanos, other.offset)
-
-    def __hash__(self) -> int:
-        return hash((self.nanos, self.offset))
+    nanos: int
+    offset: int = 0
 
 
-class Duration:
+class Duration(Struct, frozen=True):
     """A span of time in nanoseconds."""
 
-    __slots__ = ("nanos",)
-
-    def __init__(self, nanos: int) -> None:
-        self.nanos = nanos
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Duration) and self.nanos == other.nanos
-
-    def __hash__(self) -> int:
-        return hash(self.nanos)
+    nanos: int
 
 
-class TypeValue:
+class TypeValue(Struct, frozen=True):
     """A type as a value, equal by name."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TypeValue) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    name: str
 
 
 class Sum(Quantity):
@@ -108,13 +82,12 @@ class Domains(dict[str, dict[str, Value]]):
 EMPTY_MAP: Final[dict[str, Value]] = {}
 
 
-class Sized:
+class Sized(Struct, frozen=True):
     """Base of the libraries' value types: a CEL type name, and a size for costs."""
 
-    __slots__ = ()
-    type_name = ""
+    type_name: ClassVar = ""
     # Whether Go can hash the value as a map key.
-    hashable = True
+    hashable: ClassVar = True
 
     @property
     def size(self) -> int:
@@ -122,7 +95,7 @@ class Sized:
 
     def same(self, other: Sized) -> bool:
         """Whether both values, which are of one class, are equal."""
-        raise NotImplementedError
+        return self == other
 
 
 _NAMES: Final[dict[type, str]] = {
@@ -279,13 +252,10 @@ def _double_compare(double: float, integer: int) -> int:
 MISSING: Final = object()
 
 
-class Boxed:
+class Boxed(Struct, frozen=True, eq=False):
     """A map key that is equal only to itself, as pointers are in Go."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
+    value: Value
 
 
 def as_key(value: Value) -> Value:

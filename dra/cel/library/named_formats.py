@@ -17,20 +17,14 @@ if TYPE_CHECKING:
     Validate = Callable[[str], list[str]]
 
 
-class Format(Sized):
+class Format(Sized, frozen=True):
     """A format; validating with it costs as much as a regular expression of `regex_size`."""
 
-    __slots__ = ("name", "regex_size", "validate")
     type_name = "kubernetes.NamedFormat"
     hashable = False
-
-    def __init__(self, name: str, regex_size: int, validate: Validate) -> None:
-        self.name = name
-        self.regex_size = regex_size
-        self.validate = validate
-
-    def same(self, other: Sized) -> bool:
-        return isinstance(other, Format) and self.name == other.name
+    name: str
+    regex_size: int
+    validate: Callable[[str], list[str]]
 
 
 def _regex_error(message: str, pattern: str, *examples: str) -> str:

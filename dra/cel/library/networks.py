@@ -3,84 +3,60 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from dra.cel.signatures import Overload, method, over
+from dra.cel.signatures import Overload, method, over, succeeds
 from dra.cel.types import BOOL, CIDR, INT, IP, STRING
 from dra.cel.values import Sized
 from dra.errors import SelectorRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from ipaddress import IPv4Address, IPv6Address
 
-    from dra.cel.values import Value
+
+_Address: TypeAlias = "IPv4Address | IPv6Address"
 
 
-class IPAddress(Sized):
+class IPAddress(Sized, frozen=True):
     """`ip("10.0.0.1")`."""
 
-    __slots__ = ("address",)
     type_name = "net.IP"
-
-    def __init__(self, address: IPv4Address | IPv6Address) -> None:
-        self.address = address
+    address: _Address
 
     @property
     def size(self) -> int:
         return self.address.max_prefixlen // 8
 
-    def same(self, other: Sized) -> bool:
-        return self == other
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IPAddress) and self.address == other.address
-
-    def __hash__(self) -> int:
-        return hash(self.address)
-
     def __str__(self) -> str:
         return str(self.address)
 
 
-class Network(Sized):
+class Network(Sized, frozen=True):
     """`cidr("10.0.0.0/8")`; host bits are kept, as in Go."""
 
-    __slots__ = ("address", "bits")
     type_name = "net.CIDR"
-
-    def __init__(self, address: IPv4Address | IPv6Address, bits: int) -> None:
-        self.address = address
-        self.bits = bits
+    address: _Address
+    bits: int
 
     @property
     def size(self) -> int:
         return -(-self.bits // 8)
 
-    def same(self, other: Sized) -> bool:
-        return self == other
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Network) and (self.address, self.bits) == (other.address, other.bits)
-
-    def __hash__(self) -> int:
-        return hash((self.address, self.bits))
-
     def __str__(self) -> str:
         return f"{self.address}/{self.bits}"
 
-    def mask(self, bits: int) -> int:
-        """The address as a number, with all bits after the first `bits` zero."""
-        shift = self.address.max_prefixlen - bits
-        return int(self.address) >> shift << shift
+    def masked(self) -> Network:
+        """Return the network with all host bits zero."""
+        shift = self.address.max_prefixlen - self.bits
+        return Network(type(self.address)(int(self.address) >> shift << shift), self.bits)
 
-    def contains(self, address: IPv4Address | IPv6Address) -> bool:
+    def contains(self, address: _Address) -> bool:
         """Whether an address is in the network."""
         shift = self.address.max_prefixlen - self.bits
         return self.address.version == address.version and int(self.address) >> shift == int(address) >> shift
 
 
-def _parse_address(text: str) -> IPv4Address | IPv6Address:
+def _parse_address(text: str) -> _Address:
     import ipaddress  # few selectors need it
 
     try:
@@ -116,17 +92,6 @@ def parse_cidr(text: str) -> Network:
     return Network(address, int(bits))
 
 
-def _is(parse: Callable[[str], Value]) -> Callable[[str], bool]:
-    def can(text: str) -> bool:
-        try:
-            parse(text)
-        except SelectorRunError:
-            return False
-        return True
-
-    return can
-
-
 def _is_global_unicast(ip: IPAddress) -> bool:
     address = ip.address
     special = address.is_unspecified or address.is_loopback or address.is_multicast or _is_link_local_unicast(ip)
@@ -145,7 +110,7 @@ def _contains_cidr(network: Network, other: Network) -> bool:
 FUNCTIONS: tuple[Overload, ...] = (
     over("ip", "string_to_ip", (STRING,), IP, parse_ip),
     method("ip", "cidr_ip", (CIDR,), IP, lambda network: IPAddress(network.address)),
-    over("isIP", "is_ip", (STRING,), BOOL, _is(parse_ip)),
+    over("isIP", "is_ip", (STRING,), BOOL, succeeds(parse_ip)),
     over("ip.isCanonical", "ip_is_canonical", (STRING,), BOOL, lambda text: str(parse_ip(text)) == text),
     method("family", "ip_family", (IP,), INT, lambda ip: ip.address.version),
     method("isUnspecified", "ip_is_unspecified", (IP,), BOOL, lambda ip: ip.address.is_unspecified),
@@ -154,11 +119,11 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("isLinkLocalUnicast", "ip_is_link_local_unicast", (IP,), BOOL, _is_link_local_unicast),
     method("isGlobalUnicast", "ip_is_global_unicast", (IP,), BOOL, _is_global_unicast),
     over("cidr", "string_to_cidr", (STRING,), CIDR, parse_cidr),
-    over("isCIDR", "is_cidr", (STRING,), BOOL, _is(parse_cidr)),
+    over("isCIDR", "is_cidr", (STRING,), BOOL, succeeds(parse_cidr)),
     method("containsIP", "cidr_contains_ip_string", (CIDR, STRING), BOOL, lambda network, text: network.contains(_parse_address(text))),
     method("containsIP", "cidr_contains_ip_ip", (CIDR, IP), BOOL, lambda network, ip: network.contains(ip.address)),
     method("containsCIDR", "cidr_contains_cidr_string", (CIDR, STRING), BOOL, lambda network, text: _contains_cidr(network, parse_cidr(text))),
     method("containsCIDR", "cidr_contains_cidr", (CIDR, CIDR), BOOL, _contains_cidr),
     method("prefixLength", "cidr_prefix_length", (CIDR,), INT, lambda network: network.bits),
-    method("masked", "cidr_masked", (CIDR,), CIDR, lambda network: Network(type(network.address)(network.mask(network.bits)), network.bits)),
+    method("masked", "cidr_masked", (CIDR,), CIDR, Network.masked),
 )  # fmt: skip

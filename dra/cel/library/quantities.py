@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dra.cel.signatures import Overload, method, over
+from dra.cel.signatures import Overload, method, over, succeeds
 from dra.cel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
 from dra.cel.values import INT_MAX, Sum
 from dra.errors import QuantityError, SelectorRunError, SemverError
@@ -27,17 +27,6 @@ def _version(text: str, tolerant: bool = False) -> Version:
         return Version.parse_tolerant(text) if tolerant else Version.parse(text)
     except SemverError as error:
         raise SelectorRunError(str(error)) from None
-
-
-def _is(read: Callable[..., object]) -> Callable[..., bool]:
-    def can(*args: object) -> bool:
-        try:
-            read(*args)
-        except SelectorRunError:
-            return False
-        return True
-
-    return can
 
 
 def _as_integer(quantity: Quantity) -> int:
@@ -63,7 +52,7 @@ def _part(name: str, read: Callable[[Version], int]) -> Overload:
 
 FUNCTIONS: tuple[Overload, ...] = (
     over("quantity", "string_to_quantity", (STRING,), QUANTITY, _quantity),
-    over("isQuantity", "is_quantity_string", (STRING,), BOOL, _is(_quantity)),
+    over("isQuantity", "is_quantity_string", (STRING,), BOOL, succeeds(_quantity)),
     over("sign", "quantity_sign", (QUANTITY,), INT, lambda quantity: (quantity.nano > 0) - (quantity.nano < 0)),
     method("asApproximateFloat", "quantity_get_float", (QUANTITY,), DOUBLE, Quantity.as_float),
     method("asInteger", "quantity_get_int", (QUANTITY,), INT, _as_integer),
@@ -80,8 +69,8 @@ FUNCTIONS: tuple[Overload, ...] = (
     method("compareTo", "semver_compare_to", (SEMVER, SEMVER), INT, _order),
     over("semver", "string_to_semver", (STRING,), SEMVER, _version),
     over("semver", "string_bool_to_semver", (STRING, BOOL), SEMVER, _version),
-    over("isSemver", "is_semver_string", (STRING,), BOOL, _is(_version)),
-    over("isSemver", "is_semver_string_bool", (STRING, BOOL), BOOL, _is(_version)),
+    over("isSemver", "is_semver_string", (STRING,), BOOL, succeeds(_version)),
+    over("isSemver", "is_semver_string_bool", (STRING, BOOL), BOOL, succeeds(_version)),
     _part("major", lambda version: version.major),
     _part("minor", lambda version: version.minor),
     _part("patch", lambda version: version.patch),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
-from dra.cel.signatures import Overload, method, over
+from dra.cel.signatures import Overload, method, over, succeeds
 from dra.cel.types import BOOL, STRING, URL, list_of, map_of
 from dra.cel.values import Sized
 from dra.errors import SelectorRunError
@@ -24,19 +25,16 @@ _PATH_ALLOWED = _PATH_SAFE | frozenset(b"!'()*[]%")
 _QUERY_PARTS = 10_000
 
 
-class Url(Sized):
+class Url(Sized, frozen=True, eq=False):
     """`url("https://example.com/a?b=c")`."""
 
-    __slots__ = ("fragment", "host", "path", "prefix", "query", "scheme")
     type_name = "kubernetes.URL"
-
-    def __init__(self, scheme: str, host: str, path: str, query: str, *, prefix: str, fragment: str = "") -> None:
-        self.scheme = scheme
-        self.host = host
-        self.path = path  # as written
-        self.query = query
-        self.prefix = prefix  # everything before the path, for printing
-        self.fragment = fragment
+    scheme: str
+    host: str
+    path: str  # as written
+    query: str
+    prefix: str  # everything before the path, for printing
+    fragment: str = ""
 
     def same(self, other: Sized) -> bool:
         return isinstance(other, Url) and str(self) == str(other)
@@ -158,13 +156,7 @@ def _check_host(host: str) -> str:
     return _unescape(host)
 
 
-def is_url(text: str) -> bool:
-    """Whether Go's ParseRequestURI accepts the text."""
-    try:
-        parse_url(text, request=True)
-    except SelectorRunError:
-        return False
-    return True
+is_url = succeeds(partial(parse_url, request=True))
 
 
 def _query(url: Url) -> dict[Value, Value]:
