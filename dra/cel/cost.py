@@ -80,29 +80,23 @@ class _Elements(NamedTuple):
     value: Size
 
 
-class Path:
-    """The path from a variable to a value, as a Go slice of names that may share memory with others."""
+class Path(NamedTuple):
+    """The path from a variable to a value, as a Go slice of names that may share `memory` with others."""
 
-    __slots__ = ("_capacity", "_length", "_names")
-
-    def __init__(self, names: list[str], length: int, capacity: int) -> None:
-        self._names = names
-        self._length = length
-        self._capacity = capacity
+    memory: list[str]
+    length: int
+    capacity: int
 
     def append(self, name: str) -> Path:
         """Go's append: writes into the shared memory while there is capacity."""
-        end = self._length
-        longer = end + 1
-        if end < self._capacity:
-            self._names[end:longer] = [name]
-            return Path(self._names, longer, self._capacity)
-        copied = [*self._names[:end], name]
-        doubled = max(1, 2 * self._capacity)
-        return Path(copied, longer, doubled)
+        longer = self.length + 1
+        if self.length < self.capacity:
+            self.memory[self.length : longer] = [name]
+            return Path(self.memory, longer, self.capacity)
+        return Path([*self.names(), name], longer, max(1, 2 * self.capacity))
 
     def names(self) -> list[str]:
-        return self._names[: self._length]
+        return self.memory[: self.length]
 
 
 _NO_PATH = Path([], 0, 0)

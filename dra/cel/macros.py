@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dra.cel.tree import MAX_NODES, Expr, Fold, call, children, literal
 from dra.errors import SelectorSyntaxError
 
@@ -184,16 +186,7 @@ def _copy(root: Expr) -> Expr:
         if fold is not None:
             range_, init, condition, step, result = map(copy, children(node))
             fold = Fold(fold.macro, range_, fold.var, fold.var2, fold.accu, init, condition, step, result)
-        return Expr(
-            node.kind,
-            node.position,
-            name=node.name,
-            args=args,
-            value=node.value,
-            member=node.member,
-            optional=node.optional,
-            fold=fold,
-        )
+        return replace(node, args=args, fold=fold)
 
     return copy(root)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from msgspec import Struct
+
+from dra.cel.types import DYN, Type
 from dra.errors import SelectorSyntaxError
-
-if TYPE_CHECKING:
-    from dra.cel.types import Type
 
 MAX_HEIGHT = 800  # levels; `dra.cel.selector` extends Python's stack for as many
 MAX_NODES = 20_000  # macros copy their target, so a chain of macros doubles the tree at each step
@@ -15,7 +15,7 @@ MAX_NODES = 20_000  # macros copy their target, so a chain of macros doubles the
 Literal = bool | int | float | str | bytes | None
 
 
-class Expr:
+class Expr(Struct, eq=False):
     """One node of the tree. The type checker sets `type` and `overloads`.
 
     `kind` determines the other fields:
@@ -29,31 +29,16 @@ class Expr:
     - ``fold``: a comprehension, see `Fold`
     """
 
-    __slots__ = ("args", "fold", "kind", "member", "name", "optional", "overloads", "position", "type", "value")
-
-    type: Type
-    overloads: tuple[str, ...]
-
-    def __init__(
-        self,
-        kind: str,
-        position: int,
-        *,
-        name: str = "",
-        args: tuple[Expr, ...] = (),
-        value: Literal = None,
-        member: bool = False,
-        optional: frozenset[int] = frozenset(),
-        fold: Fold | None = None,
-    ) -> None:
-        self.kind = kind
-        self.position = position
-        self.name = name
-        self.args = args
-        self.value = value
-        self.member = member
-        self.optional = optional
-        self.fold = fold
+    kind: str
+    position: int
+    name: str = ""
+    args: tuple[Expr, ...] = ()
+    value: Literal = None
+    member: bool = False
+    optional: frozenset[int] = frozenset()
+    fold: Fold | None = None
+    type: Type = DYN
+    overloads: tuple[str, ...] = ()
 
 
 class Fold(NamedTuple):

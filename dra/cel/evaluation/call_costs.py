@@ -34,21 +34,17 @@ if TYPE_CHECKING:
     After = Callable[[Frame, Value], None]
 
 
-class _Failed:
-    """Represents an argument or result that was an error; its size is one."""
-
-
-FAILED: Final = _Failed()
+FAILED: Final = object()  # an argument or result that was an error; its size is one
 
 
 def charge_of(name: str, overload: str) -> Charge:
     """Return the charge of a call: by its exact overload, by the function's name, or one."""
     if name == "ip" and overload == "cidr_ip":
-        return one
-    return _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload) or one
+        return flat
+    return _BY_OVERLOAD.get(overload) or _BY_NAME.get(name) or _STANDARD.get(overload) or flat
 
 
-def one(_: list[Value], __: Value) -> int:
+def flat(_: list[Value], __: Value) -> int:
     """The charge for most calls."""
     return 1
 

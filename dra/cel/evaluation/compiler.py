@@ -32,7 +32,7 @@ from dra.cel.evaluation.account import (
     open_frame,
     settle,
 )
-from dra.cel.evaluation.call_costs import BY_RESULT, FAILED, charge_of, one, pattern_charge, work_after, work_before
+from dra.cel.evaluation.call_costs import BY_RESULT, FAILED, charge_of, flat, pattern_charge, work_after, work_before
 from dra.cel.evaluation.guards import dispatched, guard, guarded
 from dra.cel.library.regexes import PatternError, compile_pattern
 from dra.cel.library.regexes import work as pattern_work
@@ -117,8 +117,8 @@ class Compiler:
         """Compile one node."""
         value, cost = self._constant(node)
         if value is MISSING:
-            made: Closure = getattr(self, f"_{node.kind}")(node)
-            return made
+            compiled: Closure = getattr(self, f"_{node.kind}")(node)
+            return compiled
         if not cost:
             return lambda _: value
 
@@ -248,8 +248,8 @@ class Compiler:
 
     def _call(self, node: Expr) -> Closure:
         if node.name in _SPECIAL:
-            made: Closure = getattr(self, _SPECIAL[node.name])(node)
-            return made
+            compiled: Closure = getattr(self, _SPECIAL[node.name])(node)
+            return compiled
         if node.name not in _PATTERNS:
             return self._charged(node, self._work(node))
         pattern = self._plan(node.args[1])
@@ -298,7 +298,7 @@ class Compiler:
                 return _call_one(args[0], work, charge)
             if len(args) == 2 and not stops:
                 value, cost = self._constant(node.args[1])
-                if charge is not one or value is MISSING:
+                if charge is not flat or value is MISSING:
                     return _call_two(args[0], args[1], work, charge)
                 # A variable whose value is set is read from its slot.
                 slot = self._scope.get(node.args[0].name) if node.args[0].kind == "ident" else None
@@ -677,7 +677,7 @@ def _walk(base: Closure, steps: list[_ChainStep], head: int) -> Closure:
 
 def _call_one(argument: Closure, work: Work, charge: Charge) -> Closure:
     failed = charge([FAILED], FAILED)
-    flat = charge is one
+    fixed = charge is flat
 
     def call(frame: Frame) -> Value:
         try:
@@ -685,7 +685,7 @@ def _call_one(argument: Closure, work: Work, charge: Charge) -> Closure:
         except SelectorRunError:
             frame[SPENT] += failed
             raise
-        if flat:
+        if fixed:
             frame[SPENT] += 1
         else:
             charge_cost(frame, charge([value], None))

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from dra.cel.library.times import parse_timestamp, timestamp_to_string
+from dra.cel.library.times import FIRST_SECOND, make_timestamp, parse_timestamp, timestamp_to_string
 from dra.cel.signatures import Overload, method, over
 from dra.cel.types import (
     BOOL,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _OVERFLOW = "integer overflow"
-_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 
 
 def int_in_range(value: int) -> int:
@@ -73,12 +72,6 @@ def _uint_in_range(value: int) -> Uint:
     if 0 <= value <= UINT_MAX:
         return Uint(value)
     raise SelectorRunError("unsigned integer overflow")
-
-
-def _timestamp(nanos: int, offset: int) -> Timestamp:
-    if not _FIRST_SECOND <= nanos // 10**9 <= _LAST_SECOND:
-        raise SelectorRunError("timestamp overflow")
-    return Timestamp(nanos, offset)
 
 
 def add(left: Value, right: Value) -> Value:
@@ -97,9 +90,9 @@ def add(left: Value, right: Value) -> Value:
         if kind is Duration:
             return Duration(int_in_range(left.nanos + right.nanos))
     if kind is Timestamp and other is Duration:
-        return _timestamp(left.nanos + right.nanos, left.offset)
+        return make_timestamp(left.nanos + right.nanos, left.offset)
     if kind is Duration and other is Timestamp:
-        return _timestamp(left.nanos + right.nanos, right.offset)
+        return make_timestamp(left.nanos + right.nanos, right.offset)
     raise no_such_overload("_+_")
 
 
@@ -118,7 +111,7 @@ def subtract(left: Value, right: Value) -> Value:
         if kind is Timestamp:
             return Duration(int_in_range(left.nanos - right.nanos))
     if kind is Timestamp and other is Duration:
-        return _timestamp(left.nanos - right.nanos, left.offset)
+        return make_timestamp(left.nanos - right.nanos, left.offset)
     raise no_such_overload("_-_")
 
 
@@ -409,7 +402,7 @@ def _non_zero(value: Value) -> Optional:
         or (isinstance(value, dict) and not value)
         or (kind in (int, Uint, float, bool) and value == 0)
         or (kind is Duration and value.nanos == 0)
-        or (kind is Timestamp and value.nanos == _FIRST_SECOND * 10**9)
+        or (kind is Timestamp and value.nanos == FIRST_SECOND * 10**9)
     )
     return NONE if zero else Optional(value)
 
@@ -441,6 +434,8 @@ _LIST_A, _MAP_AB = list_of(A), map_of(A, B)
 _OPTIONAL_A, _OPTIONAL_B = optional_of(A), optional_of(B)
 _COMPARED = ((BOOL, "bool"), (INT, "int64"), (UINT, "uint64"), (DOUBLE, "double"), (STRING, "string"), (BYTES, "bytes"),
              (TIMESTAMP, "timestamp"), (DURATION, "duration"))  # fmt: skip
+_PRINTED = ((BOOL, "bool"), (BYTES, "bytes"), (DOUBLE, "double"), (DURATION, "duration"), (INT, "int64"), (TIMESTAMP, "timestamp"),
+            (UINT, "uint64"), (IP, "ip"), (CIDR, "cidr"))  # fmt: skip
 _CROSS = ((INT, DOUBLE), (INT, UINT), (UINT, DOUBLE), (UINT, INT), (DOUBLE, INT), (DOUBLE, UINT))
 
 
@@ -458,6 +453,12 @@ def _relations(symbol: str, word: str, holds: Callable[[int], bool]) -> Iterator
 
 def _arithmetic(symbol: str, word: str, work: Callable[[Value, Value], Value], *types: Type) -> tuple[Overload, ...]:
     return tuple(over(symbol, f"{word}_{t.name}", (t, t), t, work, total=True) for t in types)
+
+
+def _sizes(*types: Type) -> Iterator[Overload]:
+    for t in types:
+        yield over("size", f"size_{t.name}", (t,), INT, size_of, total=True)
+        yield method("size", f"{t.name}_size", (t,), INT, size_of, total=True)
 
 
 FUNCTIONS: tuple[Overload, ...] = (
@@ -503,14 +504,7 @@ FUNCTIONS: tuple[Overload, ...] = (
     over("_[?_]", "optional_map_optindex_optional_value", (optional_of(_MAP_AB), A), _OPTIONAL_B),
     over("@in", "in_list", (A, _LIST_A), BOOL, lambda item, container: contains(container, item), total=True),
     over("@in", "in_map", (A, _MAP_AB), BOOL, lambda item, container: contains(container, item), total=True),
-    over("size", "size_bytes", (BYTES,), INT, size_of, total=True),
-    method("size", "bytes_size", (BYTES,), INT, size_of, total=True),
-    over("size", "size_list", (_LIST_A,), INT, size_of, total=True),
-    method("size", "list_size", (_LIST_A,), INT, size_of, total=True),
-    over("size", "size_map", (_MAP_AB,), INT, size_of, total=True),
-    method("size", "map_size", (_MAP_AB,), INT, size_of, total=True),
-    over("size", "size_string", (STRING,), INT, size_of, total=True),
-    method("size", "string_size", (STRING,), INT, size_of, total=True),
+    *_sizes(BYTES, _LIST_A, _MAP_AB, STRING),
     over("type", "type", (A,), type_of(A), convert_type, total=True),
     over("bool", "bool_to_bool", (BOOL,), BOOL, _same),
     over("bool", "string_to_bool", (STRING,), BOOL, _string_to_bool),
@@ -528,17 +522,9 @@ FUNCTIONS: tuple[Overload, ...] = (
     over("int", "timestamp_to_int64", (TIMESTAMP,), INT, lambda value: value.nanos // 10**9),
     over("int", "uint64_to_int64", (UINT,), INT, lambda value: int_in_range(int(value))),
     over("string", "string_to_string", (STRING,), STRING, _same),
-    over("string", "bool_to_string", (BOOL,), STRING, to_string),
-    over("string", "bytes_to_string", (BYTES,), STRING, to_string),
-    over("string", "double_to_string", (DOUBLE,), STRING, to_string),
-    over("string", "duration_to_string", (DURATION,), STRING, to_string),
-    over("string", "int64_to_string", (INT,), STRING, to_string),
-    over("string", "timestamp_to_string", (TIMESTAMP,), STRING, to_string),
-    over("string", "uint64_to_string", (UINT,), STRING, to_string),
-    over("string", "ip_to_string", (IP,), STRING, to_string),
-    over("string", "cidr_to_string", (CIDR,), STRING, to_string),
+    *(over("string", f"{name}_to_string", (type_,), STRING, to_string) for type_, name in _PRINTED),
     over("timestamp", "timestamp_to_timestamp", (TIMESTAMP,), TIMESTAMP, _same),
-    over("timestamp", "int64_to_timestamp", (INT,), TIMESTAMP, lambda seconds: _timestamp(seconds * 10**9, 0)),
+    over("timestamp", "int64_to_timestamp", (INT,), TIMESTAMP, lambda seconds: make_timestamp(seconds * 10**9, 0)),
     over("timestamp", "string_to_timestamp", (STRING,), TIMESTAMP, parse_timestamp),
     over("duration", "duration_to_duration", (DURATION,), DURATION, _same),
     over("duration", "string_to_duration", (STRING,), DURATION, string_to_duration),

@@ -18,6 +18,16 @@ _SHAPE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
+FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
+
+
+def make_timestamp(nanos: int, offset: int) -> Timestamp:
+    """Make a timestamp of the years 1 to 9999."""
+    if not FIRST_SECOND <= nanos // 10**9 <= _LAST_SECOND:
+        raise SelectorRunError("timestamp overflow")
+    return Timestamp(nanos, offset)
+
+
 def parse_timestamp(text: str) -> Timestamp:
     """Parse an RFC 3339 timestamp."""
     shape = re.fullmatch(_SHAPE, text)
@@ -42,11 +52,8 @@ def parse_timestamp(text: str) -> Timestamp:
         raise failure from None
     seconds = (moment - _EPOCH) // dt.timedelta(seconds=1)
     seconds -= offset * 60
-    if not -62135596800 <= seconds <= 253402300799:
-        raise SelectorRunError("timestamp overflow")
     digits = (fraction or "0")[:9]
-    nanoseconds = int(digits.ljust(9, "0"))
-    return Timestamp(seconds * 10**9 + nanoseconds, offset)
+    return make_timestamp(seconds * 10**9 + int(digits.ljust(9, "0")), offset)
 
 
 def _moment(value: Timestamp, minutes_east: int = 0) -> dt.datetime:
