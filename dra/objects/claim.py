@@ -35,26 +35,24 @@ class DeviceDerivedAttribute(Wire, frozen=True, kw_only=True):
     expression: str = ""
 
 
-class ExactDeviceRequest(Wire, frozen=True, kw_only=True):
+class _Demand(Wire, frozen=True, kw_only=True):
+    """The fields that a request and an alternative have in common."""
+
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = ""
     count: Int64 = 0
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
+
+
+class ExactDeviceRequest(_Demand, frozen=True, kw_only=True):
     admin_access: bool | None = None
-    tolerations: tuple[DeviceToleration, ...] = ()
-    capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
-class DeviceSubRequest(Wire, frozen=True, kw_only=True):
+class DeviceSubRequest(_Demand, frozen=True, kw_only=True):
     name: str = ""
-    device_class_name: str = ""
-    selectors: tuple[DeviceSelector, ...] = ()
-    allocation_mode: str = ""
-    count: Int64 = 0
-    tolerations: tuple[DeviceToleration, ...] = ()
-    capacity: CapacityRequirements | None = None
-    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
 
 
 class DeviceRequest(Wire, frozen=True, kw_only=True):
@@ -67,7 +65,7 @@ class DeviceRequest(Wire, frozen=True, kw_only=True):
         """What may serve it, the best first, by the name that a result has: request or request/subrequest."""
         if self.exactly is not None:
             return {self.name: self.exactly}
-        return {f"{self.name}/{one.name}": one for one in self.first_available}
+        return {f"{self.name}/{sub.name}": sub for sub in self.first_available}
 
 
 class DeviceConstraint(Wire, frozen=True, kw_only=True):
@@ -174,7 +172,7 @@ def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
 
 
 def why_orphaned(claim: ResourceClaim, pod_uids: Collection[str]) -> str:
-    """Say that the pod of a claim no longer exists; "" if it does, or the claim has none or is being deleted."""
+    """Return that the pod of a claim no longer exists; "" if it does, or the claim has none or is being deleted."""
     owners = owning_pods(claim)
     if not owners or claim.metadata.deletion_timestamp or any(owner.uid in pod_uids for owner in owners):
         return ""

@@ -63,7 +63,7 @@ def requests_of(container: Container) -> dict[str, Quantity]:
 
 def asks_by_name(pod: Pod) -> bool:
     """Whether a pod requests a resource that a class could serve."""
-    names = (name for one in pod.spec.all_containers for name in requests_of(one))
+    names = (name for container in pod.spec.all_containers for name in requests_of(container))
     return any(is_extended(name) or name.startswith(IMPLICIT) for name in names)
 
 
@@ -74,7 +74,8 @@ def asks_for_devices(pod: Pod) -> bool:
 
 def served_resources(pod: Pod, serving: Mapping[str, str]) -> list[str]:
     """Return the resources that a pod requests and a class serves, sorted."""
-    requested = {name for one in pod.spec.all_containers for name, amount in requests_of(one).items() if amount.nano}
+    requests = map(requests_of, pod.spec.all_containers)
+    requested = {name for amounts in requests for name, amount in amounts.items() if amount.nano}
     return sorted(requested & serving.keys())
 
 

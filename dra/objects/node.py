@@ -59,7 +59,6 @@ class Taint(Wire, frozen=True, kw_only=True):
 class NodeSpec(Wire, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    provider_id: str = ""
 
 
 class NodeStatus(Wire, frozen=True, kw_only=True):
@@ -83,17 +82,17 @@ def matches(selector: NodeSelector, node: Node) -> bool:
     labels, name = node.metadata.labels, node.metadata.name
     return any(
         bool(term.match_expressions or term.match_fields)
-        and all(_meets(one, labels.get(one.key)) for one in term.match_expressions)
+        and all(_meets(requirement, labels.get(requirement.key)) for requirement in term.match_expressions)
         # Kubernetes sets metadata.name only; any other field is empty.
-        and all(_meets(one, name if one.key == "metadata.name" else "") for one in term.match_fields)
+        and all(_meets(field, name if field.key == "metadata.name" else "") for field in term.match_fields)
         for term in selector.node_selector_terms
     )
 
 
 def _mistakes(term: NodeSelectorTerm) -> Iterator[str]:
-    """Like labels.NewRequirement, refuse keys and values that no label can have, and operators with the wrong number of values."""
-    for one in term.match_expressions:
-        key, operator, values = one.key, one.operator, one.values
+    """Yield, like labels.NewRequirement, keys and values that no label can have, and operators with a wrong number of values."""
+    for requirement in term.match_expressions:
+        key, operator, values = requirement.key, requirement.operator, requirement.values
         if names.label_key(key):
             yield f"{key!r} is not a valid label key"
         for value in values:
@@ -111,13 +110,13 @@ def _mistakes(term: NodeSelectorTerm) -> Iterator[str]:
                     yield f"operator {operator} on {key!r} needs exactly one integer"
             case _:
                 yield f"{operator!r} is not a valid node selector operator"
-    for one in term.match_fields:
-        if one.operator not in ("In", "NotIn") or len(one.values) != 1:
-            yield f"field {one.key!r} takes In or NotIn with exactly one value"
+    for field in term.match_fields:
+        if field.operator not in ("In", "NotIn") or len(field.values) != 1:
+            yield f"field {field.key!r} takes In or NotIn with exactly one value"
 
 
 def _meets(requirement: NodeSelectorRequirement, have: str | None) -> bool:
-    """Say whether a label or field meets a requirement without a mistake."""
+    """Whether a label or field meets a requirement that has no mistake."""
     match requirement.operator:
         case "In":
             return have is not None and requirement.lists(have)

