@@ -70,10 +70,9 @@ _FIELDS: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "DeviceClass": ((("spec", "extendedResourceName"), server.EXTENDED),),
     "ResourceClaimTemplate": tuple((("spec", *path), gate) for path, gate in _CLAIM_SPEC),
 }  # fmt: skip
-# The gates of those fields, and one that decides what a range of amounts may hold. A server of 1.37 keeps that one off unless it is
-# started with --min-compatibility-version=1.37.
-# Of older servers: the newest one has it locked.
+# Locked on in the newest server, and settable in older ones.
 LOCKED: Final[Gates] = frozenset({server.EXTENDED})
+# FRACTIONAL has no field: it decides what a range of amounts may hold.
 ALL: Final[Gates] = frozenset(gate for fields in _FIELDS.values() for _, gate in fields) - LOCKED | {server.FRACTIONAL}
 DEFAULT: Final[Gates] = server.server_of().gates & ALL
 
@@ -95,13 +94,13 @@ def required_by(kind: str, value: dict[str, Any]) -> Gates:
 
 @lru_cache(maxsize=64)
 def with_locked(gates: Gates, minor: int) -> Gates:
-    """Add the gates that a server of a minor has on whatever it is told."""
+    """Add the gates that are locked on in a server of a minor."""
     known = server.known_gates(minor)
     return gates | {gate for gate in LOCKED if known[gate].locked}
 
 
 def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any], list[Finding]]:
-    """Leave out what the API server drops because its gate is off, and say so of each place."""
+    """Remove the fields that the API server drops because their gate is off, and report each of them."""
     problems: list[Finding] = []
     off = [(path, gate) for path, gate in _FIELDS.get(kind, ()) if gate not in gates]
     # Most objects use none of these fields, and searching their text is quicker than walking them.
@@ -109,11 +108,11 @@ def drop(kind: str, value: dict[str, Any], gates: Gates) -> tuple[dict[str, Any]
     for path, gate in off:
         if path[-1].encode() not in text:
             continue
-        found = list(_find(value, path, ""))
-        if found and not problems:
+        gated = list(_find(value, path, ""))
+        if gated and not problems:
             value = copied(value)
-            found = list(_find(value, path, ""))
-        for parent, name, pointer in found:
+            gated = list(_find(value, path, ""))
+        for parent, name, pointer in gated:
             del parent[name]
             since = server.GATES[gate][0].since
             new = f", which there is from 1.{since} on," if since > server.OLDEST else ""

@@ -19,18 +19,18 @@ T = TypeVar("T")
 
 
 def list_or_none(names: Collection[str], limit: int = 8) -> str:
-    """Name a few of many."""
+    """List the first names, or "none"."""
     return list_first(names, limit) or "none"
 
 
 def too_many(items: Sized, limit: int, path: str) -> Findings:
-    """Complain about a list that is too long; the API server looks at no item of such a list."""
+    """Report a list that is too long; the API server does not look at its items."""
     if len(items) > limit:
         yield finding_at("D104", path, f"{len(items)} entries, at most {limit} are allowed")
 
 
 def duplicates(keys: Iterable[Hashable], path: str, noun: str, *, field: str = "") -> Findings:
-    """Complain about entries of a list whose keys occur again; `field` leads from an entry to its key."""
+    """Report entries of a list whose keys occur again; `field` is the pointer from an entry to its key."""
     earlier: set[Hashable] = set()
     for index, key in enumerate(keys):
         if key not in earlier:
@@ -67,14 +67,14 @@ def entries(
 
 
 def wrong_format(text: str, rule: Rule, path: str, hint: Hint = "") -> Findings:
-    """Complain with what a rule of `names` finds wrong about a text; a hint may be made from the text."""
+    """Report what a rule of `names` finds wrong with a text; a hint may be computed from the text."""
     if wrong := rule(text):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         yield finding_at("D102", path, f"{shown!r} {wrong}", hint if isinstance(hint, str) else hint(text))
 
 
 def required(text: str, path: str, rule: Rule | None = None, hint: Hint = "", *, noun: str = "") -> Findings:
-    """Complain about a text that is empty, or that a rule of `names` finds wrong; it is called by the end of its path, or `noun`."""
+    """Report a text that is empty or that a rule of `names` finds wrong; its name is the end of its path, or `noun`."""
     if not text:
         yield finding_at("D101", path, f"{noun or path.rpartition('/')[2]} is required")
     elif rule is not None:

@@ -114,7 +114,7 @@ def managed_fields(entries: Any) -> Findings:
 def conditions(values: Sequence[Condition], limit: int, path: str) -> Findings:
     if len(values) > limit:
         yield finding_at("D104", path, f"{len(values)} conditions, at most {limit} are allowed")
-    yield from duplicates([one.type for one in values], path, "condition type", field="/type")
+    yield from duplicates([condition.type for condition in values], path, "condition type", field="/type")
     for index, condition in enumerate(values):
         at = f"{path}/{index}"
         yield from required(condition.type, f"{at}/type", names.label_key)

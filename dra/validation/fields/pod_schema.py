@@ -270,9 +270,9 @@ _PLAIN: Final[Mapping[str, shape.JsonShape]] = {
 
 def check(value: dict[str, Any]) -> list[Finding]:
     """Find unknown fields and values of the wrong type in a pod or in an object of a built-in kind with pods in it."""
-    found: list[Finding] = []
-    _shapes()[value["kind"]].check(value, "", found)
-    return [one for one in found if one.code != "D002" or one.path.casefold() not in _OF_D008]
+    problems: list[Finding] = []
+    _shapes()[value["kind"]].check(value, "", problems)
+    return [problem for problem in problems if problem.code != "D002" or problem.path.casefold() not in _OF_D008]
 
 
 def read_table() -> dict[str, dict[str, str]]:

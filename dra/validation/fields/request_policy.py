@@ -36,24 +36,24 @@ def request_policy(capacity: DeviceCapacity, path: str, *, fractional: bool) -> 
         yield from _range(policy.valid_range, default, value, f"{path}/validRange", fractional=fractional)
     else:
         path, options = f"{path}/validValues", policy.valid_values
-        for index, (one, next_one) in enumerate(pairwise(options)):
-            if one > next_one:
-                yield finding_at("D113", f"{path}/{index + 1}", f"{next_one} after {one}: the values must ascend")
+        for index, (option, later) in enumerate(pairwise(options)):
+            if option > later:
+                yield finding_at("D113", f"{path}/{index + 1}", f"{later} after {option}: the values must ascend")
         if len(options) > 10:
             yield from too_many(options, 10, path)
             return
         for index, option in enumerate(options):
             if option > value:
                 yield finding_at("D113", f"{path}/{index}", f"{option} is more than the capacity {value}")
-        for index, (one, next_one) in enumerate(pairwise(options)):
-            if _digits(one) == _digits(next_one) if fractional else one.value() == next_one.value():
-                yield finding_at("D105", f"{path}/{index + 1}", f"value {next_one} is given twice")
+        for index, (option, later) in enumerate(pairwise(options)):
+            if _digits(option) == _digits(later) if fractional else option.value() == later.value():
+                yield finding_at("D105", f"{path}/{index + 1}", f"value {later} is given twice")
         if default not in options:
             yield finding_at("D113", path, f"the default {default} is not among the values")
 
 
 def _digits(option: Quantity) -> object:
-    """Tell amounts apart as the API server does, by their decimal digits: to it, 1 and 1000m are two values."""
+    """Return the decimal digits, by which the API server compares amounts: 1 and 1000m are two values."""
     mantissa, power, _ = option._parts  # noqa: SLF001  the digits as they were written show nowhere else
     return (mantissa * 10**power, 0) if power >= 0 else (mantissa, power)
 

@@ -65,12 +65,12 @@ def selectors(values: Sequence[DeviceSelector], path: str, gates: Gates) -> Find
 
 
 def expression(text: str, path: str, gates: Gates) -> Findings:
-    """Judge one CEL expression that must say true or false about a device."""
+    """Judge a CEL expression over a device with a boolean result."""
     yield from _judge(text, path, gates, derived=False)[0]
 
 
 def judge_derived(text: str, path: str, gates: Gates) -> tuple[list[Finding], int]:
-    """Judge the expression of a derived attribute; with it comes what it may cost at most."""
+    """Judge the expression of a derived attribute, and return its worst-case cost as well."""
     return _judge(text, path, gates, derived=True) if text else ([], 0)
 
 
@@ -96,7 +96,7 @@ def _judge(text: str, path: str, gates: Gates, *, derived: bool) -> tuple[list[F
 
 
 def old_forms(text: str) -> Iterator[tuple[str, str]]:
-    """Find forms that people still write and that never worked in v1, or no longer do."""
+    """Yield a message and a hint for each outdated form in an expression."""
     for pattern, message, hint in _OUTDATED:
         if pattern.search(text):
             yield message, hint

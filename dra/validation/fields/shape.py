@@ -91,12 +91,12 @@ INT64: Final = range(-(2**63), 2**63)
 
 
 def bad_value(path: str, message: str, hint: str = "") -> Finding:
-    """Say that a value is not of the shape that it must have."""
+    """Return the finding that a value does not have the required shape."""
     return finding_at("D001", path, message, hint)
 
 
 def show(value: object) -> str:
-    """Write a value for a message."""
+    """Format a value for a message."""
     shown = repr(value)
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
@@ -111,7 +111,7 @@ class JsonShape:
         """Add what is wrong with a value that is not null."""
 
     def complete(self, value: Any) -> Any:
-        """Give nulls inside of collections and missing values the zero that Go gives them."""
+        """Replace nulls in collections, and missing values, by the zero that Go sets."""
         return value
 
 
@@ -159,7 +159,7 @@ class Integer(JsonShape):
         elif value in self._but:
             found.append(bad_value(path, f"{value} is reserved"))
         elif value not in self._range and value not in self._also:
-            more = "".join(f" or {one}" for one in self._also)
+            more = "".join(f" or {number}" for number in self._also)
             message = f"{show(value)} is not from {self._range[0]} to {self._range[-1]}{more}"
             found.append(bad_value(path, message))
 
@@ -211,7 +211,7 @@ class OneOf(JsonShape):
 
     def check(self, value: Any, path: str, found: list[Finding]) -> None:
         if value not in self.values:
-            known = [one for one in self.values if one]
+            known = list(filter(None, self.values))
             hint = f"{guess(value, known)} one of {', '.join(known)}".lstrip()
             found.append(bad_value(path, f"{_describe(value)} is not allowed here", hint))
 
@@ -315,7 +315,9 @@ class Fields(JsonShape):
             malformed = {problem.path for problem in found[begin:] if problem.code == "D001"}
             sound = {name: member for name, member in value.items() if f"{path}/{escape(name)}" not in malformed}
             # About the object itself a problem says that something is missing, and what is malformed is there.
-            found += [one for one in self._rule(sound, path) if one.path != path or len(sound) == len(value)]
+            found += [
+                problem for problem in self._rule(sound, path) if problem.path != path or len(sound) == len(value)
+            ]
 
     def complete(self, value: Any) -> Any:
         members = {
@@ -345,16 +347,16 @@ _SHAPES: Final[dict[type, JsonShape]] = {}
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Find the name that a mistyped one most likely stands for, or nothing."""
+    """Return the name that a mistyped name most likely stands for, or ""."""
     if len(name) > _LONGEST_NAME or len(names) > _MANY:
         return ""
     by_fold = {candidate.casefold(): candidate for candidate in names}
-    found = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.75)
-    return by_fold[found[0]] if found else ""
+    matches = difflib.get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.75)
+    return by_fold[matches[0]] if matches else ""
 
 
 def guess(name: object, names: Collection[str]) -> str:
-    """Ask whether the nearest name is meant; "" if none is near."""
+    """Return a hint with the nearest name; "" if none is near."""
     similar = nearest(name, names) if isinstance(name, str) else ""
     return f"did you mean {similar}?" if similar else ""
 
@@ -367,7 +369,7 @@ def check(value: dict[str, Any], type_: type, path: str = "") -> list[Finding]:
 
 
 def expected_object(value: Any) -> Finding:
-    """Say that a whole document is not an object."""
+    """Return the finding that a whole document is not an object."""
     return bad_value("", f"expected an object, got {_describe(value)}")
 
 
@@ -388,7 +390,7 @@ def _has_null(value: Any) -> bool:
 
 
 def of(type_: type) -> JsonShape:
-    """Give the shape of a wire type."""
+    """Return the shape of a wire type, from the cache if it was made before."""
     if type_ not in _SHAPES:
         _SHAPES[type_] = _from(inspect.type_info(type_), "", {})
     return _SHAPES[type_]

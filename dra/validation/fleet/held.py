@@ -49,7 +49,7 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
                 judged = judged or holder.number is not None
     if not judged:
         return
-    published = {(one.driver, one.pool, one.device.name): one for one in fleet.devices}
+    published = {device.id: device for device in fleet.devices}
     for device, held_devices in by_device.items():
         shown = "/".join(device)
         # A device that is held whole by one of several.

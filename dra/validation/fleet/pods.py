@@ -68,7 +68,7 @@ def pod_problems(value: dict[str, Any], world: World, *, complete: bool) -> list
 
 
 def _is_of_a_tool(problem: Finding, value: dict[str, Any]) -> bool:
-    """Whether it is about a key of a patch (`$patch`) or about an expression of a test tool (`(length(x)): 1`, `replicas: ($n)`)."""
+    """Whether a problem is about a key of a patch (`$patch`) or an expression of a test tool (`(length(x)): 1`, `replicas: ($n)`)."""
     if problem.code == "D002":
         return not problem.path.rpartition("/")[2][:1].isalpha()
     written = look_up(value, problem.path)
@@ -155,7 +155,7 @@ class _PodJudge:
                             yield finding_at("D205", f"{at}/request", message)
 
     def _devices(self, entry: PodResourceClaim) -> DeviceClaim | None:
-        """Find what the claim of an entry asks for."""
+        """Return what the claim of an entry requests; None if the claim is not known."""
         if entry.resource_claim_name is not None:
             claim = self._world.claims.get((self._namespace, entry.resource_claim_name))
             return claim.spec.devices if claim is not None else None
@@ -163,7 +163,7 @@ class _PodJudge:
         return template.spec.spec.devices if template is not None else None
 
     def advice(self, *, several_pods: bool, complete: bool) -> Findings:
-        """Say what the API server takes and what does not work all the same."""
+        """Report what the API server accepts although it does not work."""
         users: dict[str, dict[str, None]] = {use.name: {} for use in self._spec.resources.claims}
         for container in (*self._spec.containers, *self._spec.init_containers):
             for use in container.resources.claims:

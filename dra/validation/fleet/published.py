@@ -29,14 +29,18 @@ class PublishedDevice(NamedTuple):
     node: str = ""  # the one that it is on; "" if it is offered to several
 
     @property
+    def id(self) -> tuple[str, str, str]:
+        return self.driver, self.pool, self.device.name
+
+    @property
     def reference(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device.name}"
+        return "/".join(self.id)
 
     def attribute(self, name: str) -> DeviceAttribute | None:
-        """Find an attribute by its fully qualified name, as constraints do."""
+        """Return an attribute by its fully qualified name, as constraints look it up."""
         domain, _, bare = name.partition("/")
-        found = self.device.attributes.get(name)
-        return found if found is not None or domain != self.driver else self.device.attributes.get(bare)
+        attribute = self.device.attributes.get(name)
+        return attribute if attribute is not None or domain != self.driver else self.device.attributes.get(bare)
 
 
 class SelectorFailure(NamedTuple):
@@ -45,10 +49,6 @@ class SelectorFailure(NamedTuple):
     selector: int
     device: PublishedDevice
     error: SelectorError
-
-    @property
-    def reason(self) -> str:
-        return str(self.error)
 
     @property
     def missing_key(self) -> str:
@@ -88,21 +88,21 @@ class Fleet:
 
         `among` is an earlier answer of this fleet, to be narrowed down.
         """
-        expressions = [one.cel.expression if one.cel else None for one in selectors]
+        expressions = [selector.cel.expression if selector.cel else None for selector in selectors]
         key = tuple(expressions), id(among)
         if key not in self._known:
             self._known[key] = self._evaluate(selectors, self.devices if among is None else among.devices)
         return self._known[key]
 
     def names(self, kind: str) -> frozenset[tuple[str, str]]:
-        """Give all attributes or capacities that are published, as domain and name."""
+        """Return all published attributes or capacities, as domain and name."""
         if kind not in self._names:
-            found: set[tuple[str, str]] = set()
-            for one in self.devices:
-                for name in one.device.attributes if kind == "attributes" else one.device.capacity:
+            names: set[tuple[str, str]] = set()
+            for published in self.devices:
+                for name in published.device.attributes if kind == "attributes" else published.device.capacity:
                     domain, slash, end = name.partition("/")
-                    found.add((domain, end) if slash else (one.driver, name))
-            self._names[kind] = frozenset(found)
+                    names.add((domain, end) if slash else (published.driver, name))
+            self._names[kind] = frozenset(names)
         return self._names[kind]
 
     def _evaluate(self, selectors: Sequence[DeviceSelector], devices: tuple[PublishedDevice, ...]) -> Matches:
@@ -137,7 +137,7 @@ class Fleet:
 
 
 def _read(reads: cel.Reads, published: PublishedDevice) -> Hashable:
-    """Give what a selector reads of a device, as a key; None if it reads everything."""
+    """Return what a selector reads of a device, as a key; None if it reads everything."""
     if reads.everything:
         return None
     device, driver = published.device, published.driver
@@ -145,8 +145,8 @@ def _read(reads: cel.Reads, published: PublishedDevice) -> Hashable:
     values: list[Hashable] = [scalars[name] for name in sorted(reads.scalars)]
     for kind, domain, name in sorted(reads.names):
         entries = device.attributes if kind == "attributes" else device.capacity
-        found = entries.get(f"{domain}/{name}")
-        if found is None and domain == driver:
-            found = entries.get(name)
-        values.append(repr(found))  # with the type: True is not 1
+        value = entries.get(f"{domain}/{name}")
+        if value is None and domain == driver:
+            value = entries.get(name)
+        values.append(repr(value))  # with the type: True is not 1
     return (driver if reads.names else "", *values)

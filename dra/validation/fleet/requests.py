@@ -63,46 +63,46 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         for number, sub in enumerate(request.first_available):
             names = frozenset({request.name, f"{request.name}/{sub.name}"})
             demands.append(_NamedDemand(sub, f"{at}/firstAvailable/{number}", names))
-        counts = [1 if one.allocation_mode == "All" else max(one.count, 1) for one in request.alternatives.values()]
+        counts = [1 if ask.allocation_mode == "All" else max(ask.count, 1) for ask in request.alternatives.values()]
         least += min(counts, default=0)
     if least > MAX_DEVICES:
         message = f"the claim needs {least} devices, a claim gets at most {MAX_DEVICES}"
         yield finding_at("D307", f"{path}/requests", message)
     picked: list[tuple[_NamedDemand, Matches]] = []
-    for one in demands:
-        at = f"{one.path}/allocationMode"
-        wants_all = one.demand.allocation_mode == "All"
-        if wants_all and any(_covers(constraint, one) for constraint in devices.constraints):
+    for named in demands:
+        at = f"{named.path}/allocationMode"
+        wants_all = named.demand.allocation_mode == "All"
+        if wants_all and any(_covers(constraint, named) for constraint in devices.constraints):
             message = "a constraint covers a request for All devices: the first device that it refuses ends scheduling with an error"
             yield finding_at("D308", at, message, "select the devices with selectors instead")
-        if wants_all and len(one.names) > 1:
+        if wants_all and len(named.names) > 1:
             message = "All as an alternative ends scheduling with an error while any pool of the node is being updated, even if it is never reached"
             yield finding_at("D308", at, message, "prefer a count")
-        if getattr(one.demand, "admin_access", None):
+        if getattr(named.demand, "admin_access", None):
             labelled = world.admin_namespaces.get(namespace)
             if labelled is None:
                 message = f"the API server refuses it unless the namespace has the label {ADMIN_LABEL}=true"
-                yield finding_at("D310", f"{one.path}/adminAccess", message)
+                yield finding_at("D310", f"{named.path}/adminAccess", message)
             elif not labelled:
                 message = f"the namespace {namespace!r} does not have the label {ADMIN_LABEL}=true"
-                yield finding_at("D119", f"{one.path}/adminAccess", message)
-        device_class = world.classes.get(one.demand.device_class_name)
+                yield finding_at("D119", f"{named.path}/adminAccess", message)
+        device_class = world.classes.get(named.demand.device_class_name)
         if device_class is None:
-            name = one.demand.device_class_name
+            name = named.demand.device_class_name
             if name and world.classes:
-                fatal = ", which is an error even if an earlier alternative fits" if len(one.names) > 1 else ""
+                fatal = ", which is an error even if an earlier alternative fits" if len(named.names) > 1 else ""
                 message = f"there is no class {name!r}{fatal}; there is {list_or_none(world.classes)}"
-                yield finding_at("D301", f"{one.path}/deviceClassName", message, guess(name, world.classes))
+                yield finding_at("D301", f"{named.path}/deviceClassName", message, guess(name, world.classes))
         elif world.fleet.devices:
-            matches = yield from _select(one, device_class, world.fleet)
-            picked.append((one, matches))
-            yield from _amount_problems(one.demand, one.path, matches)
+            matches = yield from _select(named, device_class, world.fleet)
+            picked.append((named, matches))
+            yield from _amount_problems(named.demand, named.path, matches)
     for index, constraint in enumerate(devices.constraints):
         yield from _constraint(constraint, f"{path}/constraints/{index}", picked)
     # An allocation carries the parameters of each class once, and those of the claim.
-    named = {one.demand.device_class_name for one in demands if len(one.names) == 1}
+    class_names = {named.demand.device_class_name for named in demands if len(named.names) == 1}
     total = len(devices.config)
-    total += sum(len(world.classes[name].spec.config) for name in named if name in world.classes)
+    total += sum(len(world.classes[name].spec.config) for name in class_names if name in world.classes)
     if total > MAX_PARAMETERS:
         message = f"{total} entries of the classes and the claim together, an allocation holds {MAX_PARAMETERS}"
         yield finding_at("D316", f"{path}/config", message)
@@ -110,29 +110,24 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
     yield from reach_problems(devices, path, world.classes, slices=slices)
 
 
-def _covers(constraint: DeviceConstraint, one: _NamedDemand) -> bool:
-    return not constraint.requests or bool(one.names & set(constraint.requests))
+def _covers(constraint: DeviceConstraint, named: _NamedDemand) -> bool:
+    return not constraint.requests or bool(named.names & set(constraint.requests))
 
 
-def _select(one: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Generator[Finding, None, Matches]:
+def _select(named: _NamedDemand, device_class: DeviceClass, fleet: Fleet) -> Generator[Finding, None, Matches]:
     """Judge the selectors of a request on what its class selects."""
-    name = one.demand.device_class_name
+    name = named.demand.device_class_name
     of_class = fleet.matching(device_class.spec.selectors)
     if of_class.failure is not None:
         message = f"a selector of class {name!r} fails on {_failure_text(of_class.failure)}"
-        yield finding_at("D304", f"{one.path}/deviceClassName", message)
+        yield finding_at("D304", f"{named.path}/deviceClassName", message)
     if not of_class.devices:
         if of_class.failure is None:
-            yield finding_at("D302", f"{one.path}/deviceClassName", f"no published device belongs to class {name!r}")
+            yield finding_at("D302", f"{named.path}/deviceClassName", f"no published device belongs to class {name!r}")
         return of_class
-    matches = fleet.matching(one.demand.selectors, of_class)
-    yield from _verdict(
-        matches,
-        f"{one.path}/selectors",
-        f"none of the {len(of_class.devices)} devices of class {name!r} matches",
-        fleet,
-        one.demand.selectors,
-    )
+    matches = fleet.matching(named.demand.selectors, of_class)
+    none = f"none of the {len(of_class.devices)} devices of class {name!r} matches"
+    yield from _selector_problems(matches, f"{named.path}/selectors", none, fleet, named.demand.selectors)
     return matches
 
 
@@ -148,13 +143,8 @@ def class_problems(device_class: DeviceClass, world: World) -> Findings:
         return
     selectors = device_class.spec.selectors
     matches = world.fleet.matching(selectors)
-    yield from _verdict(
-        matches,
-        "/spec/selectors",
-        f"none of the {len(world.fleet.devices)} published devices matches",
-        world.fleet,
-        selectors,
-    )
+    none = f"none of the {len(world.fleet.devices)} published devices matches"
+    yield from _selector_problems(matches, "/spec/selectors", none, world.fleet, selectors)
     if name is not None and matches.devices and (taints := _taints_of_all(matches, world)):
         message = (
             f"all {len(matches.devices)} devices that could serve {name} are tainted ({list_or_none(taints)}), "
@@ -171,26 +161,24 @@ def class_problems(device_class: DeviceClass, world: World) -> Findings:
 
 
 def _taints_of_all(matches: Matches, world: World) -> list[str]:
-    """Name the taints that together keep claims without tolerations from all of these devices; empty if one of them is free of taints.
+    """Return the taints that keep claims without tolerations from all of these devices; empty if one has no taint.
 
     The bridge's taint is left out: claims for these devices go through the webhook, which adds the toleration.
     """
     keys: set[str] = set()
-    for one in matches.devices:
-        ruled = [
-            rule.spec.taint for rule in world.rules.values() if selects(rule, one.driver, one.pool, one.device.name)
-        ]
-        blocking = {taint.key for taint in (*one.device.taints, *ruled) if blocks(taint, (FENCE_TOLERATION,))}
+    for published in matches.devices:
+        ruled = [rule.spec.taint for rule in world.rules.values() if selects(rule, *published.id)]
+        blocking = {taint.key for taint in (*published.device.taints, *ruled) if blocks(taint, (FENCE_TOLERATION,))}
         if not blocking:
             return []
         keys |= blocking
     return sorted(keys)
 
 
-def _verdict(
+def _selector_problems(
     matches: Matches, path: str, otherwise: str, fleet: Fleet, selectors: Sequence[DeviceSelector]
 ) -> Findings:
-    """Say that selectors fail or pick nothing, and if so which attribute no device has."""
+    """Report selectors that fail or select nothing, and the attributes that no device has."""
     if matches.failure is not None:
         at, key = f"{path}/{matches.failure.selector}/cel/expression", matches.failure.missing_key
         guard = ""  # of the key that a device lacks: scheduling ends where a selector fails
@@ -209,7 +197,7 @@ def _verdict(
 
 
 def _failure_text(failure: SelectorFailure) -> str:
-    return f"{failure.device.reference}: {failure.reason}"
+    return f"{failure.device.reference}: {failure.error}"
 
 
 def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Findings:
@@ -220,7 +208,7 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Finding
         reads = cel.compile(selector.cel.expression).reads
     except SelectorError:
         return
-    absent = set(_DRIVER.findall(selector.cel.expression)) - {one.driver for one in fleet.devices}
+    absent = set(_DRIVER.findall(selector.cel.expression)) - {published.driver for published in fleet.devices}
     reported_domains: set[str] = set()
     for kind, domain, name in sorted(reads.names):
         have = fleet.names(kind)
@@ -239,12 +227,8 @@ def _unknown_names(selector: DeviceSelector, path: str, fleet: Fleet) -> Finding
         hint = guess(name, siblings) if siblings else guess(domain, domains)
         if domain in absent and not hint:  # which attributes its devices would have is not known
             if domain not in reported_domains:
-                yield finding_at(
-                    "D302",
-                    path,
-                    f"no device of driver {domain} is published",
-                    "have its driver run, or dump its slices",
-                )
+                message = f"no device of driver {domain} is published"
+                yield finding_at("D302", path, message, "have its driver run, or dump its slices")
             reported_domains.add(domain)
             continue
         yield finding_at("D303", path, f"no published device has the {noun} {domain}/{name}; {known}", hint)
@@ -258,15 +242,11 @@ def _constraint(constraint: DeviceConstraint, path: str, picked: Sequence[tuple[
         yield finding_at("D306", f"{path}/distinctAttribute", message, "write two constraints")
     if name is None:
         return
-    for one, matches in picked:
-        derived = any(attribute.name == name for attribute in one.demand.derived_attributes)
-        if (
-            not derived
-            and _covers(constraint, one)
-            and matches.devices
-            and not any(d.attribute(name) for d in matches.devices)
-        ):
-            message = f"no device that matches {'/'.join(sorted(one.names, key=len)[-1:])!r} has the attribute {name}: all are refused"
+    for named, matches in picked:
+        derived = any(attribute.name == name for attribute in named.demand.derived_attributes)
+        published = derived or any(device.attribute(name) for device in matches.devices)
+        if matches.devices and not published and _covers(constraint, named):
+            message = f"no device that matches {'/'.join(sorted(named.names, key=len)[-1:])!r} has the attribute {name}: all are refused"
             yield finding_at("D306", f"{path}/{field}", message)
 
 
@@ -281,10 +261,7 @@ def rule_problems(rule: DeviceTaintRule, world: World) -> Findings:
         yield finding_at("D317", path, "an empty deviceSelector taints every device of the cluster")
         return
     devices = world.fleet.devices
-    for one in devices:
-        if selects(rule, one.driver, one.pool, one.device.name):
-            return
-    if devices:
+    if devices and not any(selects(rule, *published.id) for published in devices):
         yield finding_at("D317", path, "no published device is selected")
 
 
@@ -299,8 +276,8 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Findings:
     wanted = demand.capacity.requests if demand.capacity is not None else {}
     if not wanted:
         # A request for shared devices that names no amount may take everything.
-        shared = [one.device for one in devices if one.device.allow_multiple_allocations]
-        policies = ((name, one.request_policy) for device in shared for name, one in device.capacity.items())
+        shared = [published.device for published in devices if published.device.allow_multiple_allocations]
+        policies = ((name, capacity.request_policy) for device in shared for name, capacity in device.capacity.items())
         whole = sorted({name for name, policy in policies if policy is None or policy.default is None})
         if len(shared) == len(devices) and whole:
             message = f"the devices are shared, and without capacity.requests all of {', '.join(whole)} is taken"
@@ -309,7 +286,7 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Findings:
     path = f"{path}/capacity/requests"
     fits = True
     for name, amount in wanted.items():
-        capacities = [one.device.capacity for one in devices]
+        capacities = [published.device.capacity for published in devices]
         values = [capacity[name].value for capacity in capacities if name in capacity]
         if not values:
             published = sorted(set().union(*capacities))
@@ -321,7 +298,7 @@ def _amount_problems(demand: Ask, path: str, matches: Matches) -> Findings:
             message = f"{amount} is more than any matching device has: at most {max(values)}"
             yield finding_at("D305", member(path, name), message)
             fits = False
-    if fits and not any(_offers(one.device, wanted) for one in devices):
+    if fits and not any(_offers(published.device, wanted) for published in devices):
         yield finding_at("D305", path, "no matching device's request policy offers these amounts together")
 
 
