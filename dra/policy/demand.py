@@ -102,7 +102,7 @@ class Demands:
                 scan = _FleetScan(ask, stock, self._published, scan.known(stock) if scan is not None else {})
             self._scans[key] = scan
             # Drop the scans used longest ago: a tenant may ask for something new each time.
-            pages = sum(one.size for one in self._scans.values())
+            pages = sum(kept.size for kept in self._scans.values())
             while len(self._scans) > 1 and (pages > self._max_pages or len(self._scans) > MAX_SCANS):
                 pages -= self._scans.pop(next(iter(self._scans))).size
             found = scan.resume(budget)
@@ -146,7 +146,7 @@ class _FleetScan:
         self._characters = 0  # of its selectors
         if class_ is not None:
             selectors = (*class_.spec.selectors, *ask.selectors)
-            self._uncompiled = [one.cel.expression for one in selectors if one.cel is not None][::-1]
+            self._uncompiled = [selector.cel.expression for selector in selectors if selector.cel is not None][::-1]
             self._characters = sum(map(len, self._uncompiled))
             self._pages = list(stock.pages.values())
         self._found: Most | None = None
@@ -256,7 +256,7 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
         exactly = request.exactly
         if exactly is not None and exactly.admin_access:
             continue
-        found: dict[tuple[str, str], int] = {}
+        held: dict[tuple[str, str], int] = {}
         for ask in request.alternatives.values():
             most, count = most_of(ask), max(ask.count, 1)
             wants_all = ask.allocation_mode == "All"
@@ -266,14 +266,14 @@ def _amounts(spec: ResourceClaimSpec, most_of: Callable[[Ask], Most]) -> Amounts
             else:
                 amounts = most.all if wants_all else _times(most.one, count)
             for class_name in (ask.device_class_name, ALL_CLASSES):
-                _raise(found, {(class_name, resource): amount for resource, amount in amounts.items()})
-        parts.append(found)
+                _raise(held, {(class_name, resource): amount for resource, amount in amounts.items()})
+        parts.append(held)
     return total(parts)
 
 
 def _key(ask: Ask) -> bytes:
     """Make a short cache key of a request: thousands are kept, and one may have 32 selectors of 10 KiB."""
-    selectors = [one.cel.expression for one in ask.selectors if one.cel is not None]
+    selectors = [selector.cel.expression for selector in ask.selectors if selector.cel is not None]
     amounts = [(name, str(amount.nano)) for name, amount in _capacity(ask).items()]
     text = encode((ask.device_class_name, selectors, amounts))
     return text if len(text) <= _MAX_PLAIN_KEY else sha256(text).digest()
@@ -290,12 +290,12 @@ def _raise(most: dict[T, int], amounts: Mapping[T, int]) -> None:
 
 def _largest_of_two(nodes: Collection[Held]) -> Held:
     """Return the second largest of each amount over the nodes that have devices, or that of the only such node."""
-    having = [node_amounts for node_amounts in nodes if node_amounts]
-    found: Held = {}
-    for resource in {resource for node_amounts in having for resource in node_amounts}:
-        amounts = sorted((node_amounts.get(resource, 0) for node_amounts in having), reverse=True)
-        found[resource] = amounts[min(1, len(amounts) - 1)]
-    return {resource: amount for resource, amount in found.items() if amount}
+    having = [held for held in nodes if held]
+    largest: Held = {}
+    for resource in {resource for held in having for resource in held}:
+        amounts = sorted((held.get(resource, 0) for held in having), reverse=True)
+        largest[resource] = amounts[min(1, len(amounts) - 1)]
+    return {resource: amount for resource, amount in largest.items() if amount}
 
 
 def _add(into: dict[str, int], amounts: Mapping[str, int]) -> None:

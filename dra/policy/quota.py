@@ -157,14 +157,14 @@ def in_scope(quota: DeviceQuota, priority_class: str) -> bool:
     selector = quota.spec.scope_selector
     if selector is None:
         return True
-    for one in selector.match_expressions:
+    for requirement in selector.match_expressions:
         met = {
-            "In": priority_class in one.values,
-            "NotIn": priority_class not in one.values,
+            "In": priority_class in requirement.values,
+            "NotIn": priority_class not in requirement.values,
             "Exists": bool(priority_class),
             "DoesNotExist": not priority_class,
         }
-        if not met.get(one.operator, True):
+        if not met.get(requirement.operator, True):
             return False
     return True
 
@@ -194,7 +194,7 @@ def concerns(quota: DeviceQuota, claim: ResourceClaim, find_pod: FindPod) -> boo
         pod = find_pod(namespace, name)
         if pod is not None:
             classes.add(pod.spec.priority_class_name)
-    return any(in_scope(quota, one) for one in classes or {""})
+    return any(in_scope(quota, priority_class) for priority_class in classes or {""})
 
 
 def quotas_for(quotas: Iterable[DeviceQuota], scope: tuple[str, str]) -> list[DeviceQuota]:
@@ -220,7 +220,7 @@ def quota_lines(
 
     `used_by_claims` returns what claims in the scope of a quota hold, `waiting` what was admitted besides.
     """
-    found: list[QuotaLine] = []
+    lines: list[QuotaLine] = []
     for quota in quotas_for(quotas, scope):
         limits = [limit for limit in limits_of(quota) if unrequested or amount_of(limit, requested)]
         if not limits:
@@ -229,8 +229,8 @@ def quota_lines(
         for limit in limits:
             key, more = f"{limit.quota}: {limit.key}", amount_of(limit, coming)
             line = QuotaLine(key, amount_of(limit, requested), limit.hard.nano, amount_of(limit, used) + more, more)
-            found.append(line)
-    return tuple(found)
+            lines.append(line)
+    return tuple(lines)
 
 
 def quota_scope(pod: Pod) -> tuple[str, str]:

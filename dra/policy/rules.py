@@ -107,13 +107,13 @@ class Rule(msgspec.Struct, frozen=True):
     selective: bool
     restricts: bool
 
-    def reaches(self, one: Peer, other: Peer) -> bool:
+    def reaches(self, peer: Peer, other: Peer) -> bool:
         """Whether two devices of the rule's driver are within its scope."""
         if self.scope == NODE:
-            return bool(one.node) and one.node == other.node
-        if one.pool != other.pool:
+            return bool(peer.node) and peer.node == other.node
+        if peer.pool != other.pool:
             return False
-        return self.scope != COUNTER_SET or not _sets(one.device).isdisjoint(_sets(other.device))
+        return self.scope != COUNTER_SET or not _sets(peer.device).isdisjoint(_sets(other.device))
 
     def forbids(self, bearer: Peer, other: Peer) -> bool:
         """Whether the first device has the rule, and the rule does not permit the other."""
@@ -153,7 +153,7 @@ class Rules:
         """List the expressions of all rules."""
         for rules in self.by_driver.values():
             for rule in rules:
-                yield from (one for one in (rule.picks, rule.permits) if one is not None)
+                yield from filter(None, (rule.picks, rule.permits))
 
     def wild(self, driver: str, device: Device) -> bool:
         """Whether the device, if it declares no groups, is compatible with all others."""
@@ -161,16 +161,12 @@ class Rules:
 
     def between(self, device: DeviceId, other_device: DeviceId, pools: Iterable[Pool]) -> str:
         """Name the rule that forbids the use of two devices together."""
-        peers: dict[DeviceId, Peer] = {}
-        for pool in pools:
-            if pool.id not in (device[:2], other_device[:2]):
-                continue
-            pages = (*pool.pages(), *pool.unusable)
-            for peer in _peers(pages).values():
-                peers[peer.id] = peer
-        one, other = peers[device], peers[other_device]
+        concerned = [pool for pool in pools if pool.id in (device[:2], other_device[:2])]
+        by_pool = [_peers((*pool.pages(), *pool.unusable)) for pool in concerned]
+        peers = {peer.id: peer for by_name in by_pool for peer in by_name.values()}
+        first, second = peers[device], peers[other_device]
         for rule in self._restricting(device[0]):
-            if rule.reaches(one, other) and (rule.forbids(one, other) or rule.forbids(other, one)):
+            if rule.reaches(first, second) and (rule.forbids(first, second) or rule.forbids(second, first)):
                 return f"DeviceCompatibility/{rule.name}"
         return "a rule"
 
@@ -222,20 +218,20 @@ class Rules:
                     if bearer.pool != other.pool:
                         against.setdefault(bearer.id, set()).add(other.id)
                         against.setdefault(other.id, set()).add(bearer.id)
-        found: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
+        by_pool: dict[PoolId, dict[str, frozenset[DeviceId]]] = {}
         for (driver, pool_name, name), conflicts in against.items():
-            found.setdefault((driver, pool_name), {})[name] = frozenset(conflicts)
-        return found
+            by_pool.setdefault((driver, pool_name), {})[name] = frozenset(conflicts)
+        return by_pool
 
 
 def _peers(pages: Iterable[Page]) -> dict[str, Peer]:
     """Index devices by name. If a name repeats, the first page counts, which is one that the node can reach."""
-    found: dict[str, Peer] = {}
+    by_name: dict[str, Peer] = {}
     for page in pages:
         for device in page.devices:
-            if device.name not in found:
-                found[device.name] = peer_of(page, device)
-    return found
+            if device.name not in by_name:
+                by_name[device.name] = peer_of(page, device)
+    return by_name
 
 
 def _clashes(rule: Rule, peers: Peers, charge: Charge) -> Iterator[tuple[Peer, Peers]]:

@@ -62,7 +62,7 @@ def review(
             judged.append(judge(value, server.gates, server.minor) if is_ours(value) else Judged([], None))
         except Exception as failure:  # noqa: BLE001  a bug of ours about one object leaves the others judged
             judged.append(Judged([_bug(failure)], None))
-    typed = [one.typed for one in judged]
+    typed = [result.typed for result in judged]
     known = [read_object(value) for value in inventory]
     world = World(typed, known, ComputeDomains(objects, inventory), admin_namespaces([*objects, *inventory]))
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
@@ -100,18 +100,17 @@ def review(
 
 
 def _whole(problems: Findings) -> list[Finding]:
-    """Collect problems; where judging ends in an exception, those up to there and the exception."""
-    found: list[Finding] = []
+    """Collect problems; if a check raises, those before the exception, and the exception."""
+    collected: list[Finding] = []
     try:
-        for problem in problems:
-            found.append(problem)  # noqa: PERF402  what came before an exception stays
-    except Exception as failure:  # noqa: BLE001  likewise
-        found.append(_bug(failure))
-    return found
+        collected.extend(problems)
+    except Exception as failure:  # noqa: BLE001  what came before it stays
+        collected.append(_bug(failure))
+    return collected
 
 
 def _bug(failure: Exception) -> Finding:
-    """Say where in our code it failed; the user has the object and can report it."""
+    """Return the finding that a check of ours raised, with the place in our code, so that the user can report it."""
     *_, frame = walk_tb(failure.__traceback__)
     code = frame[0].f_code
     where = f"{code.co_name} ({Path(code.co_filename).name}:{frame[1]})"

@@ -99,13 +99,13 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
         if value.get("kind") in ("ComputeDomain", "ResourceClaim") or namespace not in domains.by_namespace:
             continue
         texts: set[str] = set()
-        left: list[Any] = [value]
-        while left:
-            one = left.pop()
-            if isinstance(one, str):
-                texts.add(one)
-            elif isinstance(one, dict | list):
-                left += one.values() if isinstance(one, dict) else one
+        pending: list[Any] = [value]
+        while pending:
+            member = pending.pop()
+            if isinstance(member, str):
+                texts.add(member)
+            elif isinstance(member, dict | list):
+                pending += member.values() if isinstance(member, dict) else member
         for text in texts:
             if (namespace, text) in using:
                 using[namespace, text].append(value)
@@ -114,7 +114,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
         for domain in makers:
             if domain.number is None:
                 continue
-            others = [one.name for one in makers[:2] if one.name != domain.name]
+            others = [other.name for other in makers[:2] if other.name != domain.name]
             if others:
                 message = f"the ComputeDomain {others[0]!r} also creates a template {domain.template!r}"
                 hint = "give each ComputeDomain its own template name"
@@ -140,7 +140,7 @@ def domain_problems(objects: Sequence[Object], domains: ComputeDomains) -> Itera
 
 
 def _pods(value: Object, domain: Domain, owners: set[tuple[str, str]]) -> int | None:
-    """How many pods of an object use the channel of a domain; None if the input does not tell."""
+    """Return how many pods of an object use the channel of a domain; None if that is not known from the input."""
     site = template_site(value)
     if site is None:
         return 0 if value.get("kind") == "ResourceClaimTemplate" else None

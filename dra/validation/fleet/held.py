@@ -53,13 +53,13 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
     for device, held_devices in by_device.items():
         shown = "/".join(device)
         # A device that is held whole by one of several.
-        whole = [one for one in held_devices if one.result.share_id is None]
-        names = list(dict.fromkeys(one.holder.claim.metadata.key for one in held_devices))
-        for one in held_devices if whole and len(held_devices) > 1 else ():
-            others = [name for name in names if name != one.holder.claim.metadata.key]
-            how = "is held" if one in whole else "is shared"
+        whole = [held for held in held_devices if held.result.share_id is None]
+        names = list(dict.fromkeys(held.holder.claim.metadata.key for held in held_devices))
+        for held in held_devices if whole and len(held_devices) > 1 else ():
+            others = [name for name in names if name != held.holder.claim.metadata.key]
+            how = "is held" if held in whole else "is shared"
             message = f"{shown} {how}, and held by {list_or_none(others or names, 3)} as well"
-            yield from _problems_of([one], "D601", "", message)
+            yield from _problems_of([held], "D601", "", message)
         if not fleet.devices:
             continue
         published_device = published.get(device)
@@ -67,8 +67,8 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
             yield from _problems_of(held_devices, "D602", "", f"{shown} is not published, or no longer")
             continue
         for name, capacity in published_device.device.capacity.items():
-            takers = [one for one in held_devices if name in one.result.consumed_capacity]
-            total = sum(one.result.consumed_capacity[name].nano for one in takers)
+            takers = [held for held in held_devices if name in held.result.consumed_capacity]
+            total = sum(held.result.consumed_capacity[name].nano for held in takers)
             if takers and total > capacity.value.nano:
                 taken = Quantity.from_nano(total, capacity.value.format)
                 message = f"{taken} of {name} of {shown} are allocated, which has {capacity.value}"
@@ -95,6 +95,6 @@ def held_problems(holders: Sequence[ClaimHolder], fleet: Fleet) -> Iterator[tupl
 def _problems_of(
     held_devices: Sequence[_AllocatedDevice], code: str, path: str, message: str
 ) -> Iterator[tuple[int, Finding]]:
-    for one in held_devices:
-        if one.holder.number is not None:
-            yield (one.holder.number, finding_at(code, one.path + path, message))
+    for held in held_devices:
+        if held.holder.number is not None:
+            yield (held.holder.number, finding_at(code, held.path + path, message))

@@ -144,7 +144,7 @@ def _reach(
     refused: Sequence[PublishedDevice],
 ) -> Findings:
     """Find a rule that excludes devices of other hardware without reading what tells hardware apart."""
-    sets = {peer.device.name: frozenset(one.counter_set for one in peer.device.consumes_counters) for peer in peers}
+    sets = {peer.device.name: frozenset(use.counter_set for use in peer.device.consumes_counters) for peer in peers}
     distinct = {names for names in sets.values() if names}
     if len(distinct) < 2 or permits.reads.everything:
         return
@@ -154,7 +154,7 @@ def _reach(
             names = sets[peer.device.name]
             if names:
                 values[names].add(repr(peer.attribute(f"{domain}/{name}")))
-        if all(len(found) == 1 for found in values.values()) and len(set.union(*values.values())) == len(distinct):
+        if all(len(texts) == 1 for texts in values.values()) and len(set.union(*values.values())) == len(distinct):
             return  # the same on all devices of a counter set, and different on those of another
     examples: dict[frozenset[str], PublishedDevice] = {}
     for peer in refused:

@@ -58,30 +58,31 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
     """Judge a pool whose slices of the newest generation are `slices`."""
     newest_ids = set(map(id, slices))
     current = [piece for piece in pool if id(piece.slice) in newest_ids]
-    sets = {counter_set.name: counter_set for one in slices for counter_set in one.spec.shared_counters}
-    for number, one in pool:
-        # Slices of other nodes do not count where this one is seen.
-        visible = _visible(one, slices)
+    sets = {counter_set.name: counter_set for slice_ in slices for counter_set in slice_.spec.shared_counters}
+    for number, slice_ in pool:
+        # Slices of other nodes do not count where this slice is visible.
+        visible = _visible(slice_, slices)
         generation = max((other.spec.pool.generation for other in visible), default=0)
-        if one.spec.pool.generation < generation:
-            message = f"generation {one.spec.pool.generation} of the pool is outdated, there is {generation}"
+        if slice_.spec.pool.generation < generation:
+            message = f"generation {slice_.spec.pool.generation} of the pool is outdated, there is {generation}"
             yield number, finding_at("D402", "/spec/pool/generation", message)
-        if id(one) not in newest_ids or number is None:
+        if id(slice_) not in newest_ids or number is None:
             continue
-        if incomplete := find_incomplete(one, slices):
+        if incomplete := find_incomplete(slice_, slices):
             yield number, incomplete
         own = {counter_set.name: counter_set for other in visible for counter_set in other.spec.shared_counters}
-        driver, all_sets, complete = one.spec.driver, {**sets, **own}, len(slices) >= one.spec.pool.resource_slice_count
+        driver, all_sets = slice_.spec.driver, {**sets, **own}
+        complete = len(slices) >= slice_.spec.pool.resource_slice_count
         if driver != driver.lower():
             yield number, finding_at("D411", "/spec/driver", f"the driver name {driver!r} has upper case letters")
-        problems = [*_selector(one.spec.node_selector, "/spec/nodeSelector")]
-        for index, counter_set in enumerate(one.spec.shared_counters):
+        problems = [*_selector(slice_.spec.node_selector, "/spec/nodeSelector")]
+        for index, counter_set in enumerate(slice_.spec.shared_counters):
             for name, counter in counter_set.counters.items():
                 if counter.value.nano < 0:
                     at = member(f"/spec/sharedCounters/{index}/counters", name)
                     negative = "no device that consumes counters of the pool can be allocated"
                     problems.append(finding_at("D406", at, f"{name} is {counter.value}: {negative}"))
-        for index, device in enumerate(one.spec.devices):
+        for index, device in enumerate(slice_.spec.devices):
             problems += _device(device, f"/spec/devices/{index}", driver)
             problems += _consumption(device, f"/spec/devices/{index}", all_sets, complete=complete)
         yield from ((number, problem) for problem in problems)
@@ -90,24 +91,24 @@ def _pool(pool: Sequence[Piece], slices: Sequence[ResourceSlice]) -> Found:
     yield from _order(current)
 
 
-def find_incomplete(one: ResourceSlice, slices: Sequence[ResourceSlice]) -> Finding | None:
-    """Find out whether a pool is incomplete where one of its newest `slices` is seen."""
-    visible = _visible(one, slices)
+def find_incomplete(slice_: ResourceSlice, slices: Sequence[ResourceSlice]) -> Finding | None:
+    """Return the finding that a pool is incomplete where one of its newest `slices` is visible."""
+    visible = _visible(slice_, slices)
     counts = {other.spec.pool.resource_slice_count for other in visible}
-    pool, path = one.spec.pool, "/spec/pool/resourceSliceCount"
+    pool, path = slice_.spec.pool, "/spec/pool/resourceSliceCount"
     if len(counts) > 1:
         return finding_at("D403", path, f"the slices of this generation say {', '.join(map(str, sorted(counts)))}")
     announced = pool.resource_slice_count
     given = max(len(visible), min(len(slices), announced))
     if given == announced:
         return None
-    published = f"driver {one.spec.driver} has published {given} of {count_of(announced, 'slice')}"
+    published = f"driver {slice_.spec.driver} has published {given} of {count_of(announced, 'slice')}"
     effect = "no claim is given its devices, and a claim for all devices is an error"
     return finding_at("D401", path, f"{published} of pool {pool.name}, generation {pool.generation}: {effect}")
 
 
-def _visible(one: ResourceSlice, slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    return [other for other in slices if other.spec.node_name in (None, "", one.spec.node_name)]
+def _visible(slice_: ResourceSlice, slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    return [other for other in slices if other.spec.node_name in (None, "", slice_.spec.node_name)]
 
 
 def _duplicates(current: Sequence[Piece]) -> Found:
@@ -195,7 +196,7 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
                 groups = frozenset(consumption.compatibility_groups)
                 name = consumption.counter_set
                 have = counters[name].counters if name in counters else {}
-                whole = any(key in have and one.value == have[key].value for key, one in consumption.counters.items())
+                whole = any(key in have and use.value == have[key].value for key, use in consumption.counters.items())
                 sets[name].append(_Member(number, path, device.name, groups, whole))
     for name, members in sets.items():
         grouped = [member for member in members if member.groups]
@@ -217,19 +218,21 @@ def _groups(current: Sequence[Piece], counters: Mapping[str, CounterSet]) -> Fou
             )
             hint = "give it a group, too, or remove the groups; DeviceCompatibility with groups: proposal reads it as compatible with all"
             yield first.number, finding_at("D408", first.path, message, hint)
-        used = Counter(group for one in grouped for group in one.groups)
-        for one in grouped:
-            if several and all(used[group] == 1 for group in one.groups):
-                message = f"no other device of {name!r} shares a group with {one.device!r}: it can only be in use alone"
+        used = Counter(group for member in grouped for group in member.groups)
+        for number, path, name_of_device, groups, _ in grouped:
+            if several and all(used[group] == 1 for group in groups):
+                message = (
+                    f"no other device of {name!r} shares a group with {name_of_device!r}: it can only be in use alone"
+                )
                 hint = "this is right for a device that is to be exclusive"
-                yield one.number, finding_at("D415", f"{one.path}/compatibilityGroups", message, hint)
+                yield number, finding_at("D415", f"{path}/compatibilityGroups", message, hint)
 
 
 def _order(current: Sequence[Piece]) -> Found:
     """Find a large partition that is tried before a smaller one of the same counter set."""
     earlier_by_set: dict[str, list[tuple[dict[str, int], str]]] = defaultdict(list)
     reported: set[str] = set()
-    for number, piece in sorted(current, key=lambda one: one.slice.metadata.name.encode()):
+    for number, piece in sorted(current, key=lambda piece: piece.slice.metadata.name.encode()):
         for index, device in enumerate(piece.spec.devices):
             for consumption in device.consumes_counters:
                 amounts = {name: counter.value.nano for name, counter in consumption.counters.items()}
@@ -244,8 +247,8 @@ def _order(current: Sequence[Piece]) -> Found:
                     yield number, finding_at("D410", f"/spec/devices/{index}", message)
 
 
-def _exceeds(one: dict[str, int], other: dict[str, int]) -> bool:
-    for name, amount in other.items():  # a million times in a slice without end: `all` would take twice as long
-        if one.get(name, 0) < amount:
+def _exceeds(amounts: dict[str, int], other: dict[str, int]) -> bool:
+    for name, amount in other.items():  # a million times in a very long slice: `all` would take twice as long
+        if amounts.get(name, 0) < amount:
             return False
-    return one != other
+    return amounts != other

@@ -16,7 +16,8 @@ from dra.objects import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from dra.pointer import look_up, text_at
+from dra.pointer import text_at
+from dra.raw import inside
 from dra.validation.fleet.domains import ComputeDomains
 from dra.validation.fleet.held import ClaimHolder
 from dra.validation.fleet.pools import Piece
@@ -30,14 +31,13 @@ ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
 def admin_namespaces(objects: Iterable[dict[str, Any]]) -> dict[str, bool]:
-    """Find the Namespaces among objects, and whether admin access is allowed in them: where there are several of a name, in one of these."""
-    found: dict[str, bool] = {}
+    """Return by name whether Namespaces allow admin access; of several with one name, one that allows it is enough."""
+    allowed: dict[str, bool] = {}
     for value in objects:
         if value.get("kind") == "Namespace" and value.get("apiVersion") == "v1":
-            labels = look_up(value, "/metadata/labels")
             name = text_at(value, "/metadata/name")
-            found[name] = found.get(name, False) or (isinstance(labels, dict) and labels.get(ADMIN_LABEL) == "true")
-    return found
+            allowed[name] = allowed.get(name, False) or inside(value, "metadata", "labels").get(ADMIN_LABEL) == "true"
+    return allowed
 
 
 class World:
@@ -93,7 +93,7 @@ class World:
     @cached_property
     def homes(self) -> dict[str, list[str]]:
         """The namespaces in which there is a claim or template of a name."""
-        found: dict[str, list[str]] = {}
+        namespaces: dict[str, list[str]] = {}
         for namespace, name in (*self.claims, *self.templates, *self.made):
-            found.setdefault(name, []).append(namespace)
-        return found
+            namespaces.setdefault(name, []).append(namespace)
+        return namespaces

@@ -89,14 +89,14 @@ def status(claim: ResourceClaim) -> Findings:
         yield from entries(network.ips, MAX_IPS, f"{at}/ips", judge_address, noun="address")
 
 
-def _key(one: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:
-    return one.driver, one.pool, one.device, one.share_id
+def _key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:
+    return device.driver, device.pool, device.device, device.share_id
 
 
-def _device_id(one: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Findings:
-    """Judge the names that tell one device from all others, and the share of it."""
-    yield from required(one.driver, f"{path}/driver", names.driver_name)
-    yield from required(one.pool, f"{path}/pool", names.pool_name)
-    yield from required(one.device, f"{path}/device", names.dns_label)
-    if one.share_id is not None:
-        yield from wrong_format(one.share_id, names.uuid, f"{path}/shareID")
+def _device_id(device: DeviceRequestAllocationResult | AllocatedDeviceStatus, path: str) -> Findings:
+    """Judge the names that identify a device, and the share of it."""
+    yield from required(device.driver, f"{path}/driver", names.driver_name)
+    yield from required(device.pool, f"{path}/pool", names.pool_name)
+    yield from required(device.device, f"{path}/device", names.dns_label)
+    if device.share_id is not None:
+        yield from wrong_format(device.share_id, names.uuid, f"{path}/shareID")

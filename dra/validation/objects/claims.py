@@ -47,14 +47,14 @@ class RequestNames:
         return subrequests is not None and (not slash or subrequest in subrequests)
 
     def judge(self, reference: str, path: str) -> Findings:
-        """Complain about a reference to a request that the claim does not have."""
+        """Report a reference to a request that the claim does not have."""
         if reference.count("/") > 1 or reference not in self:
             yield finding_at("D109", path, f"{reference!r} {_REFERENCE}; the claim has {self._known}")
         elif any(names.dns_label(part) for part in reference.split("/")):
             yield finding_at("D102", path, f"{reference!r} is not made of DNS labels")
 
     def judge_all(self, references: Sequence[str], path: str) -> Findings:
-        """Complain about a list of references."""
+        """Report the wrong references of a list."""
         yield from entries(references, MAX_REQUESTS, path, self.judge, noun="request")
 
 
@@ -123,24 +123,24 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findin
     used: dict[str, set[str]] = {}  # by request, "" for all, the attributes that are constrained
     for constraint in devices.constraints:
         # The API server reads distinctAttribute only where matchAttribute is not set.
-        name = constraint.match_attribute
-        if name is None:
-            name = constraint.distinct_attribute
-        for request in constraint.requests or ("",):
-            if name is not None:
-                used.setdefault(request, set()).add(name)
-    found = []
-    for index, one in enumerate(devices.requests):
-        at = f"{path}/requests/{index}"
-        if one.exactly is not None and not one.first_available:
-            found.append((one.exactly.derived_attributes, f"{at}/exactly", {"", one.name}))
-        elif one.exactly is None:
-            found += [
-                (sub.derived_attributes, f"{at}/firstAvailable/{number}", {"", one.name, f"{one.name}/{sub.name}"})
-                for number, sub in enumerate(one.first_available)
+        attribute = constraint.match_attribute
+        if attribute is None:
+            attribute = constraint.distinct_attribute
+        for reference in constraint.requests or ("",):
+            if attribute is not None:
+                used.setdefault(reference, set()).add(attribute)
+    lists = []  # the attributes, their place, and the constraints that may use them
+    for index, request in enumerate(devices.requests):
+        at, name = f"{path}/requests/{index}", request.name
+        if request.exactly is not None and not request.first_available:
+            lists.append((request.exactly.derived_attributes, f"{at}/exactly", {"", name}))
+        elif request.exactly is None:
+            lists += [
+                (sub.derived_attributes, f"{at}/firstAvailable/{number}", {"", name, f"{name}/{sub.name}"})
+                for number, sub in enumerate(request.first_available)
             ]
     cost = 0
-    for attributes, at, scopes in found:
+    for attributes, at, scopes in lists:
         needed = set().union(*(used.get(scope, set()) for scope in scopes))
 
         def judge_name(attribute: DeviceDerivedAttribute, at: str, needed: set[str] = needed) -> Findings:
@@ -152,8 +152,8 @@ def _derived_attributes(devices: DeviceClaim, path: str, gates: Gates) -> Findin
 
         below = f"{at}/derivedAttributes"
         yield from entries(attributes, MAX_DERIVED, below, judge_name, noun="derived attribute", field="/name")
-        for number, attribute in enumerate(attributes if len(attributes) <= MAX_DERIVED else ()):
-            problems, bound = judge_derived(attribute.expression, f"{below}/{number}/expression", gates)
+        for number, derived in enumerate(attributes if len(attributes) <= MAX_DERIVED else ()):
+            problems, bound = judge_derived(derived.expression, f"{below}/{number}/expression", gates)
             yield from problems
             cost += bound
     if cost > 1_000_000:

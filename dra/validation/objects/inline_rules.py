@@ -29,17 +29,17 @@ _NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
 
 
 def is_inline_rule(problem: Finding) -> bool:
-    """Say whether a complaint about an unknown field is about such a rule."""
+    """Whether a finding about an unknown field is about such a rule."""
     parts = problem.path.split("/")
     return problem.code == "D002" and len(parts) == 5 and parts[1:3] == ["spec", "devices"] and parts[4] == FIELD
 
 
 def inline_rules(slice_: Object) -> Findings:
-    """Point from every rule of a slice to the object that would express it; equal rules are one."""
+    """Report each rule of a slice with the object that would express it; equal rules are one."""
     spec = slice_.get("spec") or {}
     driver = str(spec.get("driver") or "")
     listed = spec.get("devices") or ()
-    devices = [mapping(one) for one in listed[:_MOST_DEVICES]]
+    devices = list(map(mapping, listed[:_MOST_DEVICES]))
     carriers: dict[str, list[int]] = {}
     for at, device in enumerate(devices):
         if FIELD in device:
@@ -68,9 +68,8 @@ def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequ
             f"write a DeviceCompatibility; no attribute tells {'these devices' if len(group) > 1 else 'this device'} from the "
             "others of the slice, so have the driver publish one that its selector can read"
         )
-    spec = {"driver": driver, "selector": selector, "compatibleOnlyWith": expression}
-    if not selector:
-        del spec["selector"]
+    chosen = {"selector": selector} if selector else {}
+    spec = {"driver": driver, **chosen, "compatibleOnlyWith": expression}
     label = _NO_LABEL.sub("-", driver.lower()).strip("-") or "driver"
     written = {
         "apiVersion": "drawbridge.dev/v1alpha1",
@@ -82,7 +81,7 @@ def _remedy(driver: str, expression: str, devices: Sequence[Object], group: Sequ
 
 
 def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | None:
-    """Find what picks the devices of a group and no other of the slice; "" if they are all, None if nothing does."""
+    """Return the selector of the devices of a group in a slice; "" if the group is the slice, None if there is no selector."""
     if len(group) == len(devices):
         return ""
     first = mapping(devices[min(group)].get("attributes"))
@@ -102,9 +101,6 @@ def _selector(driver: str, devices: Sequence[Object], group: set[int]) -> str | 
         if none not in group_values and other_values.isdisjoint(group_values) and len(group_values) <= _MOST_VALUES:
             domain, _, bare = name.rpartition("/")
             read = f'device.attributes["{domain or driver}"].?{bare}.orValue({none})'
-            return (
-                f"{read} == {next(iter(group_values))}"
-                if len(group_values) == 1
-                else f"{read} in [{', '.join(group_values)}]"
-            )
+            literals = ", ".join(group_values)
+            return f"{read} == {literals}" if len(group_values) == 1 else f"{read} in [{literals}]"
     return None

@@ -60,7 +60,7 @@ _OUR_KINDS: Final = frozenset(
 
 
 def is_ours(value: dict[str, Any]) -> bool:
-    """Say whether an object is of a kind that is judged here."""
+    """Whether an object is of a group that is judged here."""
     group = str(value.get("apiVersion")).partition("/")[0]
     return group in (versions.GROUP, OUR_GROUP)
 
@@ -77,13 +77,13 @@ def problems(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT) -> lis
     return judge(value, gates).problems
 
 
-def findings(found: Iterable[Finding], reference: str) -> list[Finding]:
-    """Name the object in findings about it."""
-    return [replace(one, object=reference) for one in found]
+def findings(problems: Iterable[Finding], reference: str) -> list[Finding]:
+    """Set the object of findings."""
+    return [replace(problem, object=reference) for problem in problems]
 
 
 def errors(value: dict[str, Any], enabled: Gates = feature_gates.DEFAULT) -> list[Finding]:
-    """Find why the API server would refuse an object; nothing if it would take it."""
+    """Return the findings for which the API server would refuse an object; [] if it would accept it."""
     return [problem for problem in problems(value, enabled) if problem.severity is Severity.ERROR]
 
 
@@ -107,7 +107,7 @@ def judge(value: dict[str, Any], gates: Gates = feature_gates.DEFAULT, minor: in
     if all(problem.code != "D001" for problem in own):
         stored, dropped = feature_gates.drop(kind, current, feature_gates.with_locked(gates, minor))
         by_message: dict[str, Finding] = {}
-        for problem in dropped:  # each field is told of once, however many devices carry it
+        for problem in dropped:  # each field is reported once, however many devices have it
             by_message.setdefault(problem.message, problem)
         own += by_message.values()
         typed = shape.read(stored, type_)
@@ -129,13 +129,13 @@ def read_object(value: dict[str, Any]) -> Any:
 
 
 def lead_back(problem: Finding, value: dict[str, Any]) -> Finding:
-    """Lead a problem of the object as v1 back to the object as it was written."""
+    """Convert the path of a problem of the v1 object into the object as it was written."""
     kind, version = str(value.get("kind")), str(value.get("apiVersion"))
     return replace(problem, path=versions.written_pointer(problem.path, version, kind))
 
 
 def _version(kind: str, version: str, minor: int) -> Findings:
-    """Complain about versions and kinds that are outdated or that no API server knows."""
+    """Report a version or kind that is outdated or that no API server knows."""
     group = version.partition("/")[0]
     if group == OUR_GROUP:
         if version != OURS:
@@ -150,9 +150,8 @@ def _version(kind: str, version: str, minor: int) -> Findings:
         newer = f"write apiVersion: {versions.CURRENT}" if kind in versions.SERVED[versions.CURRENT] else ""
         yield finding_at("D004", "/apiVersion", f"no supported API server knows {kind} in {version}", newer)
     elif minor < (since := versions.served_since(version, kind)):
-        known = [
-            one for one in versions.SERVED if kind in versions.SERVED[one] and versions.served_since(one, kind) <= minor
-        ]
+        serving = [known for known, kinds in versions.SERVED.items() if kind in kinds]
+        known = [version for version in serving if versions.served_since(version, kind) <= minor]
         hint = f"write {known[0]}" if known else f"Kubernetes 1.{minor} has no {kind}"
         yield finding_at(
             "D004", "/apiVersion", f"Kubernetes 1.{minor} does not know {kind} in {version}, 1.{since} does", hint

@@ -73,21 +73,25 @@ def device_quota(value: DeviceQuota) -> Findings:
         return
     path = "/spec/scopeSelector/matchExpressions"
     yield from too_many(selector.match_expressions, MAX_REQUIREMENTS, path)
-    for index, one in enumerate(selector.match_expressions[:MAX_REQUIREMENTS]):
+    for index, requirement in enumerate(selector.match_expressions[:MAX_REQUIREMENTS]):
         at = f"{path}/{index}"
-        if one.scope_name != "PriorityClass":
-            yield finding_at("D106", f"{at}/scopeName", f"{one.scope_name!r} must be PriorityClass")
-        if one.operator not in (*_WITH_VALUES, *_WITHOUT):
-            yield finding_at("D106", f"{at}/operator", f"{one.operator!r} must be In, NotIn, Exists or DoesNotExist")
-        elif one.operator in _WITH_VALUES and not one.values:
-            yield finding_at("D101", f"{at}/values", f"{one.operator} needs values: the names of PriorityClasses")
-        elif one.operator in _WITHOUT and one.values:
-            yield finding_at("D107", f"{at}/values", f"{one.operator} has no values")
-        yield from too_many(one.values, MAX_VALUES, f"{at}/values")
+        if requirement.scope_name != "PriorityClass":
+            yield finding_at("D106", f"{at}/scopeName", f"{requirement.scope_name!r} must be PriorityClass")
+        if requirement.operator not in (*_WITH_VALUES, *_WITHOUT):
+            yield finding_at(
+                "D106", f"{at}/operator", f"{requirement.operator!r} must be In, NotIn, Exists or DoesNotExist"
+            )
+        elif requirement.operator in _WITH_VALUES and not requirement.values:
+            yield finding_at(
+                "D101", f"{at}/values", f"{requirement.operator} needs values: the names of PriorityClasses"
+            )
+        elif requirement.operator in _WITHOUT and requirement.values:
+            yield finding_at("D107", f"{at}/values", f"{requirement.operator} has no values")
+        yield from too_many(requirement.values, MAX_VALUES, f"{at}/values")
 
 
 def limited_classes(value: DeviceQuota, world: World) -> Findings:
-    """Complain about limits on classes that do not exist."""
+    """Report limits on classes that do not exist."""
     if not world.classes:
         return
     for key in value.spec.hard:

@@ -69,7 +69,9 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> F
         hint = "publish the counter sets in a slice of their own, in the same pool and generation"
         yield finding_at("D107", "/spec", "only one of sharedCounters and devices is allowed", hint)
     devices, limit, why = spec.devices, MAX_DEVICES, ""
-    if any(one.taints or one.consumes_counters or any(map(_lists, one.attributes.values())) for one in devices):
+    if any(
+        device.taints or device.consumes_counters or any(map(_lists, device.attributes.values())) for device in devices
+    ):
         limit, why = MAX_DEVICES_ADVANCED, " with taints, counters or lists"
     if len(devices) > limit:
         message = f"{len(devices)} devices, a slice{why} has at most {limit}"
@@ -103,7 +105,7 @@ def resource_slice(value: ResourceSlice, gates: Gates, *, both_lists: bool) -> F
 def _nodes(
     node_name: str | None, selector: NodeSelector | None, flags: Mapping[str, bool | None], path: str
 ) -> Findings:
-    """Judge that exactly one way of saying the nodes is used."""
+    """Judge that the nodes are set in exactly one way."""
     chosen = []
     if node_name is not None:
         if node_name:
@@ -264,7 +266,7 @@ def _node_allocatable(
             yield finding_at("D101", f"{at}/{missing}", "capacityKey and capacityMultiplier need each other")
         if key is not None and key not in capacity:
             yield finding_at("D109", f"{at}/capacityKey", f"the device has no capacity {key!r}")
-        # A multiplier without its key is complained about above, and not looked at by the API server.
+        # A multiplier without its key is reported above; the API server does not look at it.
         judged = {"capacityMultiplier": by_capacity if key is not None else None, "deviceMultiplier": by_device}
         for field, multiplier in judged.items():
             if multiplier is not None and multiplier.nano <= 0:

@@ -31,7 +31,7 @@ def update_errors(
     *,
     status: bool = False,
 ) -> list[Finding]:
-    """Find why the API server would refuse an update of an object, or of its status; nothing if it would take it."""
+    """Return the findings for which the API server would refuse an update of an object or its status; [] if it would accept it."""
     judged, kind = judge(new, gates), str(new.get("kind"))
     typed = judged.typed
     found = [problem for problem in judged.problems if _is_judged(problem, kind, status=status)]

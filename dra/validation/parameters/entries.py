@@ -50,7 +50,7 @@ class Recognised(NamedTuple):
 
 
 def recognise(opaque: OpaqueDeviceConfiguration | None) -> Recognised | None:
-    """Say of which driver and kind an entry is, if both are known."""
+    """Return an entry with its driver and kind, if both are known."""
     driver, parameters = _read(opaque)
     if driver is None or not isinstance(parameters, dict):
         return None
@@ -86,27 +86,29 @@ def parameter_problems(opaque: OpaqueDeviceConfiguration | None, path: str) -> l
             found.append(finding_at("D701", f"{path}/apiVersion", f"{driver.name} knows no {show(version)}", hint))
         if not kind:
             found.append(finding_at("D701", path, "kind is missing", f"write kind: {' or '.join(driver.kinds)}"))
-        elif not isinstance(kind, str):
-            message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
-            found.append(finding_at("D701", f"{path}/kind", message, "write it as a text"))
-        elif kind not in driver.kinds:
-            owners = [one.name for one in DRIVERS.values() if kind in one.kinds and one.version]
-            hint = f"it is a kind of {owners[0]}: correct opaque.driver" if owners else guess(kind, driver.kinds)
+        elif not isinstance(kind, str) or kind not in driver.kinds:
+            hint = "write it as a text"
+            if isinstance(kind, str):
+                owners = [known.name for known in DRIVERS.values() if kind in known.kinds and known.version]
+                hint = f"it is a kind of {owners[0]}: correct opaque.driver" if owners else guess(kind, driver.kinds)
             message = f"{driver.name} knows no {show(kind)}, it knows {', '.join(driver.kinds)}"
             found.append(finding_at("D701", f"{path}/kind", message, hint))
         value = {name: member for name, member in value.items() if name not in ("apiVersion", "kind")}
-    known = recognise(opaque)
-    if known is None:
+    recognised = recognise(opaque)
+    if recognised is None:
         return found
-    if known.kind.gate:
-        message = f"{driver.name} refuses a {known.name} unless its feature gate {known.kind.gate} is on, and it is off by default"
+    gate = recognised.kind.gate
+    if gate:
+        message = (
+            f"{driver.name} refuses a {recognised.name} unless its feature gate {gate} is on, and it is off by default"
+        )
         found.append(finding_at("D709", path, message))
-    known.kind.form.check(value, path, found)
-    return [recoded(one, _CODES.get(one.code, one.code)) for one in found[:_MOST]]
+    recognised.kind.form.check(value, path, found)
+    return [recoded(problem, _CODES.get(problem.code, problem.code)) for problem in found[:_MOST]]
 
 
 def read_members(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The members that a known driver reads of parameters of this version and kind, and those two: other members may be secret."""
+    """Return apiVersion, kind and the members that a known driver reads; other members may be secret."""
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
     known_members: dict[str, Any] = {}
     if isinstance(version, str):
@@ -130,5 +132,5 @@ def _members_of(value: Any, form: JsonShape) -> Any:
         case MapOf(), dict():
             return {name: _members_of(member, form.values) for name, member in value.items()}
         case ListOf(), list():
-            return [_members_of(one, form.items) for one in value]
+            return [_members_of(item, form.items) for item in value]
     return type(value)() if isinstance(value, dict | list) else value

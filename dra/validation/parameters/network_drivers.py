@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from dra.finding import Findings, finding_at
@@ -42,25 +43,17 @@ def _interface(name: str) -> str:
 
 
 def _network(written: str) -> str:
-    """Say what is wrong with an address and the length of its prefix."""
-    address, slash, length = written.partition("/")
-    try:
-        if slash and length.isdecimal() and "%" not in address:
+    """The rule for an address with the length of its prefix."""
+    address, _, length = written.partition("/")
+    if length.isdecimal() and "%" not in address:
+        with suppress(ValueError):
             ipaddress.ip_interface(written)
             return ""
-    except ValueError:
-        pass
     return "is not an address with a prefix length, as in 192.0.2.1/24"
 
 
 def _address(written: str) -> str:
-    try:
-        if "%" not in written:
-            ipaddress.ip_address(written)
-            return ""
-    except ValueError:
-        pass
-    return "is not an IP address"
+    return "" if "%" not in written and _family(written) and "/" not in written else "is not an IP address"
 
 
 def _optional(rule: Rule) -> Rule:
@@ -68,7 +61,7 @@ def _optional(rule: Rule) -> Rule:
 
 
 def _family(value: object) -> int:
-    """Which IP an address or a network belongs to; 0 if it is neither."""
+    """Return the version of IP of an address or a network; 0 if the value is neither."""
     try:
         return ipaddress.ip_address(str(value).partition("/")[0]).version
     except ValueError:
@@ -177,7 +170,7 @@ _LOST: Final = ("netAttachDefNamespace", "addVhostMount")
 
 
 def _function(value: Mapping[str, Any], path: str) -> Findings:
-    """Judge what becomes of the settings of a virtual function."""
+    """Report settings of a virtual function that have no effect, and those that may be missing."""
     for name in _LOST:
         if value.get(name):
             message = f"the driver loses {name} when it merges entries"

@@ -116,8 +116,8 @@ def reach_problems(
             continue
         order = entry.known.driver.order
         rivals = entries[number + 1 :] if order is Order.LAST else entries[:number] if order is Order.FIRST else []
-        same = [one for one in rivals if one.known is not None and one.known.kind is entry.known.kind]
-        winner = next((one for one in same if one.names >= entry.names), None)
+        same = [rival for rival in rivals if rival.known is not None and rival.known.kind is entry.known.kind]
+        winner = next((rival for rival in same if rival.names >= entry.names), None)
         if winner is not None:
             message = f"{entry.driver} takes one entry for a device, {order.value}: that is {winner.path}"
             yield finding_at("D708", entry.path, message, "write all of it in one entry")
@@ -139,7 +139,7 @@ def class_settings(device_class: DeviceClass) -> Findings:
 
 
 def _expressions(selectors: Sequence[DeviceSelector]) -> tuple[str, ...]:
-    return tuple(one.cel.expression for one in selectors[:_MOST] if one.cel is not None)
+    return tuple(selector.cel.expression for selector in selectors[:_MOST] if selector.cel is not None)
 
 
 def _picks(demand: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def _picks(demand: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, 
 
 
 def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative], path: str) -> Findings:
-    """Complain about a kind whose devices none of the requests can get."""
+    """Report a kind whose devices none of the requests can get."""
     driver, meant = known.driver, known.kind.devices
     got = _types(scope, driver, leaves)
     if not meant or not got or meant.intersection(got):
@@ -166,11 +166,13 @@ def _mismatch(scope: DeviceScope, known: Recognised, leaves: list[_Alternative],
 
 def _types(scope: DeviceScope, driver: KnownDriver, leaves: list[_Alternative]) -> list[str]:
     """The types of device that some of the requests may get."""
-    return [one for one in driver.types if any(scope.may_pick(leaf.expressions, driver.name, one) for leaf in leaves)]
+    return [
+        type_ for type_ in driver.types if any(scope.may_pick(leaf.expressions, driver.name, type_) for leaf in leaves)
+    ]
 
 
 def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole: bool) -> Findings:
-    """Complain about lists that the driver reads otherwise than the claim means them."""
+    """Report lists of requests that the driver reads in another way than the claim means."""
     if driver.listed_only and whole:
         cause = "it names no request"
         if requests:
@@ -188,15 +190,15 @@ def _lists(entry: _Entry, requests: Sequence[str], driver: KnownDriver, *, whole
 
 
 def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: list[_Entry], path: str) -> Findings:
-    """Complain about several set-ups of devices that are passed through: the driver takes one for each claim."""
+    """Report several configurations of VFIO devices: the driver uses one for each claim."""
     vfio = [entry for entry in entries if entry.known is not None and entry.known.name == "VfioDeviceConfig"]
     taken: set[str] = set()
     for leaf in leaves if vfio else ():
         if _types(scope, GPU, [leaf]) == ["vfio"]:
             set_up = "what the driver assumes"  # where no entry reaches a device
-            for one in vfio:  # the last one counts
-                if leaf.name in one.names:
-                    set_up = one.path
+            for entry in vfio:  # the last one counts
+                if leaf.name in entry.names:
+                    set_up = entry.path
             taken.add(set_up)
     if len(taken) > 1:
         message = f"devices are passed through by {' and '.join(sorted(taken))}, and the driver takes one set-up for all of a claim"
@@ -208,19 +210,22 @@ def _passed_through(scope: DeviceScope, leaves: list[_Alternative], entries: lis
 
 def asks_for_channels(devices: DeviceClaim) -> bool:
     """Whether a claim names a class of NVIDIA's chart whose devices belong to a ComputeDomain."""
-    return any(one.exactly is not None and one.exactly.device_class_name in CLASSES for one in devices.requests)
+    return any(
+        request.exactly is not None and request.exactly.device_class_name in CLASSES for request in devices.requests
+    )
 
 
 def _channel_lacks(devices: DeviceClaim, path: str, classes: Mapping[str, DeviceClass]) -> Findings:
-    """Complain about a request for a channel, or for a daemon, of which no entry says to which ComputeDomain it belongs."""
+    """Report a request for a channel or a daemon whose ComputeDomain no entry names."""
     for index, request in enumerate(devices.requests[:_MOST]):
         name = request.exactly.device_class_name if request.exactly is not None else ""
         kind = CLASSES.get(name)
         if kind is None:
             continue
         class_ = classes.get(name)
-        entries = [one.opaque for one in class_.spec.config] if class_ is not None else []
-        entries += [one.opaque for one in devices.config[:_MOST] if not one.requests or request.name in one.requests]
+        entries = [entry.opaque for entry in class_.spec.config] if class_ is not None else []
+        listed = [config for config in devices.config[:_MOST] if not config.requests or request.name in config.requests]
+        entries += [config.opaque for config in listed]
         if kind not in [known.name for known in map(recognise, entries) if known is not None]:
             problem = f"no {kind} says to which ComputeDomain request {request.name!r} belongs"
             yield finding_at("D710", f"{path}/requests/{index}", f"{problem}: the driver refuses to prepare it")
@@ -241,7 +246,7 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
             for request in devices.requests[:_MOST]
             if request.exactly is not None and (not config.requests or request.name in config.requests)
         ]
-        capacities = [name for one in reached if one.capacity is not None for name in one.capacity.requests]
+        capacities = [name for request in reached if request.capacity is not None for name in request.capacity.requests]
         if any(name.rpartition("/")[2] == "shares" for name in capacities):
             message = "the driver refuses MPS for shares of GPUs, which the request asks for"
             yield finding_at("D704", f"{at}/strategy", message)
@@ -250,9 +255,9 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
             yield finding_at("D704", f"{at}/strategy", message, "leave MPS out, or select nodes without DynamicMIG")
         # How many devices the entry is for is known unless a request has alternatives or asks for all devices.
         count_known = not any(request.first_available for request in devices.requests)
-        if not reached or not count_known or any(one.allocation_mode == "All" for one in reached):
+        if not reached or not count_known or any(request.allocation_mode == "All" for request in reached):
             continue
-        count = sum(max(one.count, 1) for one in reached)
+        count = sum(max(request.count, 1) for request in reached)
         mps = sharing.get("mpsConfig")
         limits = mps.get("defaultPerDevicePinnedMemoryLimit") if isinstance(mps, dict) else None
         for name in limits if isinstance(limits, dict) else ():
@@ -264,15 +269,15 @@ def _sharing_problems(devices: DeviceClaim, path: str, slices: Collection[Resour
 
 
 def _is_partitioned(slices: Collection[ResourceSlice]) -> bool:
-    """Whether NVIDIA's driver runs with DynamicMIG on all nodes that it publishes: with nothing else does it publish counters."""
-    specs = [one.spec for one in slices if one.spec.driver == GPU.name]
-    counting = {one.node_name for one in specs if one.shared_counters}
-    return bool(specs) and all(one.node_name in counting for one in specs)
+    """Whether NVIDIA's driver runs with DynamicMIG on all of its nodes: it publishes counters with DynamicMIG only."""
+    specs = [slice_.spec for slice_ in slices if slice_.spec.driver == GPU.name]
+    counting = {spec.node_name for spec in specs if spec.shared_counters}
+    return bool(specs) and all(spec.node_name in counting for spec in specs)
 
 
 def strategy_of(devices: DeviceClaim) -> str:
-    """The strategy by which a claim wants its devices shared among the containers of a pod; "" if it has none, or asks for a part of a device."""
-    if any(one.exactly is None or one.exactly.capacity is not None for one in devices.requests):
+    """Return the strategy by which containers share the devices of a claim; "" without one, or for a part of a device."""
+    if any(request.exactly is None or request.exactly.capacity is not None for request in devices.requests):
         return ""
     for config in devices.config[:_MOST]:
         strategy = _sharing(config).get("strategy")

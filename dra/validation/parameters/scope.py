@@ -29,7 +29,7 @@ _DARK: Final = frozenset(("//", "'", '"', "\\"))
 
 
 class DeviceScope:
-    """Asks selectors about devices, a bounded number of times."""
+    """Evaluates selectors on hypothetical devices, a bounded number of times."""
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._budget = budget
@@ -38,18 +38,18 @@ class DeviceScope:
         self._left = _MOST
 
     def may_pick(self, expressions: Iterable[str], driver: str, type_: str = "") -> bool:
-        """Say whether selectors may pick a device of a driver, and of a type where one is given; only a no is certain."""
+        """Whether selectors may match a device of a driver and, if given, of a type; only False is certain."""
         for expression in expressions:
             if self._budget is not None:
                 self._budget.charge()
             key = expression, driver, type_
             if key not in self._known:
-                self._known[key] = self._ask(*key)
+                self._known[key] = self._evaluate(*key)
             if not self._known[key]:
                 return False
         return True
 
-    def _ask(self, expression: str, driver: str, type_: str) -> bool:
+    def _evaluate(self, expression: str, driver: str, type_: str) -> bool:
         parts = self._parts.get(expression)
         if parts is None:
             parts = self._parts[expression] = []
@@ -73,7 +73,7 @@ class DeviceScope:
 
 
 def conjuncts(expression: str) -> list[str]:
-    """Take an expression apart at each `&&` that is not inside of anything; whole where that is not plain to see."""
+    """Split an expression at each `&&` outside of brackets; return it whole if it has comments, escapes or `||`."""
     parts: list[str] = []
     start = depth = 0
     for match in _SIGN.finditer(expression):
