@@ -86,7 +86,7 @@ class Budget:
         self._is_late = True
 
     def is_abandoned(self) -> bool:
-        """Ask `impatient` now, in work that is not charged; once it returns true, every later charge raises."""
+        """Call `impatient` now, in work that is not charged; once it returns true, every later charge raises."""
         if self._impatient is None or not self._impatient():
             return False
         self._check_below = _ALWAYS

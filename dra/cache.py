@@ -31,14 +31,14 @@ class Cache(Generic[V]):
 
     def get(self, key: Hashable) -> V | None:
         """Return the value of a key, or None."""
-        found = self._young.get(key)
-        if found is not None:
-            return found[0]
-        found = self._old.pop(key, None)
-        if found is None:
+        entry = self._young.get(key)
+        if entry is not None:
+            return entry[0]
+        entry = self._old.pop(key, None)
+        if entry is None:
             return None
-        self.put(key, *found)
-        return found[0]
+        self.put(key, *entry)
+        return entry[0]
 
     def put(self, key: Hashable, value: V, weight: int) -> None:
         """Keep a value of about `weight` bytes, its key included; a value larger than half the cache is not kept."""

@@ -30,7 +30,7 @@ def members(value: Any) -> list[Any]:
 def items(obj: Object, name: str) -> list[Object]:
     """Return the objects in a list member."""
     value = obj.get(name)
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def containers_of(spec: Object) -> list[Object]:
@@ -40,10 +40,7 @@ def containers_of(spec: Object) -> list[Object]:
 
 def strings(obj: Object, *names: str) -> list[str]:
     """Return the strings in some list members, one list after the other."""
-    found: list[str] = []
-    for name in names:
-        found += [item for item in members(obj.get(name)) if isinstance(item, str)]
-    return found
+    return [item for name in names for item in members(obj.get(name)) if isinstance(item, str)]
 
 
 def text(value: Any) -> str:

@@ -91,7 +91,7 @@ def _parse(text: str) -> Version:
     parts: tuple[tuple[int, int, str], ...] = ()
     if prerelease:
         parts = tuple(
-            (0, _number(text, one), "") if _DIGITS.issuperset(one) else (1, 0, one) for one in prerelease.split(".")
+            (0, _number(text, part), "") if _DIGITS.issuperset(part) else (1, 0, part) for part in prerelease.split(".")
         )
     major, minor, patch = (_number(text, digits) for digits in numbers)
     released = not parts

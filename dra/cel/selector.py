@@ -140,20 +140,20 @@ def compile(  # noqa: A001 - used as `cel.compile`
     other types than bool.
     """
     key = text, env, gates & GATES, derived
-    made = _COMPILED.get(key)
-    if made is None:
+    compiled = _COMPILED.get(key)
+    if compiled is None:
         if budget is not None:
             budget.charge(100 + 8 * len(text))
         arguments = (*key, budget)
         try:
-            made = _compile(*arguments)
+            compiled = _compile(*arguments)
         except RecursionError:
-            made = _with_more_stack(_compile, *arguments)
-        _COMPILED.put(key, made, 1500 + 50 * len(text))
-    if isinstance(made, SelectorError):
+            compiled = _with_more_stack(_compile, *arguments)
+        _COMPILED.put(key, compiled, 1500 + 50 * len(text))
+    if isinstance(compiled, SelectorError):
         # A new error each time: raising one object repeatedly would grow its traceback.
-        raise type(made)(made.message, made.position)
-    return made
+        raise type(compiled)(compiled.message, compiled.position)
+    return compiled
 
 
 def compile_or_none(text: str) -> Selector | None:

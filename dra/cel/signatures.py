@@ -60,13 +60,10 @@ def succeeds(parse: Callable[..., object]) -> Callable[..., bool]:
 
 
 def _params(types: Iterable[Type]) -> tuple[Type, ...]:
-    found: dict[Type, None] = {}
+    params: dict[Type, None] = {}
     for t in types:
-        if t.kind == "param":
-            found[t] = None
-        else:
-            found.update(dict.fromkeys(_params(t.params)))
-    return tuple(found)
+        params.update(dict.fromkeys((t,) if t.kind == "param" else _params(t.params)))
+    return tuple(params)
 
 
 def merge(*libraries: Iterable[Overload]) -> dict[str, tuple[Overload, ...]]:

@@ -86,13 +86,13 @@ class _Checker:
         return t.type_of(TYPE_NAMES[name]) if name in TYPE_NAMES else None
 
     def _ident(self, node: Expr) -> Type:
-        found = self._local(node.name)
-        if found is None:
-            found = self._global(node.name)
-            if found is None:
+        type_ = self._local(node.name)
+        if type_ is None:
+            type_ = self._global(node.name)
+            if type_ is None:
                 raise SelectorTypeError(f"undeclared reference to '{node.name}' (in container '')", node.position)
             node.name = "." + node.name.removeprefix(".")
-        return found
+        return type_
 
     def _qualified_name(self, node: Expr) -> str | None:
         """Return `a.b.c` if the node consists of names only."""
@@ -107,12 +107,12 @@ class _Checker:
     def _select(self, node: Expr) -> Type:
         qualified = self._qualified_name(node)
         if qualified is not None:
-            found = self._global(qualified) if self._local(qualified.partition(".")[0]) is None else None
-            if found is not None:
+            type_ = self._global(qualified) if self._local(qualified.partition(".")[0]) is None else None
+            if type_ is not None:
                 node.kind = "ident"
                 node.name = "." + qualified.removeprefix(".")
                 node.args = ()
-                return found
+                return type_
         return self.bindings.substitute(self._field(node, node.args[0], node.name, optional=False))
 
     def _has(self, node: Expr) -> Type:
@@ -204,10 +204,10 @@ class _Checker:
         return previous if t.less_specific(previous, current) else current
 
     def _element(self, node: Expr, *, optional: bool) -> Type:
-        found = self.node(node)
+        type_ = self.node(node)
         if not optional:
-            return found
-        inner, is_optional = t.unwrap(found)
+            return type_
+        inner, is_optional = t.unwrap(type_)
         if not is_optional and not t.is_dyn(inner):
             raise self._mismatch(node, t.optional_of(inner), inner)
         return inner
@@ -257,9 +257,9 @@ class _Checker:
         return self.bindings.substitute(result)
 
     def _expect(self, node: Expr, expected: Type) -> None:
-        found = self.node(node)
-        if not self.bindings.assign(expected, found):
-            raise self._mismatch(node, expected, found)
+        type_ = self.node(node)
+        if not self.bindings.assign(expected, type_):
+            raise self._mismatch(node, expected, type_)
 
 
 def _replace(type_: Type, params: dict[Type, Type]) -> Type:
@@ -310,12 +310,12 @@ def _check_homogeneous(node: Expr) -> None:
         expected: Type | None = None
         for at in range(start, len(node.args), stride):
             arg = node.args[at]
-            found = arg.type
+            type_ = arg.type
             if (is_list or start == 1) and at - start in node.optional:
-                found = t.unwrap(found)[0]
-            expected = expected or found
-            if not t.equivalent(expected, found):
-                raise SelectorTypeError(f"expected type '{expected}' but found '{found}'", arg.position)
+                type_ = t.unwrap(type_)[0]
+            expected = expected or type_
+            if not t.equivalent(expected, type_):
+                raise SelectorTypeError(f"expected type '{expected}' but found '{type_}'", arg.position)
 
 
 _FORMATTED = {

@@ -68,19 +68,19 @@ def corrected(sums: Mapping[str, Amounts], differences: Iterable[Difference]) ->
         if before != after:
             less = {key: -amount for key, amount in before.items()}
             parts.setdefault(namespace, [sums.get(namespace, {})]).extend((less, after))
-    found = {**sums}
-    for namespace, namespace_parts in parts.items():
-        found[namespace] = total(namespace_parts)
-        if not found[namespace]:
-            del found[namespace]
-    return found
+    new_sums = {**sums}
+    for namespace, of_namespace in parts.items():
+        new_sums[namespace] = total(of_namespace)
+        if not new_sums[namespace]:
+            del new_sums[namespace]
+    return new_sums
 
 
 def _total(parts: Iterable[_Part]) -> Amounts:
-    found: dict[tuple[str, str], int] = {}
+    sums: dict[tuple[str, str], int] = {}
     for key, amount in parts:
-        found[key] = found.get(key, 0) + amount
-    return {key: amount for key, amount in found.items() if amount}
+        sums[key] = sums.get(key, 0) + amount
+    return {key: amount for key, amount in sums.items() if amount}
 
 
 def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
@@ -90,8 +90,8 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
         return
     classes: dict[str, str] = {}  # by the name that results use
     for request in claim.spec.devices.requests:
-        for name, one in request.alternatives.items():
-            classes[name] = one.device_class_name
+        for name, demand in request.alternatives.items():
+            classes[name] = demand.device_class_name
     node = node_of(allocation)
     for result in allocation.devices.results:
         class_name = classes.get(result.request)
@@ -108,25 +108,25 @@ def _parts(claim: ResourceClaim, pages_of: PagesOf) -> Iterator[_Part]:
 
 def held_of(driver: str, device: Device | None, share: Mapping[str, int] | None) -> dict[str, int]:
     """Return what a share of a device counts or, without a share, the whole device; or nothing if it is not published."""
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     if share is not None:
-        found.update(share)
+        amounts.update(share)
     elif device is not None:
-        found.update((name, max(0, capacity.value.nano)) for name, capacity in device.capacity.items())
+        amounts.update((name, max(0, capacity.value.nano)) for name, capacity in device.capacity.items())
         # A partition also counts by its profile and by the counters that it consumes.
         profile = device.own_text(driver, "profile") if device.consumes_counters else None
         if profile:
-            found[PROFILE + profile] = ONE
+            amounts[PROFILE + profile] = ONE
         for consumption in device.consumes_counters:
             for name, counter in consumption.counters.items():
                 key = COUNTER + name
-                found[key] = found.get(key, 0) + max(0, counter.value.nano)
+                amounts[key] = amounts.get(key, 0) + max(0, counter.value.nano)
     for name in _COUNTS:  # a capacity of that name would be ambiguous, and does not count
-        found.pop(name, None)
-    found[DEVICES] = ONE
+        amounts.pop(name, None)
+    amounts[DEVICES] = ONE
     if share is not None:
-        found[SHARES] = ONE
-    return found
+        amounts[SHARES] = ONE
+    return amounts
 
 
 def _find(result: DeviceRequestAllocationResult, node: str, pages_of: PagesOf) -> Device | None:

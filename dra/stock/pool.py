@@ -151,20 +151,20 @@ def newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     """Keep the slices that no newer generation supersedes, which is one of the same node or without a node name."""
     slices = tuple(slices)
     generations: dict[tuple[PoolId, str], int] = {}
-    for one in slices:
-        part = _pool_of(one), one.spec.node_name or ""
-        generations[part] = max(one.spec.pool.generation, generations.get(part, 0))
-    found: list[ResourceSlice] = []
-    for one in slices:
-        pool = _pool_of(one)
-        of_node, of_no_node = generations[pool, one.spec.node_name or ""], generations.get((pool, ""), 0)
-        if one.spec.pool.generation == max(of_node, of_no_node):
-            found.append(one)
-    return found
+    for slice_ in slices:
+        part = _pool_of(slice_), slice_.spec.node_name or ""
+        generations[part] = max(slice_.spec.pool.generation, generations.get(part, 0))
+    kept: list[ResourceSlice] = []
+    for slice_ in slices:
+        pool = _pool_of(slice_)
+        of_node, of_no_node = generations[pool, slice_.spec.node_name or ""], generations.get((pool, ""), 0)
+        if slice_.spec.pool.generation == max(of_node, of_no_node):
+            kept.append(slice_)
+    return kept
 
 
-def _pool_of(one: ResourceSlice) -> PoolId:
-    return one.spec.driver, one.spec.pool.name
+def _pool_of(slice_: ResourceSlice) -> PoolId:
+    return slice_.spec.driver, slice_.spec.pool.name
 
 
 def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
@@ -173,23 +173,23 @@ def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     Each node's view of a pool is judged separately: slices of other nodes may complete it, but never exceed its count.
     """
     pools: dict[PoolId, list[ResourceSlice]] = {}
-    for one in newest(slices):
-        pools.setdefault(_pool_of(one), []).append(one)
-    found: list[ResourceSlice] = []
+    for slice_ in newest(slices):
+        pools.setdefault(_pool_of(slice_), []).append(slice_)
+    kept: list[ResourceSlice] = []
     for members in pools.values():
         counters: dict[str, set[str]] = {}
         by_node: dict[str, list[ResourceSlice]] = {}
-        for one in members:
-            by_node.setdefault(one.spec.node_name or "", []).append(one)
-            for counter_set in one.spec.shared_counters:
+        for slice_ in members:
+            by_node.setdefault(slice_.spec.node_name or "", []).append(slice_)
+            for counter_set in slice_.spec.shared_counters:
                 counters.setdefault(counter_set.name, set()).update(counter_set.counters)
         of_no_node = by_node.get("", [])
         for node, own in by_node.items():
             visible = own + of_no_node if node else own
             expected = own[0].spec.pool.resource_slice_count
             if len(visible) <= expected <= len(members) and not _is_invalid(visible, counters):
-                found += own
-    return found
+                kept += own
+    return kept
 
 
 class PoolDevices(msgspec.Struct, frozen=True):

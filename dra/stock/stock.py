@@ -218,8 +218,10 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         """Map resource names to the classes that serve them, if the feature gate is on; 1.34 has no implicit names."""
         if not self.reading.on(gates.EXTENDED):
             return {}
-        found = serve_resources(self.classes.values())
-        return {name: one for name, one in found.items() if not (self.reading.oldest and name.startswith(IMPLICIT))}
+        serving = serve_resources(self.classes.values())
+        if self.reading.oldest:
+            return {name: class_ for name, class_ in serving.items() if not name.startswith(IMPLICIT)}
+        return serving
 
     def idle(self) -> Stock:
         """Return this stock without claims."""
@@ -373,27 +375,27 @@ def _key(obj: Stocked) -> str:
 
 
 def _holders(known: Mapping[str, Holders], moved: Mapping[str, bool]) -> dict[str, Holders]:
-    """Return the claims that hold devices, by namespace; `moved` tells for each changed claim whether it does.
+    """Return the claims that hold devices, by namespace; `moved` maps each changed claim to whether it holds any.
 
     Dicts rather than sets, because a set of 30,000 takes twenty times as long to copy.
     """
-    found = {**known}
+    holders = {**known}
     copied: set[str] = set()
     for key, holds in moved.items():
         namespace, _, _ = key.partition("/")
-        if holds is (key in found.get(namespace, ())):
+        if holds is (key in holders.get(namespace, ())):
             continue
         if namespace not in copied:
             copied.add(namespace)
-            found[namespace] = {**found.get(namespace, {})}
+            holders[namespace] = {**holders.get(namespace, {})}
         if holds:
-            found[namespace][key] = None
+            holders[namespace][key] = None
         else:
-            del found[namespace][key]
+            del holders[namespace][key]
     for namespace in copied:
-        if not found[namespace]:
-            del found[namespace]
-    return found
+        if not holders[namespace]:
+            del holders[namespace]
+    return holders
 
 
 def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:

@@ -38,12 +38,12 @@ def results_by_pool(claim: ResourceClaim) -> dict[PoolId, tuple[DeviceRequestAll
     allocation = claim.status.allocation
     if allocation is None:
         return {}
-    found: dict[PoolId, list[DeviceRequestAllocationResult]] = {}
+    by_pool: dict[PoolId, list[DeviceRequestAllocationResult]] = {}
     for result in allocation.devices.results:
         if not result.admin_access:
             pool = (result.driver, result.pool)
-            found.setdefault(pool, []).append(result)
-    return {pool: tuple(results) for pool, results in found.items()}
+            by_pool.setdefault(pool, []).append(result)
+    return {pool: tuple(results) for pool, results in by_pool.items()}
 
 
 def pool_use(results_of_claims: Iterable[tuple[DeviceRequestAllocationResult, ...]], *, shares: bool = True) -> PoolUse:

@@ -85,11 +85,11 @@ def _range(count: int) -> list[Value]:
         raise SelectorRunError(f"lists.range: size must be non-negative, got {count}")
     if count > LARGEST_LIST:
         raise SelectorRunError(f"lists.range: size {count} exceeds maximum allowed ({LARGEST_LIST})")
-    made: list[Value] = []
-    # In chunks: one call that makes the whole list would hold the loop.
+    numbers: list[Value] = []
+    # In chunks, because one call for the whole list would block the event loop.
     for begin in range(0, count, _RANGE_CHUNK):
-        made.extend(range(begin, min(begin + _RANGE_CHUNK, count)))
-    return made
+        numbers.extend(range(begin, min(begin + _RANGE_CHUNK, count)))
+    return numbers
 
 
 def _distinct(values: list[Value]) -> list[Value]:

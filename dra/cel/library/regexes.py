@@ -102,9 +102,9 @@ def find_all(text: str, pattern: str, count: int = -1) -> list[Value]:
         return []
     search = _pattern(pattern).search
     data = text.encode()
-    found: list[Value] = []
+    matched: list[Value] = []
     position, previous_end, scanned = 0, -1, 0
-    while position <= len(data) and (count < 0 or len(found) < count):
+    while position <= len(data) and (count < 0 or len(matched) < count):
         scanned += len(data) - position
         if scanned > _MAX_SCANNED:
             raise CostExceeded("operation cancelled: findAll searches the text too often")
@@ -114,13 +114,13 @@ def find_all(text: str, pattern: str, count: int = -1) -> list[Value]:
         start, end = match.span()
         # Go drops an empty match directly after the previous match.
         if end > start or start != previous_end:
-            found.append(match[0].decode())
+            matched.append(match[0].decode())
         previous_end = position = end
         if start == end:  # on to the next character
             position += 1
             while position < len(data) and data[position] & 0xC0 == 0x80:
                 position += 1
-    return found
+    return matched
 
 
 _TEXTS = list_of(STRING)

@@ -51,14 +51,11 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
 
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> str:
-    found = text.count(old)
+    replaced = text.count(old)
     if count >= 0:
-        found = min(found, count)
-    growth = len(new) - len(old)
-    size = len(text) + found * growth
-    require_room(size, LARGEST_TEXT)
-    limit = max(count, -1)
-    return text.replace(old, new, limit)
+        replaced = min(replaced, count)
+    require_room(len(text) + replaced * (len(new) - len(old)), LARGEST_TEXT)
+    return text.replace(old, new, max(count, -1))
 
 
 def _split(text: str, separator: str, count: int = -1) -> list[Value]:
