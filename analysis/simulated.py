@@ -1,4 +1,4 @@
-"""`drawbridge simulate`: its input, what is added to the results, and the results as a picture and as a report."""
+"""`drawbridge simulate`: its input, its changes of the fleet, and its results as a picture and as a report."""
 
 from __future__ import annotations
 
@@ -7,42 +7,29 @@ from typing import TYPE_CHECKING
 
 from allocator.reasons import loss
 from allocator.reports import node_report
-from allocator.simulation import (
-    KIND,
-    PodOutcome,
-    Snapshot,
-    Workload,
-    is_workload,
-    name_of,
-    read_arrivals,
-    with_more_nodes,
-    without_nodes,
-)
+from allocator.simulation import PodOutcome, Snapshot, with_more_nodes, without_nodes
 from analysis.arrivals import arrivals, brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
 from analysis.configuration import features_of, in_mode
-from analysis.files import read_files, refuse, warn_of_skipped
+from analysis.files import read_files, warn_of_skipped
 from analysis.loading import read_objects, reading_of, state_of, warn_of_ignored
 from analysis.naming import refuse_unknown_node
 from analysis.outlook import snapshot_of
-from dra.objects import ResourceClaimTemplate
-from dra.texts import count_of, list_first
-from rendering import chart
+from dra.texts import count_of
 from rendering.exits import Broken, MissingObject
 from rendering.html import Html, fleet, squares, words_of
 from rendering.report import Drawn, Report, Rows, striped
 from webhook.names import API_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from allocator.simulation import Replay, Sample, Simulation
+    from allocator.simulation import Simulation
     from analysis.configuration import ConfigurationInForce
     from cluster.manifests import Document
     from dra.server import Server
     from dra.stock import Stock
 
-    SimulationInput = tuple[Workload | None, Snapshot | None, dict[str, str], ConfigurationInForce]
     # A node, and its devices by state and title.
     _Row = tuple[str, list[tuple[str, str]]]
 
@@ -51,14 +38,12 @@ _RUNTIME_CLASS = ("node.k8s.io/v1", "RuntimeClass")
 _DIGITS = 6  # of N in NODE=N
 _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
-_NAMED = 5  # pods
-_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # not needed inside an HTML page
 
 
 def read(
     files: Sequence[str], given: ConfigurationInForce | None, mode: str | None, server: Server | None
-) -> SimulationInput:
-    """Read a workload; or a snapshot, the pods that the webhook refuses, and the configuration in force."""
+) -> tuple[Snapshot, dict[str, str], ConfigurationInForce]:
+    """Return the snapshot, the pods that the webhook refuses, and the configuration in force."""
     found = read_files(files, given=given)
     warn_of_skipped(found.skipped)
     documents, in_force = found.documents, found.in_force
@@ -68,21 +53,13 @@ def read(
     others: list[Document] = []
     for one in documents:
         (pods if brings_pods(one.object) else others).append(one)
-    warn_of_ignored(others, also=(KIND, _RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
+    warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
     given_objects = read_objects(others)
-    workloads = [one for one in others if is_workload(one.object)]
-    if workloads:
-        objects = [one.object for one in workloads]
-        templates = tuple(given_objects.of(ResourceClaimTemplate))
-        arriving, mistakes = read_arrivals(objects, templates)
-        refuse([(workloads[number], error.pointer, error.message) for number, error in mistakes])
-        stock = given_objects.stock(features.server)
-        return Workload(name_of(objects), stock, tuple(arriving)), None, {}, in_force
     in_force.report(mode)
     reading = reading_of((one.object for one in documents), features, in_force=in_force, pods=False)
     state = in_mode(state_of(reading, configuration), mode)
     arrived = arrivals((one.object for one in pods), state)
-    return None, snapshot_of(given_objects, arrived, features.server), arrived.refused, in_force
+    return snapshot_of(given_objects, arrived, features.server), arrived.refused, in_force
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:
@@ -167,44 +144,3 @@ def reasons_of(place: PodOutcome) -> tuple[str, ...]:
             such = f" (such as {', '.join(one.examples)})" if one.examples else ""
             losses.append(f"{one.claim}, request {one.request}: {loss(one)}{such}")
     return (place.summary, *losses)
-
-
-def report_of_replays(name: str, found: Sequence[Replay]) -> Report:
-    """Report on the replays of a workload."""
-    head = ("Strategy", "Placed", "At once", "Peak", "In use", "Fragmented", "Wait", "Longest")
-    rows = [
-        (one.strategy, one.placed, one.at_once, one.peak, f"{one.utilisation:.1%}", f"{one.fragmentation:.1%}", f"{one.pending_mean:.1f}", f"{one.pending_worst:.1f}")
-        for one in found
-    ]  # fmt: skip
-    never = [(one.strategy, len(one.never), list_first(one.never, _NAMED)) for one in found if one.never]
-    parts = (
-        f"workload {name}: {count_of(found[0].pods, 'pod')}",
-        Rows(head, rows),
-        "At once: without waiting. Peak: most pods at the same time. In use: hardware, averaged over time.",
-        "Fragmented: free hardware on partly used units. Wait, longest: in the workload's time.",
-        Drawn(Html(draw_replays(name, found).replace(_NAMESPACE, ""))),
-        Rows(("Strategy", "Pods", "Such as"), never, "Never placed"),
-    )
-    return Report(f"Workload {name}", parts)
-
-
-def draw_replays(name: str, found: Sequence[Replay]) -> str:
-    """Draw hardware in use, what is broken up, and pods that wait, over the same time, one line a strategy."""
-
-    def each(value: Callable[[Sample], float]) -> list[chart.ChartLine]:
-        return [
-            chart.ChartLine(
-                one.strategy, tuple((sample.at, value(sample)) for sample in chart.thin(one.samples)), steps=True
-            )
-            for one in found
-        ]
-
-    used = each(lambda sample: 100 * sample.utilisation)
-    broken = each(lambda sample: 100 * sample.fragmentation)
-    waiting = each(lambda sample: float(sample.pending))
-    charts = [
-        chart.lines(f"{name}: hardware in use, %", used, x="time", y="%", top=100),
-        chart.lines(f"{name}: free, but fragmented, %", broken, x="time", y="%", top=100),
-        chart.lines(f"{name}: pods waiting", waiting, x="time", y="pods"),
-    ]
-    return chart.stack(charts)

@@ -26,7 +26,7 @@ COMMANDS = {
     "check": "Find what the API server, the fleet or a driver would refuse.",
     "test": "Run test cases for rules and policies.",
     "allocate": "Show which devices claims get on a node, or why not.",
-    "simulate": "Schedule the pending pods of a snapshot, or replay a workload.",
+    "simulate": "Schedule the pending pods of a snapshot.",
     "resize": "Show whether a workload would fit with other amounts, and what to apply.",
     "matrix": "Show which devices of a pool can be in use together.",
     "quota": "Show the use of DeviceQuotas, and the keys that limit nothing.",

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cli.contract import Broken
 from rendering.answers import print_report
 from rendering.report import Report, Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 HELP = "help"
 
@@ -22,10 +17,9 @@ def print_strategies() -> None:
     print_report(Report("Strategies", (Rows(("", ""), rows),)))
 
 
-def refuse_unknown(names: Iterable[str]) -> None:
+def refuse_unknown(name: str) -> None:
     """Raise Broken for an unknown strategy."""
     from allocator.strategies import STRATEGIES
 
-    for name in names:
-        if name not in STRATEGIES:
-            raise Broken(f"unknown strategy {name}", f"strategies: {', '.join(STRATEGIES)}")
+    if name not in STRATEGIES:
+        raise Broken(f"unknown strategy {name}", f"strategies: {', '.join(STRATEGIES)}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from allocator.answer import Answer, with_allocation
-from allocator.strategies import Chosen, HardwareUnit, Room, best_node, room, units_of
+from allocator.strategies import Chosen, HardwareUnit, Room, room, units_of
 from dra.stock import PoolUse
 
 if TYPE_CHECKING:
@@ -74,25 +74,10 @@ class Placements:
                 known[node] = self.ask(self.stock, node, same_claims)
         return {node: known[node] for node in wanted}
 
-    def place(
-        self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None
-    ) -> tuple[str | None, dict[str, Chosen]]:
-        """Take the best node for claims and hold its devices; answers with it and with what all nodes said."""
-        answers = self.answers(claims, nodes)
-        node = best_node(answers)
-        if node is not None:
-            self.hold(claims, answers[node].answer)
-        return node, answers
-
     def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
         """Put an answer's allocations into the stock."""
         for claim, granted in zip(claims, answer.allocations, strict=True):
             self.stock = self.stock.with_(with_allocation(claim, granted.allocation))
-
-    def release(self, claims: Iterable[ResourceClaim]) -> None:
-        """Give back what claims hold."""
-        for claim in claims:
-            self.stock = self.stock.without("ResourceClaim", claim.metadata.key)
 
     def rooms(self) -> Iterator[tuple[HardwareUnit, Room]]:
         """Say what is left of every unit of the fleet."""

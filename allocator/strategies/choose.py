@@ -58,7 +58,7 @@ def choose_devices(
     if strategy == DEFAULT:
         return Chosen(first, _preference(claims, first))
     chosen = STRATEGIES[strategy]
-    view = NodeView(stock, node, local_pools, ask.cache, chosen.looks_at)
+    view = NodeView(stock, local_pools, ask.cache, chosen.looks_at)
     narrowed = _narrow(claims, first)
     found = [first]
     budget = budget_of(ask.options)

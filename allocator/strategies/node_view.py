@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from allocator.problem import CompileCache
     from dra.budget import Budget
-    from dra.objects import Device, DeviceRequestAllocationResult, Node
+    from dra.objects import Device, DeviceRequestAllocationResult
     from dra.stock import Page, Pool, Stock
 
 _QUESTIONS = 64  # questions kept
@@ -41,7 +41,6 @@ class LooksAt(IntEnum):
 
     USE = 1  # units and their use: the same on nodes with equal looks
     SITES = 2  # topology as well: buses, links, memory nodes
-    NODE = 3  # name and labels as well: every node is rated separately
 
 
 class StrategyCache:
@@ -148,8 +147,6 @@ def split_equal_nodes(
     """Split a group of nodes with equal looks by what a strategy reads besides."""
     if looks_at is LooksAt.USE:
         return [[*nodes]]
-    if looks_at is LooksAt.NODE:
-        return [[name] for name in nodes]
     groups: dict[object, list[str]] = {}
     for name in nodes:
         sites: list[Site] = []
@@ -179,11 +176,8 @@ class NodeView:
     but the size of the largest hardware, because a simulation keeps a node's answer until that node changes.
     """
 
-    def __init__(
-        self, stock: Stock, node: str, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt = LooksAt.NODE
-    ) -> None:
+    def __init__(self, stock: Stock, pools: Sequence[Pool], cache: StrategyCache, looks_at: LooksAt) -> None:
         self._kept = cache
-        self._node = stock.nodes[node]
         self._looks_at = looks_at
         self.use: dict[PoolId, PoolUse] = {pool.id: stock.use(pool.id) for pool in pools}
         self.units = cache.units(stock, pools)
@@ -208,13 +202,6 @@ class NodeView:
         if self._looks_at < LooksAt.SITES:
             raise LookupError("a strategy that reads sites must list them in `looks_at`")
         return self._sites
-
-    @property
-    def node(self) -> Node:
-        """The node itself."""
-        if self._looks_at < LooksAt.NODE:
-            raise LookupError("a strategy that reads the node must list it in `looks_at`")
-        return self._node
 
     def free(self, id_: DeviceId) -> float:
         """The free part of a device's unit."""

@@ -12,7 +12,7 @@ import msgspec
 from allocator import Granted, Reason, Verdict
 from allocator.quota import QuotaReport
 from allocator.reasons import NearestFit
-from allocator.simulation import PodOutcome, Replay, Simulation
+from allocator.simulation import PodOutcome, Simulation
 from analysis.capacity import NodeStory
 from analysis.cases import CaseResult
 from analysis.configuration import ConfigurationSource
@@ -141,18 +141,10 @@ class OfNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulated(Simulation, frozen=True, kw_only=True):
-    """`drawbridge simulate -o json` of a snapshot."""
+    """`drawbridge simulate -o json`."""
 
     configuration: ConfigurationSource
     strategy: str
-
-
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge simulate -o json` of a workload."""
-
-    workload: str
-    # By name.
-    strategies: dict[str, Replay]
 
 
 class Matrices(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,7 +301,7 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "observed": (Observed,),
     "quota": (Limited,),
     "resize": (OfResize,),
-    "simulate": (Simulated, Compared),
+    "simulate": (Simulated,),
     "snapshot": (Saved,),
     "survey": (Surveyed,),
     "test": (OfCases,),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allocator import FleetMemo, Options, allocate, fleet
+from bench import chart
 from bench.meter import memory_of
 from bench.row import Row, median_seconds
 from dra.objects.claim import DeviceClass, ResourceClaim
@@ -22,7 +23,6 @@ from dra.objects.node import Node
 from dra.server import RELEASE
 from dra.stock.stock import Stock
 from dra.wire import convert
-from rendering import chart
 from tests.allocator import hard
 from tests.allocator.differ import stock_of
 from tests.allocator.hard import HARD

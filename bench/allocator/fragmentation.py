@@ -1,6 +1,6 @@
 """Packing: how much more a fleet serves than with first-fit, and how much room it keeps for pods that want whole devices.
 
-Generated workloads (allocator/simulation/generate.py) come to 16 GPUs, the same pods in the same order for every strategy:
+Generated workloads (bench/allocator/generate.py) come to 16 GPUs, the same pods in the same order for every strategy:
   calm    asked for 60% of the fleet: nearly every pod is served, so the fleets carry the same pods; what differs is how many
           GPUs are wholly idle on average, and that is how many more of the largest pods would fit at any moment
   crowded asked for 130%: pods without a place go away; what differs is how much hardware is put to use
@@ -21,22 +21,23 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allocator.simulation.generate import KINDS
-from allocator.simulation.replay import replay
 from allocator.strategies.choose import choose_devices
 from allocator.strategies.node_view import StrategyCache
 from allocator.strategies.strategy import STRATEGIES
+from bench import chart
+from bench.allocator.generate import KINDS
+from bench.allocator.replay import replay
+from bench.chart import Bars, stack
 from bench.row import Row
-from rendering import chart
-from rendering.chart import Bars, stack
+from tests.allocator import fleets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from allocator.simulation.placement import Ask
-    from allocator.simulation.replay import Replay
-    from allocator.simulation.workload import Workload
     from allocator.strategies.choose import Chosen
+    from bench.allocator.generate import Workload
+    from bench.allocator.replay import Replay
     from dra.objects.claim import ResourceClaim
     from dra.stock.stock import Stock
 
@@ -57,7 +58,15 @@ class Figures:
 
 
 def rows() -> Iterator[Row]:
-    """Compare least-fragmentation with both baselines."""
+    """Compare least-fragmentation with both baselines, and topology with first-fit."""
+    yield Row(
+        what="claims of two GPUs that get neighbours, topology",
+        unit="%",
+        ours=100 * together("topology"),
+        theirs=100 * together("first-fit"),
+        peer="first-fit",
+        note="where two neighbours are free",
+    )
     for kind in KINDS:
         found = {name: figures(kind, name, seeds=2) for name in (BASELINE, "first-fit", "least-fragmentation")}
         ours = found["least-fragmentation"]
@@ -83,6 +92,26 @@ def figures(kind: str, strategy: str, seeds: int = SEEDS) -> Figures:
         mean(one.utilisation for one in crowded),
         mean(float(one.placed) for one in crowded),
     )
+
+
+def together(strategy: str, trials: int = 400) -> float:
+    """Return how often a claim of two GPUs gets neighbours, on nodes of four PCIe roots with two GPUs each, some in use.
+
+    Only nodes count on which both GPUs of a root are free.
+    """
+    dice = random.Random("together")
+    devices = [fleets.gpu(f"gpu-{at}", root=f"root-{at // 2}") for at in range(8)]
+    wanted = fleets.claim("pair", fleets.exactly("gpu", count=2))
+    asked = joined = 0
+    while asked < trials:
+        used = dice.sample(range(8), dice.randrange(1, 6))
+        if not any({at, at + 1}.isdisjoint(used) for at in range(0, 8, 2)):
+            continue
+        asked += 1
+        stock = fleets.fleet({"n0": devices}, *(fleets.taken("n0", f"gpu-{at}") for at in used))
+        answer = choose_devices(stock, "n0", [wanted], strategy=strategy).answer
+        joined += len({int(result.device.removeprefix("gpu-")) // 2 for result in answer.results}) == 1
+    return joined / asked
 
 
 def gain(ours: float, theirs: float) -> str:
@@ -131,6 +160,8 @@ def main() -> int:
             idle = f"{one.idle:>12.2f} {gain(one.idle, base.idle):>7}" if kind in PARTED else f"{'-':>12} {'':>7}"
             in_use = f"{one.in_use:>7.1%} {gain(one.in_use, base.in_use):>7}"
             print(f"{kind:<8} {name:<22} {idle} {in_use} {one.served:>7.1f}", flush=True)
+    for name in STRATEGIES:
+        print(f"two GPUs on one PCIe root, {name}: {together(name):.0%}")
     PLOT.parent.mkdir(parents=True, exist_ok=True)
     PLOT.write_text(stack([_chart(found, names, *one) for one in _CHARTS]))
     print(f"drawn: {PLOT.name}")

@@ -76,7 +76,7 @@ def command(
     if strategy == HELP:
         print_strategies()
         return Exit.FINE
-    refuse_unknown([strategy])
+    refuse_unknown(strategy)
     if not files:
         raise Broken("nothing to allocate", "give files, directories, or - for standard input: -f FILE")
     if bool(node) == all_nodes:

@@ -87,11 +87,10 @@ def test_a_common_mistake_is_answered_with_a_remedy(said, remedy):
         (["check", "-f", ""], "a name among the files is empty"),
         (["check", "-f", "-", "-n", "Team_A"], "the namespace 'Team_A' must be a DNS label"),
         (["survey", "-f", "-", "--probe"], "-f excludes --probe"),
-        (["simulate", "--generate", "mig", "--load", "high"], "'high' is not a number"),
-        (["simulate", "--generate", "mig", "--nodes", "1.5"], "'1.5' is not a whole number"),
+        (["webhook", "--notice", "high"], "'high' is not a number"),
+        (["simulate", "-f", "-", "--budget-ms", "1.5"], "'1.5' is not a whole number"),
         (["manifests", "--imag", "x"], "no such option '--imag': did you mean --image?"),
         (["manifests", "--set", "a=b"], "no such option '--set' (see `drawbridge manifests --help`)"),
-        (["simulate", "-f", "-", "--nodes", "10"], "--nodes needs --generate, and files are read"),
         (["observed", "/nowhere/log"], "/nowhere/log: cannot be read: No such file or directory (check the path)"),
     ],
 )

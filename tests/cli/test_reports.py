@@ -142,14 +142,6 @@ def test_a_fleet_of_many_nodes_is_drawn_in_part():
     ]
 
 
-def test_a_workload_is_told_strategy_by_strategy():
-    of = ("simulate", "--generate", "mig", "--pods", "10", "--strategy", "first-fit", "--strategy", "topology")
-    page = Elements(run(*of, "-o", "html").stdout)
-    assert "hardware in use, %" in page.text
-    assert not [attributes for _, attributes in page.seen if "xmlns" in attributes]
-    assert tables(run(*of, "-o", "markdown").stdout) == [[8] * 4]
-
-
 def test_a_matrix_has_its_cells_as_a_table_and_a_picture(tmp_path):
     of = ("matrix", "-f", odd_pods(tmp_path))
     assert "| 1: gpu-0 .. gpu-1 (2), 4 of 4 in use | yes |" in run(*of, "-o", "markdown").stdout

@@ -20,7 +20,6 @@ from allocator.decisions import decider as deciders
 from allocator.one_node import Options
 from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devices, node_view, read_placement
-from allocator.strategies.node_view import LooksAt
 from dra import step_limits
 from dra.budget import Budget
 from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
@@ -330,20 +329,3 @@ def test_nodes_are_judged_within_one_budget(monkeypatch):
     monkeypatch.setattr(step_limits, "QUESTION", budgets[1].spent // 2)
     assert scores(stock, "topology").keys() == found.keys()
     assert scores(stock, "topology") != found
-
-
-class ByRack(STRATEGIES["CompactFirst"].__class__):
-    name = "by-rack"
-
-    def score(self, view, plan):
-        del plan
-        return 100.0 if view.node.metadata.labels["rack"] == "rack-1" else 0.0
-
-
-def test_a_strategy_that_looks_at_the_node_has_to_say_so(monkeypatch):
-    stock = pairs()
-    monkeypatch.setitem(STRATEGIES, "by-rack", ByRack())
-    with pytest.raises(LookupError, match="looks_at"):
-        scores(stock, "by-rack")
-    monkeypatch.setattr(ByRack, "looks_at", LooksAt.NODE)
-    assert scores(stock, "by-rack") == {f"n{n}": 100 * (n % 2) for n in range(12)}

@@ -178,7 +178,7 @@ def test_a_strategy_takes_the_alternative_that_first_fit_takes():
 
 def shown(stock, node, looks_at):
     """All that a view shows of a node; what nothing compares is replaced by its fields."""
-    view = NodeView(stock, node, stock.pools(node), StrategyCache(), looks_at)
+    view = NodeView(stock, stock.pools(node), StrategyCache(), looks_at)
     found = {}
     for name in dir(view):
         if not name.startswith("_"):

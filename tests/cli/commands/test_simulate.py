@@ -1,7 +1,6 @@
-"""`drawbridge simulate` on snapshots and on workloads."""
+"""`drawbridge simulate`."""
 
 import json
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -24,15 +23,6 @@ def pod(name, uses):
     entries = [{"name": "gpu", "resourceClaimTemplateName": uses}]
     spec = {"containers": [{"name": "main"}], "resourceClaims": entries}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
-def workload(*arrivals):
-    return {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "Workload",
-        "metadata": {"name": "w"},
-        "spec": {"arrivals": list(arrivals)},
-    }
 
 
 @pytest.fixture
@@ -84,78 +74,12 @@ def test_a_snapshot_without_pending_pods_is_fine(fleet):
     assert (result.exit_code, result.stdout) == (0, "no pending pods\n")
 
 
-def test_the_example_is_served_by_every_strategy_and_packing_makes_large_pods_wait_less():
-    code, found = run_json("simulate", "-f", MODES.parent / "workload", "--strategy", "all")
-    assert (code, found["workload"]) == (0, "a-morning")
-    waits = {name: one["pendingMean"] for name, one in found["strategies"].items()}
-    assert waits["least-fragmentation"] < waits["LowLoadFirst"]
-
-
-ARRIVALS = workload(
-    {"pod": "long", "at": 0, "lasts": 10, "template": "one"},
-    {"pod": "short", "at": 1, "lasts": 2, "template": "one", "times": 3, "every": 1},
-)
-
-
-def test_a_workload_is_replayed_under_every_strategy_asked_for(fleet, tmp_path):
-    arrivals = manifest(tmp_path / "arrivals.yaml", ARRIVALS)
-    code, found = run_json(
-        "simulate", "-f", fleet, "-f", arrivals, "--strategy", "first-fit", "--strategy", "CompactFirst"
-    )
-    assert code == 0
-    assert list(found["strategies"]) == ["first-fit", "CompactFirst"]
-    told = found["strategies"]["first-fit"]
-    assert (told["pods"], told["placed"], told["peak"]) == (4, 4, 2)
-    # They come at 1, 2 and 3, but only one at a time can run for its two seconds beside the long one.
-    assert (told["pendingMean"], told["pendingWorst"]) == (0.75, 2.0)
-
-
-def test_a_workload_that_leaves_pods_waiting_is_exit_1(fleet, tmp_path):
-    arrivals = manifest(tmp_path / "arrivals.yaml", workload({"pod": "p", "template": "one", "times": 3}))
-    result = run("simulate", "-f", fleet, "-f", arrivals)
-    assert result.exit_code == 1
-    assert result.stdout.splitlines()[-1].split() == ["first-fit", "1", "p-2"]
-
-
-def test_a_workload_can_be_drawn(fleet, tmp_path):
-    arrivals = manifest(tmp_path / "arrivals.yaml", ARRIVALS)
-    result = run("simulate", "-f", fleet, "-f", arrivals, "--strategy", "all", "-o", "svg")
-    assert result.exit_code == 0
-    titles = {title.text for title in ET.fromstring(result.stdout).iter("{http://www.w3.org/2000/svg}title")}
-    assert titles == set(STRATEGIES)
-
-
-@pytest.mark.parametrize(
-    ("arrival", "pointer", "told"),
-    [
-        ({"pod": "p", "template": "none"}, "/spec/arrivals/0", "ResourceClaimTemplate default/none"),
-        ({"pod": "p"}, "/spec/arrivals/0", "neither a template nor claims"),
-        ({"pod": "p", "template": "one", "times": 0}, "/spec/arrivals/0", "at least 1"),
-        ({"pod": "p", "template": "one", "at": "noon"}, "/spec/arrivals/0/at", "float"),
-    ],
-)
-def test_an_arrival_that_cannot_be_read_is_named_with_its_place(fleet, tmp_path, arrival, pointer, told):
-    result = run("simulate", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", workload(arrival)))
-    assert result.exit_code == 2
-    assert pointer in result.stderr
-    assert told in result.stderr
-
-
-def test_a_generated_workload_is_the_same_for_the_same_seed():
-    args = ("simulate", "--generate", "pairs", "--nodes", "1", "--pods", "15", "--seed", "4")
-    assert run_json(*args) == run_json(*args)
-    assert run_json(*args) != run_json(*args[:-1], "5")
-
-
 @pytest.mark.parametrize(
     ("args", "told"),
     [
         ((), "nothing to simulate"),
-        (("-f", "FLEET", "--generate", "mig"), "-f excludes --generate"),
-        (("--generate", "mig", "--pods", "1", "--remove-node", "n0"), "a workload excludes"),
         (("-f", "FLEET", "--remove-node", "nowhere"), "there is no node 'nowhere'"),
         (("-f", "FLEET", "--strategy", "best"), "least-fragmentation"),
-        (("-f", "FLEET", "--strategy", "all"), "one strategy"),
     ],
 )
 def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, args, told):
@@ -175,14 +99,6 @@ def test_workloads_beside_the_pods_are_named_and_not_dropped_in_silence(fleet, t
     done = run("simulate", "-f", fleet, "-f", others)
     assert done.exit_code == 0
     assert "3 objects ignored, of kinds that this command does not read: 2 Deployment, 1 Job" in done.stderr
-
-
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999"])
-@pytest.mark.parametrize("option", ["--load", "--patience"])
-def test_a_number_that_is_not_finite_exits_with_2(option, number):
-    done = run("simulate", "--generate", "mig", "--pods", "5", option, number)
-    assert done.exit_code == 2
-    assert option in done.stderr
 
 
 def test_pods_without_any_node_are_told_so(tmp_path):

@@ -7,10 +7,9 @@ GPUs with a NIC on the same PCIe root. Randomness comes from the caller, as a fu
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from allocator.simulation.replay import Arrival
-from allocator.simulation.workload import Workload
+from bench.allocator.replay import Arrival
 from dra.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
 from dra.quantity import parse
 from dra.stock import Stock
@@ -23,6 +22,14 @@ if TYPE_CHECKING:
 
     Draw = Callable[[], float]
     Mix = Sequence[tuple[float, str]]
+
+
+class Workload(NamedTuple):
+    """A fleet, and the pods that arrive."""
+
+    stock: Stock
+    arrivals: tuple[Arrival, ...]
+
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
@@ -70,7 +77,7 @@ def mig(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
 
     sizes = {profile: memory / 8 for profile, (memory, _, _) in PROFILES.items()}
     coming = _Coming(MIG_MIX, sizes, claim, hardware=nodes * 4)
-    return coming.workload("mig", draw, slices, nodes=nodes, pods=pods, load=load)
+    return coming.workload(draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
@@ -86,7 +93,7 @@ def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
 
     sizes = {name: parse(name).as_float() / parse("80Gi").as_float() for _, name in SHARES_MIX}
     coming = _Coming(SHARES_MIX, sizes, claim, hardware=nodes * 4)
-    return coming.workload("shares", draw, slices, nodes=nodes, pods=pods, load=load)
+    return coming.workload(draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 def pairs(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
@@ -111,7 +118,7 @@ def pairs(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
 
     sizes = {"gpu": 1 / 12, "nic": 1 / 12, "pair": 2 / 12, "quad": 3 / 12}
     coming = _Coming(PAIRS_MIX, sizes, claim, hardware=nodes)
-    return coming.workload("pairs", draw, slices, nodes=nodes, pods=pods, load=load)
+    return coming.workload(draw, slices, nodes=nodes, pods=pods, load=load)
 
 
 KINDS: dict[str, Callable[..., Workload]] = {"mig": mig, "shares": shares, "pairs": pairs}
@@ -126,9 +133,7 @@ class _Coming:
         self.claim = claim
         self.hardware = hardware
 
-    def workload(
-        self, name: str, draw: Draw, slices: Sequence[ResourceSlice], *, nodes: int, pods: int, load: float
-    ) -> Workload:
+    def workload(self, draw: Draw, slices: Sequence[ResourceSlice], *, nodes: int, pods: int, load: float) -> Workload:
         """Let pods come so often that on average they ask for `load` times the hardware; each stays 100 on average."""
         classes = [
             convert(
@@ -158,7 +163,7 @@ class _Coming:
                     break
             spec = {"metadata": {"name": pod, "namespace": "default"}, "spec": {"devices": self.claim(chosen_kind)}}
             arrivals.append(Arrival(pod, now, (convert(spec, ResourceClaim),), _exponential(draw, 100)))
-        return Workload(name, Stock.of(slices=slices, classes=classes, nodes=node_objects), tuple(arrivals))
+        return Workload(Stock.of(slices=slices, classes=classes, nodes=node_objects), tuple(arrivals))
 
 
 def _mig_counters(slices: range, multiprocessors: int) -> Object:

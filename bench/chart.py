@@ -7,7 +7,7 @@ browser shows on hovering. Coordinates are rounded, so that equal data give equa
 from __future__ import annotations
 
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 import msgspec
@@ -15,12 +15,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-T = TypeVar("T")
 Point = tuple[float, float]
 Points = tuple[Point, ...]
 
 WIDTH, HEIGHT = 720, 340
-_POINTS = 400  # a line of more points than pixels says no more
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 60, 44
 # Told apart by people who cannot tell red from green, on white and on dark grey.
 COLOURS = ("#3b76c4", "#d9822b", "#3d9a6c", "#b0509e", "#8a8a2e", "#d0514a")
@@ -32,11 +30,10 @@ _STYLE = (
 
 
 class ChartLine(msgspec.Struct, frozen=True):
-    """One named line. `steps` draws a value that holds until the next point."""
+    """One named line."""
 
     name: str
     points: Points
-    steps: bool = False
 
 
 class Bars(msgspec.Struct, frozen=True):
@@ -52,15 +49,12 @@ def lines(
     *,
     x: str,
     y: str,
-    top: float | None = None,
     log: bool = False,
 ) -> str:
     """Draw lines over a common axis; `log` makes both axes logarithmic, and leaves out what is not above zero."""
     shown = [[point for point in line.points if not log or min(point) > 0] for line in series]
     xs = [x_value for points in shown for x_value, _ in points]
     ys = [y_value for points in shown for _, y_value in points]
-    if top:
-        ys.append(top)
     across = _Axis(xs, _LEFT, WIDTH - _RIGHT, log=log)
     up = _Axis(ys, HEIGHT - _BOTTOM, _TOP, log=log)
     body = list(_frame(title, x, y))
@@ -68,11 +62,7 @@ def lines(
     for number, (line, points) in enumerate(zip(series, shown, strict=True)):
         path = ""
         for x_value, y_value in points:
-            at = _n(across.place(x_value))
-            if path and line.steps:
-                path += f"H{at}V{_n(up.place(y_value))}"
-            else:
-                path += f"{'L' if path else 'M'}{at} {_n(up.place(y_value))}"
+            path += f"{'L' if path else 'M'}{_n(across.place(x_value))} {_n(up.place(y_value))}"
         body.append(f'<path class="l" stroke="{_colour(number)}" d="{path}"><title>{escape(line.name)}</title></path>')
     body += _legend([line.name for line in series])
     return _svg(title, body)
@@ -114,12 +104,6 @@ def stack(charts: Sequence[str]) -> str:
         for at, one in enumerate(charts)
     )
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(charts)}">\n{inner}</svg>\n'
-
-
-def thin(samples: Sequence[T]) -> list[T]:
-    """Keep at most so many samples, evenly by number, the last one always."""
-    step = max(1, len(samples) // _POINTS)
-    return [*samples[:-1:step], *samples[-1:]]
 
 
 class _Axis:

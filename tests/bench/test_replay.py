@@ -4,11 +4,10 @@ import random
 
 import pytest
 
-from allocator.simulation.generate import KINDS
-from allocator.simulation.placement import Placements
-from allocator.simulation.replay import Arrival, replay
 from allocator.strategies.choose import choose_devices
 from allocator.strategies.strategy import STRATEGIES
+from bench.allocator.generate import KINDS
+from bench.allocator.replay import Arrival, replay
 from tests.allocator.fleets import claim, exactly, fleet, gpu, shared
 
 
@@ -80,12 +79,6 @@ def test_no_device_is_held_after_all_pods_have_left():
     assert found.placed + len(found.never) == 40
 
 
-def test_progress_is_told_pod_by_pod():
-    told = []
-    play(ONE, pod("a", 0, 1), pod("b", 2, 1), progress=lambda done, of: told.append((done, of)))
-    assert told == [(1, 2), (2, 2)]
-
-
 def test_no_arrivals_are_no_use():
     found = play(ONE)
     assert (found.pods, found.utilisation, found.samples) == (0, 0.0, ())
@@ -118,52 +111,3 @@ def test_packing_by_partitions_puts_more_hardware_to_use_than_first_fit():
         for strategy in ("first-fit", "least-fragmentation")
     }
     assert use["least-fragmentation"] > use["first-fit"]
-
-
-# Answers that are kept
-
-
-def stale(strategy):
-    """Place pods; list the nodes whose kept answer is another than the node would give now."""
-    stock = fleet({f"n{at}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{at}")) for at in range(3)})
-    placements = Placements(stock, ask(strategy))
-    wrong = []
-    for at in range(6):
-        wanted = claim(f"c{at}", exactly("gpu"))
-        told = {node: (one.answer.verdict, one.score) for node, one in placements.answers([wanted]).items()}
-        for node, answer in told.items():
-            now = choose_devices(placements.stock, node, [wanted], strategy=strategy)
-            wrong += [node] if answer != (now.answer.verdict, now.score) else []
-        placements.place([wanted])
-    return wrong
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_kept_answer_is_what_the_node_would_say_now(strategy):
-    assert stale(strategy) == []
-
-
-class Dishonest(STRATEGIES["CompactFirst"].__class__):
-    name = "dishonest"
-    seen = 0
-
-    def score(self, view, plan):  # noqa: ARG002
-        """Score by the pods that came before, wherever they are."""
-        self.seen += 1
-        return float(self.seen)
-
-
-class Silent(STRATEGIES["CompactFirst"].__class__):
-    name = "silent"
-
-    def score(self, view, plan):  # noqa: ARG002
-        """Score by labels, without saying so in `looks_at`."""
-        return len(view.node.metadata.labels)
-
-
-def test_a_strategy_that_looks_beyond_the_node_is_found(monkeypatch):
-    monkeypatch.setitem(STRATEGIES, "dishonest", Dishonest())
-    assert stale("dishonest")
-    monkeypatch.setitem(STRATEGIES, "silent", Silent())
-    with pytest.raises(LookupError, match="looks_at"):
-        stale("silent")

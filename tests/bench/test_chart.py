@@ -2,8 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
-from allocator.simulation.replay import Sample
-from rendering.chart import Bars, ChartLine, bars, lines, stack, thin
+from bench.chart import Bars, ChartLine, bars, lines, stack
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -13,13 +12,6 @@ def test_a_line_chart_has_a_path_for_every_line_and_names_it():
     root = ET.fromstring(picture)
     assert [path.find(f"{SVG}title").text for path in root.iter(f"{SVG}path")] == ["one", "two"]
     assert root.get("aria-label") == "a < b"
-
-
-def test_steps_hold_a_value_until_the_next_point():
-    picture = lines("t", [ChartLine("s", ((0, 0), (10, 5)), steps=True)], x="", y="")
-    (path,) = ET.fromstring(picture).iter(f"{SVG}path")
-    assert "H" in path.get("d")
-    assert "L" not in path.get("d")
 
 
 def test_logarithmic_axes_leave_out_what_is_not_above_zero():
@@ -51,10 +43,3 @@ def test_equal_data_give_equal_files():
 def test_stacked_charts_are_one_picture():
     one = lines("t", [ChartLine("s", ((0, 1),))], x="", y="")
     assert len(list(ET.fromstring(stack([one, one])).iter(f"{SVG}svg"))) == 3
-
-
-def test_long_lines_are_thinned_but_keep_their_end():
-    samples = [Sample(float(at), 0, 0, 0.0, 0.0) for at in range(5000)]
-    kept = thin(samples)
-    assert len(kept) < 500
-    assert kept[-1] is samples[-1]

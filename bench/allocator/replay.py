@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allocator.simulation.placement import Placements, likeness
-from allocator.strategies import fragmentation, utilisation
+from allocator.strategies import best_node, fragmentation, utilisation
 from dra.objects import ResourceClaim
 
 if TYPE_CHECKING:
@@ -66,10 +66,9 @@ def replay(
     strategy: str,
     ask: Ask,
     patience: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Play arrivals against a stock; a pod that waits longer than `patience` gives up."""
-    return _Player(stock, arrivals, ask, patience, progress).report(strategy)
+    return _Player(stock, arrivals, ask, patience).report(strategy)
 
 
 class _Player:
@@ -79,7 +78,6 @@ class _Player:
         arrivals: Sequence[Arrival],
         ask: Ask,
         patience: float | None,
-        progress: Callable[[int, int], None] | None,
     ) -> None:
         self.fleet = Placements(stock, ask)
         self.arrivals = sorted(arrivals, key=lambda one: one.at)
@@ -94,8 +92,6 @@ class _Player:
             self._until(arrival.at)
             insort(self.waiting, number, key=lambda n: (-self.arrivals[n].priority, n))
             self._serve(arrival.at, [number])
-            if progress:
-                progress(number + 1, len(self.arrivals))
         self._until(float("inf"))
 
     def report(self, strategy: str) -> Replay:
@@ -122,7 +118,8 @@ class _Player:
             while leaving and leaving[0][0] == at:
                 _, number = heappop(leaving)
                 arrival = self.arrivals[number]
-                self.fleet.release(arrival.claims)
+                for claim in arrival.claims:
+                    self.fleet.stock = self.fleet.stock.without("ResourceClaim", claim.metadata.key)
                 self.running -= 1
             if self.patience is not None:
                 self.waiting = [number for number in self.waiting if at - self.arrivals[number].at <= self.patience]
@@ -135,10 +132,12 @@ class _Player:
             arrival = self.arrivals[number]
             if self.likeness[number] in refused:
                 continue
-            node, _ = self.fleet.place(arrival.claims)
+            answers = self.fleet.answers(arrival.claims)
+            node = best_node(answers)
             if node is None:
                 refused.add(self.likeness[number])
                 continue
+            self.fleet.hold(arrival.claims, answers[node].answer)
             self.waiting.remove(number)
             self.waited[number] = now - arrival.at
             self.running += 1

@@ -1,0 +1,59 @@
+"""Answers that are kept: equal to those that the nodes would give now."""
+
+import pytest
+
+from allocator.simulation.placement import Placements
+from allocator.strategies import best_node, choose_devices
+from allocator.strategies.strategy import STRATEGIES
+from tests.allocator.fleets import claim, exactly, fleet, gpu
+
+
+def ask(strategy):
+    return lambda stock, node, claims: choose_devices(stock, node, claims, strategy=strategy)
+
+
+def stale(strategy):
+    """Place pods; list the nodes whose kept answer is another than the node would give now."""
+    stock = fleet({f"n{at}": (gpu("gpu-0", root="r0"), gpu("gpu-1", root=f"r{at}")) for at in range(3)})
+    placements = Placements(stock, ask(strategy))
+    wrong = []
+    for at in range(6):
+        wanted = claim(f"c{at}", exactly("gpu"))
+        told = {node: (one.answer.verdict, one.score) for node, one in placements.answers([wanted]).items()}
+        for node, answer in told.items():
+            now = choose_devices(placements.stock, node, [wanted], strategy=strategy)
+            wrong += [node] if answer != (now.answer.verdict, now.score) else []
+        chosen = placements.answers([wanted])
+        placements.hold([wanted], chosen[best_node(chosen)].answer)
+    return wrong
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_kept_answer_is_what_the_node_would_say_now(strategy):
+    assert stale(strategy) == []
+
+
+class Dishonest(STRATEGIES["CompactFirst"].__class__):
+    name = "dishonest"
+    seen = 0
+
+    def score(self, view, plan):  # noqa: ARG002
+        """Score by the pods that came before, wherever they are."""
+        self.seen += 1
+        return float(self.seen)
+
+
+class Silent(STRATEGIES["CompactFirst"].__class__):
+    name = "silent"
+
+    def score(self, view, plan):  # noqa: ARG002
+        """Score by the topology, which `looks_at` does not list."""
+        return len(view.sites)
+
+
+def test_a_strategy_that_looks_beyond_the_node_is_found(monkeypatch):
+    monkeypatch.setitem(STRATEGIES, "dishonest", Dishonest())
+    assert stale("dishonest")
+    monkeypatch.setitem(STRATEGIES, "silent", Silent())
+    with pytest.raises(LookupError, match="looks_at"):
+        stale("silent")
