@@ -34,7 +34,6 @@ CALLS = {
     "allocate OfNode": ["allocate", "-f", MODES, "--node", "gpu-node"],
     "allocate OfNodes": ["allocate", "-f", MODES, "--all-nodes"],
     "simulate Simulated": ["simulate", "-f", MODES],
-    "simulate Compared": ["simulate", "--generate", "mig", "--pods", "5"],
     "matrix Matrices": ["matrix", "-f", MODES],
     "nodes Held": ["nodes", "-f", WHY],
     "observed Observed": ["observed", os.devnull],
