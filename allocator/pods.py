@@ -54,7 +54,7 @@ def waits(pod: Pod) -> bool:
 
 
 def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:
-    """Name the allocated claim that keeps its pod off a node; "" if there is none."""
+    """Return which allocated claim keeps its pod off a node; "" if none does."""
     for claim in claims:
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
@@ -193,7 +193,7 @@ def reaches(pod: Pod, *, tainted: bool = True) -> Callable[[Node], bool]:
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:
-    """Take the larger amount of each resource, in the order in which they are requested: reasons name them so."""
+    """Return the larger amount of each resource, in the order of the requests, which reasons keep."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
 
 

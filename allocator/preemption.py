@@ -249,7 +249,7 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Stoc
 
 
 def claims_in_reach(node: str, stock: Stock) -> set[str]:
-    """Name the claims that hold devices a node could use."""
+    """Return the claims that hold devices a node could use."""
     return {key for pool in stock.pools(node) for key in stock.results.get(pool.id, ())}
 
 

@@ -25,7 +25,7 @@ NODES = 4  # kinds of nodes that are compared; the commonest
 
 
 def advice(pod: Pod, stock: Stock, hindrances: Sequence[Hindrance]) -> str:
-    """Say what would have to be otherwise for a refused pod to fit; "" if nothing was found in time."""
+    """Return a change after which a refused pod would fit; "" if none was found within the budget."""
     claims = find_claims(pod, stock)
     candidates = [stock.nodes[hindrance.nodes[0]] for hindrance in hindrances[:NODES]]
     reachable = [

@@ -1,6 +1,6 @@
-"""How a pod is placed: whose word on strategies counts for it, and which nodes have pods enough.
+"""How a pod is placed: which strategy applies, and which nodes are full.
 
-A pod's annotation says the strategy, else its Namespace's, else the configuration for that namespace, else for all.
+The pod's annotation names the strategy, else its Namespace's, else the configuration of that namespace, else the general one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ STRATEGY = "drawbridge.dev/strategy"
 
 
 class PlacementRules(msgspec.Struct, frozen=True):
-    """What an admin says of pods that say nothing themselves."""
+    """The configured placement of pods without an annotation."""
 
     otherwise: Placement = Placement()
     namespaces: Mapping[str, Placement] = {}
     most_pods: int = 0  # with devices on a node; 0 for any number
 
     def of(self, namespace: str) -> Placement:
-        """How pods of a namespace are placed."""
+        """Return the placement of a namespace."""
         return self.namespaces.get(namespace or "default", self.otherwise)
 
 
 def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) -> Placement:
-    """Find how a pod is placed; `namespace` are the annotations of its Namespace."""
+    """Return the placement of a pod; `namespace` are the annotations of its Namespace."""
     for owner, written in (
         ("the pod", pod.metadata.annotations),
         (f"Namespace {pod.metadata.namespace or 'default'}", namespace),
@@ -49,7 +49,7 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) 
 
 
 def full_nodes(reserved: Iterable[tuple[str, str]], most: int, leaving: Collection[str]) -> dict[str, str]:
-    """Say of the nodes that have as many pods with devices of ours as they may, without those that leave.
+    """Return the nodes that have as many pods with our devices as they may, without the `leaving` pods, and a message.
 
     `reserved` are pods by uid with their nodes, `most` is how many a node may have.
     """

@@ -67,7 +67,7 @@ class PodClaims(msgspec.Struct, frozen=True):
 
 
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
-    """Look up the claims of a pod."""
+    """Return the claims of a pod."""
     claims: dict[str, ResourceClaim] = {}
     namespace = pod.metadata.namespace or "default"
     for entry in pod.spec.resource_claims:
@@ -114,7 +114,7 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
 
 
 def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ...]:
-    """Name the nodes where the pod may go, and where device plugins hand out as much as it asks for by names, used or not."""
+    """Return the nodes that the pod may run on and whose device plugins offer its requests by name, in use or not."""
     if pod_claims.unmade is None:
         return ()
     amounts = requests(pod)
@@ -128,7 +128,7 @@ def plugin_nodes(pod: Pod, pod_claims: PodClaims, stock: Stock) -> tuple[str, ..
 
 
 def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
-    """Say what keeps a pod from a node before its open claims are looked at; "" if nothing does."""
+    """Return what keeps a pod from a node before its unallocated claims are considered; "" if nothing does."""
     for name in pod_claims.by_claim:
         if hands_out(node, name):
             why = "and a claim replaces it" if pod_claims.unmade is None else "so no device is allocated for it"
@@ -137,7 +137,7 @@ def node_obstacle(pod_claims: PodClaims, node: Node) -> str:
 
 
 def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool) -> str:
-    """Say what has to happen to a claim before it can be decided on; "" if nothing has to."""
+    """Return what has to happen to a claim before it can be allocated; "" if nothing has to."""
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp:
         return f"waiting for claim {name}, which is being deleted"

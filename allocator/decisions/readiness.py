@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DeviceReadiness(msgspec.Struct, frozen=True):
-    """What keeps a pod from being bound: a failure for good, or something that may still come; both "" if nothing does."""
+    """What keeps a pod from being bound: a final failure, or a condition that is still missing; both "" if nothing does."""
 
     failed: str = ""
     waits_for: str = ""
@@ -50,7 +50,7 @@ def devices_ready(claims: Iterable[ResourceClaim]) -> DeviceReadiness:
 
 
 def latest_binding(claim: ResourceClaim, seconds: float) -> float:
-    """Say when devices that are not ready have had their time, in seconds since 1970."""
+    """Return the deadline of devices that are not ready, in seconds since 1970."""
     allocation = claim.status.allocation
     if allocation is None or not allocation.allocation_timestamp:
         return inf
@@ -62,7 +62,7 @@ def latest_binding(claim: ResourceClaim, seconds: float) -> float:
 
 
 def unusable(claim: ResourceClaim, now: float, seconds: float) -> str:
-    """Say why what a claim is allocated cannot be bound to any more; "" if it can, or may be yet."""
+    """Return why the allocation of a claim cannot become ready any more; "" if it is or may become ready."""
     readiness = devices_ready([claim])
     if readiness.failed:
         return f"claim {claim.metadata.key}: {readiness.failed}"

@@ -16,7 +16,7 @@ STRANGER = "a claim of another namespace"
 
 
 def redact(sentence: str, stock: Stock, namespace: str) -> str:
-    """Take the names of claims and pods of other namespaces out of a sentence."""
+    """Replace the names of claims and pods of other namespaces in a sentence."""
 
     def hide(found: re.Match[str]) -> str:
         pod, key = found.groups()
@@ -30,7 +30,7 @@ def redact(sentence: str, stock: Stock, namespace: str) -> str:
 
 
 def name_pods(reader: Pod, pods: Iterable[Pod]) -> str:
-    """Name pods to readers of one pod's events: those of its namespace, and how many others."""
+    """List pods for readers of one pod's events: by name those of its namespace, by number the others."""
     own: list[str] = []
     strangers = 0
     for pod in pods:

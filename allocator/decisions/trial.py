@@ -1,6 +1,6 @@
-"""What would be: the stock after other pods have come, and what becomes of a pod that does not exist, with claims as templates would make them.
+"""Trials: the stock after other pods are placed, and the nodes for a pod that does not exist, with the claims of its templates.
 
-Nothing is assumed: the stock that was asked is the stock that is left.
+Nothing is reserved: stocks are immutable.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def claims_for(
 
 
 def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:
-    """Ask all nodes, or some, for claims that are not allocated; those that can serve them come first, then the largest groups."""
+    """Try unallocated claims on all nodes, or some, and group these by answer: feasible groups first, then the largest."""
     options = Options(budget=Budget(step_limits.TRIAL))
     answers = fleet(stock, claims, options=options)
     tried = set(answers if nodes is None else nodes)
@@ -97,7 +97,7 @@ def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] 
 
 
 def reaches_shared_pool(stock: Stock, node: str) -> bool:
-    """Say whether a node reaches devices that other nodes may reach as well."""
+    """Return whether a node reaches devices that other nodes may reach as well."""
     if node not in stock.nodes or not stock.pages_on.get(""):
         return False
     pages = (page for pool in stock.pools(node) for page in stock.pages_of.get(pool.id, ()))
@@ -105,7 +105,7 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
 
 
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: Options = DEFAULTS) -> Stock:
-    """Answer with the stock after some pods have taken what they want on a node; a pod that no longer fits there takes nothing."""
+    """Return the stock after some pods got their claims allocated on a node; a pod that does not fit there gets nothing."""
     for pod in pods:
         wanted = find_claims(pod, stock).on(stock.nodes[node]).open if node in stock.nodes else ()
         answer = allocate(stock, node, wanted, options=options) if wanted else None

@@ -51,7 +51,7 @@ def whole(names: frozenset[Name]) -> tuple[Name, ...]:
 
 
 def attributes_read(question: Question, rules: Rules, budget: Budget) -> AttributesRead:
-    """Name the attributes that a question and the compatibility rules read. After OutOfBudget, a second call continues."""
+    """Return the attributes that a question and the compatibility rules read. After OutOfBudget, a second call continues."""
     others: set[Name] = set()
     for rule in rules.selectors():
         others |= _names(rule.reads)

@@ -211,7 +211,7 @@ def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
-    """Look up an attribute as constraints do: by full name, then by bare name if the domain is the driver's."""
+    """Return an attribute as constraints find it: by full name, then by bare name if the domain is the driver's."""
     found = device.attributes.get(name)
     if found is None:
         domain, slash, bare = name.partition("/")

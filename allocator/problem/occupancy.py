@@ -34,7 +34,7 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_untouched(self) -> bool:
-        """Say whether nothing that is in use concerns a candidate."""
+        """Return whether nothing in use affects a candidate."""
         return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
     def is_shared(self, place: Candidate) -> bool:

@@ -65,7 +65,7 @@ class Leaf(msgspec.Struct, frozen=True, eq=False):
     derived: dict[str, str]  # attribute → expression
 
     def blame(self, check: Check) -> str:
-        """Name the selector in messages."""
+        """Return the name of the selector in messages."""
         owner = f"DeviceClass/{self.class_.metadata.name}" if check.of_class else self.where
         return f"{owner}, selector #{check.number}"
 

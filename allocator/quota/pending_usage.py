@@ -231,7 +231,7 @@ class PendingUsage:
 
 
 def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
-    """Name the classes of which a claim may get devices."""
+    """Return the classes of which a claim may get devices."""
     found: set[str] = set()
     for request in spec.devices.requests:
         found.update(one.device_class_name for one in request.alternatives.values())

@@ -118,7 +118,7 @@ class QuotaQuestion(NamedTuple):
 def core_lines(
     quotas: Iterable[ResourceQuota], namespace: str, requested: Amounts, classes: Mapping[str, DeviceClass]
 ) -> str:
-    """Name the limits of the namespace's ResourceQuotas that count the same devices; "" if there is none."""
+    """List the limits of the namespace's ResourceQuotas that count the same devices; "" if there is none."""
     keys = {COUNT_KEY}
     for name in {class_name for class_name, _ in requested if class_name != ALL_CLASSES}:
         found = classes.get(name)

@@ -104,14 +104,14 @@ def lines(answer: Answer) -> Iterator[str]:
 
 
 def loss(reason: Reason) -> str:
-    """Say one stage's loss in a sentence; of a class its name is enough, for its selectors are an administrator's."""
+    """Return one stage's loss as a sentence; of a class its name is enough, for its selectors are an administrator's."""
     count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
     text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
     return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
 
 
 def sentence(answer: Answer) -> str:
-    """Say in one sentence what the devices of each request were lost to: for admission messages and pod conditions.
+    """Return in one sentence what the devices of each request were lost to: for admission messages and pod conditions.
 
     Devices of other classes are not worth a word where others were lost later; of the rest, each stage is named once.
     """
@@ -135,14 +135,14 @@ def attribute_text(value: DeviceAttribute) -> str:
 
 
 def listed(name: str, values: Sequence[str]) -> str:
-    """Say which values of an attribute there are."""
+    """Return the published values of an attribute as text."""
     if not values:
         return f"none has {name}"
     return f"{name} is one of {list_first(values, VALUES)}"
 
 
 def summary(answers: Mapping[str, Answer]) -> str:
-    """Say in one line what keeps a whole fleet from serving claims, as kube-scheduler does for pods."""
+    """Return in one line what keeps a whole fleet from serving claims, as kube-scheduler does for pods."""
     fits = sum(answer.feasible for answer in answers.values())
     if fits:
         return f"{fits} of {len(answers)} nodes can serve this"

@@ -90,7 +90,7 @@ def losses(
 
 
 def _demand_decision(answer: Answer) -> None:
-    """Give up where the allocator did: an undecided question does not count as a reason."""
+    """Stop where the allocator stopped: an undecided question does not count as a reason."""
     if answer.verdict is Verdict.UNDECIDED:
         raise OutOfBudget(answer.error or str(answer.verdict))
 
@@ -192,7 +192,7 @@ class _RefusedRequest:
                 self.agreed[at] = before & values if self.question.constraints[at].match else before | values
 
     def reasons(self) -> Iterator[Reason]:
-        """Give the losses of every alternative of the request."""
+        """Return the losses of every alternative of the request."""
         for leaf in self.question.requests[-1].leaves:
             yield from self._of_leaf(leaf)
 
@@ -261,7 +261,7 @@ class _RefusedRequest:
         yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=text)
 
     def _published(self, leaf: Leaf, names: Sequence[str]) -> str:
-        """Say what some devices publish of what a request selects by: an author sees what to ask for, whatever the selector looks like."""
+        """Return published values of the attributes that a selector reads, so that an author sees what to request."""
         devices = [(place.pool.id[0], place.device) for place in self.places if place.name in names]
         found: list[str] = []
         for check in leaf.ask.checks:
@@ -293,7 +293,7 @@ class _RefusedRequest:
         return self.cache.judged[kind][leaf.index]
 
     def _loss(self, leaf: Leaf, place: Candidate) -> _Loss | None:
-        """Say why a device will not do for a leaf; None if it would, by itself."""
+        """Return why a device does not match a leaf; None if it does, by itself."""
         judged = self._judge(leaf, place)
         if isinstance(judged, Fault):
             return _Loss(Stage.SELECTOR, f"{judged.where}: {judged.problem}")
@@ -336,7 +336,7 @@ class _RefusedRequest:
         return None
 
     def _hardware(self, place: Candidate) -> _Loss | None:
-        """Look at what devices share with others: groups, rules about each other, counters."""
+        """Check what devices share with others: groups, compatibility rules, counters."""
         state = self.states[place.pool.id]
         if state.is_shared(place):
             return None
@@ -369,7 +369,7 @@ class _RefusedRequest:
         return list_first(self.holders.get((*pool, device), []), 3) or "in use"
 
     def _on(self, state: PoolState, counter_set: str) -> str:
-        """Name what is in use on a counter set."""
+        """List the devices in use on a counter set."""
         found: list[str] = []
         for page in state.pool.pages():
             for device in page.devices:

@@ -101,7 +101,7 @@ class _DevicePairs:
         return groups
 
     def one_sided(self, groups: Sequence[Sequence[int]]) -> Iterator[str]:
-        """Name rules that forbid a device whose own rules would have it: the driver should say so on both."""
+        """List rules that forbid a device whose own rules allow it: the driver should publish the rule on both."""
         reported: set[tuple[str, str]] = set()
         for first in groups:
             for second in groups:

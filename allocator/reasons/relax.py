@@ -65,7 +65,7 @@ def asking(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
 
 
 def with_amount(claims: Claims, spot: RequestPosition, name: str, amount: Quantity) -> Claims:
-    """Ask for another amount of one capacity."""
+    """Return the claims with another amount of one capacity."""
     wanted = spot.body.capacity.requests if spot.body.capacity else {}
     return asking(claims, spot, capacity=CapacityRequirements(requests={**wanted, name: amount}))
 

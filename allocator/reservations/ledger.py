@@ -129,12 +129,12 @@ class Ledger(msgspec.Struct, eq=False):
                 yield reservation
 
     def needs(self, hold: Hold) -> bool:
-        """Say whether any reservation needs a claim as it is meant."""
+        """Return whether any reservation needs the intent of a claim."""
         users = (self.reservations.get(pod) for pod in hold.users)
         return any(user is not None and user.state is not ReservationState.RELEASED for user in users)
 
     def as_meant(self, hold: Hold) -> ResourceClaim:
-        """Put a claim as it has to be counted: with what it is meant to have, or may get from a write that was lost."""
+        """Return a claim as it counts: with its intended allocation, or that of a write whose outcome is unknown."""
         claim = hold.claim
         status = claim.status
         if status.allocation is not None or hold.intent is None:
@@ -153,7 +153,7 @@ def hold_of(claim: ResourceClaim) -> Hold:
 
 
 def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
-    """Name the pools in which an allocation holds something."""
+    """Return the pools in which an allocation holds devices."""
     if allocation is None:
         return frozenset()
     results = allocation.devices.results
@@ -161,7 +161,7 @@ def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
 
 
 def same_devices(one: AllocationResult | None, other: AllocationResult | None) -> bool:
-    """Say whether two allocations give the same devices; their timestamps do not matter."""
+    """Return whether two allocations are equal but for their timestamps."""
     if one is None or other is None:
         return one is other
     if one is other:

@@ -110,7 +110,7 @@ def step(
     now: float,
     table: Mapping[ReservationState, Mapping[Signal, ReservationState]] = TABLE,
 ) -> tuple[Effect, ...]:
-    """Take one event into the ledger, and answer with what it wants done. `now` is any clock that does not go back."""
+    """Apply one event to the ledger and return the effects. `now` is any clock that does not go back."""
     turn = _Turn(ledger, now, table)
     try:
         turn.handle(event)
@@ -148,7 +148,7 @@ class _Turn:
             mapping[key] = value
 
     def undo_changes(self) -> None:
-        """Take back every change."""
+        """Undo every change."""
         self.ledger.leading, self.ledger.generation = self.was
         for mapping, key, value in reversed(self.journal):
             if value is None:
@@ -248,7 +248,7 @@ class _Turn:
         self.signal(pod, signal)
 
     def objection(self, event: Assume, old: Reservation | None) -> str:
-        """Say why a decision cannot be taken up; "" if it can."""
+        """Return why a decision is declined; "" if it is not."""
         ledger = self.ledger
         if not ledger.leading:
             return "another replica leads"
@@ -321,7 +321,7 @@ class _Turn:
         self.signal(pod, Signal.COMMIT)
 
     def see_claim(self, claim: ResourceClaim, *, from_informer: bool = False) -> None:
-        """Take in a claim as it was seen, unless a later version is known."""
+        """Record an observed claim, unless a later version is known."""
         uid = claim.metadata.uid
         version = claim.metadata.resource_version
         if uid in self.ledger.deleted:
@@ -432,7 +432,7 @@ class _Turn:
                 self.put_hold(replace(other, rivals=left))
 
     def update_pod(self, pod: str, fact: PodFact) -> None:
-        """Take in what a pod says. It may be finished, and placed, but never again unfinished or elsewhere."""
+        """Record an observed pod. A finished pod stays finished, and a bound pod stays on its node."""
         old = self.ledger.pods.get(pod)
         if old is not None:
             node = old.node or fact.node
@@ -480,7 +480,7 @@ class _Turn:
                 self.effects.append(PodEvent(user.pod, sentence))
 
     def can_yield(self, hold: Hold) -> bool:
-        """Say whether all pods that use a claim are ours and not started."""
+        """Return whether all pods that use a claim are ours and not started."""
         users = list(self.ledger.needing(hold))
         strangers = hold.consumers - {user.pod for user in users}
         return bool(users) and not strangers and all(user.state in _OPEN for user in users)
@@ -533,7 +533,7 @@ class _Turn:
         self.effects.append(RereadPod(pod, reservation.name))
 
     def read_pod(self, pod: Pod) -> None:
-        """Take in a pod that was looked at; one that is not bound loses what was due to end."""
+        """Record a pod that was read again; a pod that is not bound loses what was due to end."""
         uid = pod.metadata.uid
         if uid in self.ledger.deleted:
             return
@@ -592,7 +592,7 @@ class _Turn:
                     break
 
     def affected_pods(self, claims: set[str]) -> set[str]:
-        """Name the pods that a claim matters to: those that use it, and those that it says it is reserved for.
+        """Return the pods that use a claim, and those in its `reservedFor`.
 
         Not those whose reservation only the pod itself ends.
         """
@@ -609,7 +609,7 @@ class _Turn:
         }
 
     def find_reservation(self, pod: str) -> None:
-        """Find out from the claims alone that a pod has a reservation, though this process did not make it."""
+        """Adopt a reservation that the claims show, though this process did not make it."""
         fact = self.ledger.pods.get(pod)
         if fact is None or fact.done:
             return
@@ -734,7 +734,7 @@ class _Turn:
             self.put_hold(replace(hold, busy=Busy.WRITING, version=version, since=self.now, is_ours=is_ours))
 
     def next_write(self, hold: Hold) -> ClaimWrite | None:
-        """Say what has to be written to a claim now: the difference between what its reservations need and what was seen.
+        """Return the next write to a claim: the difference between what its reservations need and what was seen.
 
         At most one write at a time, conditioned on the version that was seen (rules 1 and 2 of `allocator.reservations.table`).
         """
@@ -857,7 +857,7 @@ def signals(ledger: Ledger, reservation: Reservation) -> list[Signal]:
 
 
 def pod_fact(pod: Pod) -> PodFact:
-    """Take from a pod what matters. A pod that is being deleted and has no node will never have one."""
+    """Return the facts of a pod. A pod that is being deleted and has no node will never have one."""
     return PodFact(pod.metadata.key, pod.spec.node_name, pod.is_done, tuple(claim_keys(pod)))
 
 

@@ -31,7 +31,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 def sweep(ledger: Ledger, pods: Collection[str], before: Collection[Suspect] = ()) -> Sweep:
-    """Look for what was left behind. `pods` are the uids of all pods that are not finished, ours or not.
+    """Find what was left behind. `pods` are the uids of all pods that are not finished, ours or not.
 
     `before` are the suspects of the last sweep. Consumers that are no pods are left alone, and so are claims
     that another program allocated in advance, without reserving them.

@@ -65,7 +65,7 @@ class ProofPatience:
         return 0 <= self.refusals_allowed < self.refusals
 
     def is_worth_proof(self) -> bool:
-        """Say whether the next candidate is worth a proof."""
+        """Return whether the next candidate is worth a proof."""
         self.turn += 1
         return self.refusals <= 32 + 5 * self.caught or self.turn % 16 == 0
 
@@ -80,5 +80,5 @@ class Recall:
         self.recalled = 0
 
     def pays(self) -> bool:
-        """Say whether enough of the states that were looked up were known."""
+        """Return whether enough lookups of states were hits."""
         return self.looked_up < 256 or self.recalled * 16 > self.looked_up

@@ -158,7 +158,7 @@ class Proof:
         return False
 
     def _exceeds(self, picked: list[int], request: int, claim_devices: int) -> bool:
-        """Say whether some claim would get more devices than it may hold."""
+        """Return whether some claim would get more devices than it may hold."""
         question = self.problem.question
         total = {question.requests[request].claim: claim_devices} if question.requests else {}
         for one in picked:
@@ -323,7 +323,7 @@ class Proof:
         left: int,
         common: int,
     ) -> bool:
-        """Say whether the groups together can give the demand."""
+        """Return whether the groups together can meet the demand."""
         supply, spend = self.supply, self.budget.spend
         types, inner = self._types(grouping, demand)
         bundles, free = self._bundles(grouping, demand, inner, loose)

@@ -262,7 +262,7 @@ class Outer:
         return equal, tuple(by_size)
 
     def translate(self, vectors: tuple[int, ...], guards: int) -> set[int]:
-        """Give bundles in all possible numbers, the rest as free types."""
+        """Yield bundles in all possible numbers, the rest as free types."""
         out: set[int] = set()
         for vector in vectors:
             todo = [(vector, 0, 0)]

@@ -69,7 +69,7 @@ class _ClaimRequests:
         whole[sign] = first
 
     def _sign(self, tied: list[int], constraints: list[int]) -> object:
-        """Say what there is to these requests, whatever their names and places."""
+        """Return a key that is equal for requests that differ in names and places only."""
         taken = self.problem.leaves
         bodies = [
             tuple(

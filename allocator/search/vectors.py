@@ -91,7 +91,7 @@ def covers(
     work: int,
     spend: Callable[[int], None],
 ) -> bool:
-    """Say whether one vector from each bag can together reach a demand; True also when that takes too much work.
+    """Return whether one vector from each bag can together reach a demand; True also if that takes too much work.
 
     Depth first, failed remainders remembered; bounded by the most that each dimension, and each weighting of the
     dimensions, can still gain. Any non-negative weights give a valid bound.

@@ -375,7 +375,7 @@ class Walk:
         return step
 
     def _worth_remembering(self, *, fresh: bool) -> bool:
-        """Say whether failed states are remembered: always where a request begins, within one only if that pays."""
+        """Return whether failed states are remembered: always where a request begins, within one only if that pays."""
         return self.cuts.memo and (fresh or self.recall.pays())
 
     def _resume_all(self, slot: _DeviceSlot, step: WalkOutcome | None) -> WalkOutcome | None:
@@ -422,7 +422,7 @@ class Walk:
     # ---- what a state says
 
     def _below_zero(self, place: int, first: int, after: int) -> bool:
-        """Say whether an irregular counter of the pool is below zero; further shares do not look."""
+        """Return whether an irregular counter of the pool is below zero; further shares are not checked."""
         guards = self.problem.shared.counter_guards.get(place, 0)
         return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
 

@@ -25,7 +25,7 @@ _STATE_OF_NODE: Final = "node.kubernetes.io/"  # taints that say how a node is, 
 
 
 def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """Take nodes away, with their devices; their pods wait."""
+    """Remove nodes and their devices; their pods become pending."""
     leaving: list[Pod] = []
     pods: list[Pod] = []
     for pod in snapshot.pods:

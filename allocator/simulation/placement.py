@@ -34,7 +34,7 @@ class _Rooms(msgspec.Struct, frozen=True):
 
 
 class Placements:
-    """A stock that changes, and what its nodes have answered. `ask` puts claims to the allocator under a strategy."""
+    """A stock that changes, and the answers of its nodes. `ask` allocates claims on a node by a strategy."""
 
     def __init__(self, stock: Stock, ask: Ask) -> None:
         self.stock = stock
@@ -47,7 +47,7 @@ class Placements:
         self._rooms: dict[PoolId, _Rooms] = {}
 
     def answers(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> dict[str, Chosen]:
-        """Ask nodes, all by default; those that answered the like before and have not changed are not asked again.
+        """Return the answers of nodes, all by default; unchanged nodes that answered equal claims before are not asked again.
 
         An answer is of its node alone, its score included (`NodeView`). Allocations carry the names of the claims that asked first, in
         the order of these.
@@ -75,12 +75,12 @@ class Placements:
         return {node: known[node] for node in wanted}
 
     def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
-        """Put an answer's allocations into the stock."""
+        """Add an answer's allocations to the stock."""
         for claim, granted in zip(claims, answer.allocations, strict=True):
             self.stock = self.stock.with_(with_allocation(claim, granted.allocation))
 
     def rooms(self) -> Iterator[tuple[HardwareUnit, Room]]:
-        """Say what is left of every unit of the fleet."""
+        """Yield the free part of every unit of the fleet."""
         for pool, found in self._units.items():
             use = self.stock.use(pool)
             known = self._rooms.get(pool)
@@ -93,5 +93,5 @@ class Placements:
 
 
 def likeness(claims: Sequence[ResourceClaim]) -> bytes:
-    """Make a token that is equal for claims that ask the same."""
+    """Return a key that is equal for claims with equal specs."""
     return msgspec.json.encode([claim.spec for claim in claims], enc_hook=str)

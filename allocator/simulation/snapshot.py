@@ -130,7 +130,7 @@ class _KnownRefusal(msgspec.Struct, frozen=True):
 
 
 class SnapshotRun:
-    """Places pods of a snapshot one after the other; each takes what it is given from those that follow."""
+    """Places pods of a snapshot one after the other; the devices of each are in use for the next."""
 
     def __init__(self, snapshot: Snapshot, ask: Ask, why: Why | None = None) -> None:
         self.fleet = Placements(snapshot.stock, ask)
@@ -148,7 +148,7 @@ class SnapshotRun:
         self.undecided = 0
 
     def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
-        """Find a place for one pod, and take it; without `hold` leave it to those that follow."""
+        """Place one pod; unless `hold`, its devices stay free for the pods that follow."""
         pod_name = pod.metadata.key
         try:
             wanted = list(self._claims(pod))
@@ -205,7 +205,7 @@ class SnapshotRun:
     def _with_victims(
         self, refused: PodOutcome, pod: Pod, allocated: Sequence[ResourceClaim], free: Sequence[ResourceClaim]
     ) -> PodOutcome:
-        """Name the pods that would have to go for one that found no place, if that would do."""
+        """Add to a refusal the pods whose eviction lets the pod fit, if there are such pods."""
         if not may_preempt(pod):
             return refused
         stock = self.fleet.stock
@@ -241,7 +241,7 @@ class SnapshotRun:
         return msgspec.structs.replace(refused, victims=victims, summary=summary)
 
     def _crossed(self, pod: Pod, claims: Sequence[ResourceClaim], answer: Answer, stock: Stock) -> QuotaLine | None:
-        """Find the line of a quota that would be crossed if a pod were given this."""
+        """Return the line of a quota that this allocation would exceed."""
         given = as_granted(claims, answer)
         requested = total(amounts_of(claim, stock.pages_of) for claim in given)
         used_by_claims = partial(
@@ -280,7 +280,7 @@ class SnapshotRun:
     def _with_own_errors(
         self, answers: dict[str, Answer], claims_by_node: Mapping[str, Sequence[ResourceClaim]]
     ) -> dict[str, Answer]:
-        """Ask again for errors: they name a claim, and an answer that is remembered has that of the pod that asked first."""
+        """Repeat searches that ended in an error: its text names a claim, which is another pod's in a cached answer."""
         own: dict[str, Answer] = {}
         for node, answer in answers.items():
             if answer.error and answer.error not in own:
@@ -288,9 +288,9 @@ class SnapshotRun:
         return {node: own[answer.error] if answer.error else answer for node, answer in answers.items()}
 
     def _explain(self, why: Why, node: str, claims: Sequence[ResourceClaim], refused: Answer) -> Answer:
-        """Look into a refusal, unless it was looked into for pods that ask the same: a node refuses these by the very same answer.
+        """Return a refusal with its reasons, cached by the identity of the answer, which pods with equal claims share.
 
-        What names claims in its words is not remembered, for of the others it would not be true.
+        Reasons whose text names a claim are not cached, because the claims of other pods have other names.
         """
         names = [claim.metadata.key for claim in claims]
         known = self.explained.get(id(refused))

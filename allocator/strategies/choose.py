@@ -111,7 +111,7 @@ class _NodeSearch:
         return compose(cache.question, target, found)
 
     def one_by_one(self, claims: Sequence[ResourceClaim], strategy: str) -> Answer:
-        """Let the strategy choose for one claim after another, with the devices of earlier claims taken."""
+        """Choose for one claim after another, with the devices of earlier claims in use."""
         stock, steps = self.stock, 0
         granted: list[Granted] = []
         for claim in claims:
@@ -133,7 +133,7 @@ class _NodeSearch:
 
 
 def best_node(choices: Mapping[str, Chosen]) -> str | None:
-    """Name the node with the best score, the first among equals; None if no node can serve the claims."""
+    """Return the node with the best score, the first among equals; None if no node can serve the claims."""
     fitting = [node for node, chosen in choices.items() if chosen.answer.verdict is Verdict.FEASIBLE]
     return max(fitting, key=lambda node: choices[node].score, default=None)
 

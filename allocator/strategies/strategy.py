@@ -8,7 +8,7 @@ choice is never worse by its own rating than first-fit's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,7 @@ from allocator.strategies.node_view import LooksAt, highest_spread, pair_cost, s
 from dra.objects import DeviceRequestAllocationResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from allocator.strategies.node_view import DeviceId, NodeView, Site
 
@@ -38,86 +38,59 @@ class DevicePlan(msgspec.Struct, frozen=True, eq=False):
     rooms: dict[int, Room]  # the free part of each used unit afterwards
 
 
-class Strategy(Protocol):
-    """What a strategy must say."""
+class Strategy:
+    """The devices and nodes that are preferred; the base class prefers none."""
 
-    name: str
-    summary: str
-    # Nodes that are equal in this much are judged once; a view shows no more.
-    looks_at: LooksAt
-
-    def orders(self, view: NodeView) -> Iterable[Order]:
-        """Propose orders in which devices are tried, as sort keys."""
-        ...
-
-    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
-        """Rate a plan among others for the same node; the lowest wins, and among equals the earliest."""
-        ...
-
-    def score(self, view: NodeView, plan: DevicePlan) -> float:
-        """Score a node by its plan, from 0 to 100."""
-        ...
-
-
-class FirstFit:
     name = DEFAULT
     summary = "the devices that Kubernetes' own allocator takes"
+    # Nodes that are equal in this much are rated once; a view shows no more.
     looks_at = LooksAt.USE
 
-    def orders(self, view: NodeView) -> Iterator[Order]:
-        del view
+    def orders(self, view: NodeView) -> Iterator[Order]:  # noqa: ARG002
+        """Propose orders in which devices are tried, as sort keys."""
         return iter(())
 
-    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
-        del view, plan
+    def cost(self, view: NodeView, plan: DevicePlan) -> Cost:  # noqa: ARG002
+        """Rate a plan among others for the same node; the lowest wins, and among equals the earliest."""
         return ()
 
-    def score(self, view: NodeView, plan: DevicePlan) -> float:
-        del view, plan
+    def score(self, view: NodeView, plan: DevicePlan) -> float:  # noqa: ARG002
+        """Score a node by its plan, from 0 to 100."""
         return 0.0
 
 
-class CompactFirst:
+class CompactFirst(Strategy):
     name = "CompactFirst"
     summary = "fill hardware and nodes that are already in use"
-    looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         yield lambda id_: (view.free(id_), float(view.homes[id_][0]))
 
     def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         opened = sum(not view.rooms[at].busy for at in plan.rooms)
-        return float(opened), sum(one.free for one in plan.rooms.values())
+        return float(opened), sum(room.free for room in plan.rooms.values())
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         return 100 * _load(view, plan)
 
 
-class LowLoadFirst:
+class LowLoadFirst(Strategy):
     name = "LowLoadFirst"
     summary = "take the least used hardware and nodes, and spread over them"
-    looks_at = LooksAt.USE
 
     def orders(self, view: NodeView) -> Iterator[Order]:
         # The first partition of every unit comes before the second of any.
-        turn: dict[DeviceId, float] = {}
-        for unit in view.units:
-            for number, part in enumerate(unit.parts):
-                device = part.device.name
-                turn[*unit.pool, device] = float(number)
-
-        def freest_first(device: DeviceId) -> Cost:
-            return -view.free(device), turn[device]
-
-        def turn_first(device: DeviceId) -> Cost:
-            return turn[device], -view.free(device)
-
-        yield freest_first
-        yield turn_first
+        rank = {
+            (*unit.pool, part.device.name): float(number)
+            for unit in view.units
+            for number, part in enumerate(unit.parts)
+        }
+        yield lambda device: (-view.free(device), rank[device])
+        yield lambda device: (rank[device], -view.free(device))
 
     def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         before = sum((1 - view.rooms[at].free) ** 2 for at in plan.rooms)
-        return (sum((1 - one.free) ** 2 for one in plan.rooms.values()) - before,)
+        return (sum((1 - room.free) ** 2 for room in plan.rooms.values()) - before,)
 
     def score(self, view: NodeView, plan: DevicePlan) -> float:
         return 100 * (1 - _load(view, plan))
@@ -131,7 +104,7 @@ class NodeCompactGPULowLoad(LowLoadFirst):
         return 100 * _load(view, plan)
 
 
-class LeastFragmentation:
+class LeastFragmentation(Strategy):
     """Against in-tree devices on a random node, 30 % (MIG) and 25 % (shares) more GPUs stay idle; CompactFirst: 13 % and 15 %.
 
     `bench/allocator/fragmentation.py` measures it.
@@ -156,14 +129,8 @@ class LeastFragmentation:
                 spoilt[device] = view.free(device) if shared else view.spoilt(device)
             return spoilt[device]
 
-        def least_harm(device: DeviceId) -> Cost:
-            return harm(device), view.free(device), crowd[device]
-
-        def least_free(device: DeviceId) -> Cost:
-            return view.free(device), harm(device), crowd[device]
-
-        yield least_harm
-        yield least_free
+        yield lambda device: (harm(device), view.free(device), crowd[device])
+        yield lambda device: (view.free(device), harm(device), crowd[device])
 
     def cost(self, view: NodeView, plan: DevicePlan) -> Cost:
         return _loss(view, plan), *_neighbours(view, plan)
@@ -174,7 +141,7 @@ class LeastFragmentation:
         unspoilt = 1 - min(1.0, max(0.0, loss))
         # The free part of the neighbourhoods that the plan uses, from 0 (in use already, or none) to 1.
         before = _neighbourhoods(view, view.rooms)
-        rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
+        rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
         after = _neighbourhoods(view, rooms)
         lost: list[float] = []
         for key, free in before.items():
@@ -185,7 +152,7 @@ class LeastFragmentation:
         return 60 * unspoilt + 30 * (1 - breakage) + 10 * _load(view, plan)
 
 
-class Topology:
+class Topology(Strategy):
     """Where two neighbours are free, all claims of two GPUs get them; first-fit and CompactFirst: 49 %.
 
     `bench/allocator/fragmentation.py` measures it. The webhook translates HAMi's and Koordinator's wishes for neighbours to it.
@@ -216,9 +183,9 @@ class Topology:
 
 
 STRATEGIES: dict[str, Strategy] = {
-    one.name: one
-    for one in (
-        FirstFit(),
+    strategy.name: strategy
+    for strategy in (
+        Strategy(),
         CompactFirst(),
         LowLoadFirst(),
         NodeCompactGPULowLoad(),
@@ -238,7 +205,7 @@ def _load(view: NodeView, plan: DevicePlan) -> float:
 
 
 def _loss(view: NodeView, plan: DevicePlan) -> float:
-    return sum(view.value(at, view.rooms[at]) - view.value(at, one) for at, one in plan.rooms.items())
+    return sum(view.value(at, view.rooms[at]) - view.value(at, room) for at, room in plan.rooms.items())
 
 
 def _sites(view: NodeView, plan: DevicePlan) -> list[Site]:
@@ -259,7 +226,7 @@ def _neighbourhoods(view: NodeView, rooms: Sequence[Room]) -> dict[_Level, list[
 
 def _neighbours(view: NodeView, plan: DevicePlan) -> Cost:
     """Rate how a plan breaks into neighbourhoods: those without devices in use should stay so."""
-    rooms = [plan.rooms.get(at, one) for at, one in enumerate(view.rooms)]
+    rooms = [plan.rooms.get(at, room) for at, room in enumerate(view.rooms)]
     groups = _neighbourhoods(view, rooms).values()
     return (-round(sum(map(_square_of_mean, groups)), 9),)
 

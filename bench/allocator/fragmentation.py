@@ -25,11 +25,12 @@ from allocator.strategies.choose import choose_devices
 from allocator.strategies.node_view import StrategyCache
 from allocator.strategies.strategy import STRATEGIES
 from bench import chart
-from bench.allocator.generate import KINDS
+from bench.allocator.generate import GPU, KINDS, request
 from bench.allocator.replay import replay
 from bench.chart import Bars, stack
 from bench.row import Row
-from tests.allocator import fleets
+from dra.objects.claim import ResourceClaim
+from dra.wire import convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from allocator.strategies.choose import Chosen
     from bench.allocator.generate import Workload
     from bench.allocator.replay import Replay
-    from dra.objects.claim import ResourceClaim
     from dra.stock.stock import Stock
 
 NODES, PODS, SEEDS, CALM, CROWDED = 4, 240, 4, 0.6, 1.3
@@ -100,16 +100,21 @@ def together(strategy: str, trials: int = 400) -> float:
     Only nodes count on which both GPUs of a root are free.
     """
     dice = random.Random("together")
-    devices = [fleets.gpu(f"gpu-{at}", root=f"root-{at // 2}") for at in range(8)]
-    wanted = fleets.claim("pair", fleets.exactly("gpu", count=2))
+    idle = KINDS["pairs"](dice.random, nodes=1, pods=0).stock
+    [node] = idle.nodes
+    wanted = convert(
+        {"metadata": {"name": "pair"}, "spec": {"devices": {"requests": [request("gpu", count=2)]}}}, ResourceClaim
+    )
     asked = joined = 0
     while asked < trials:
         used = dice.sample(range(8), dice.randrange(1, 6))
         if not any({at, at + 1}.isdisjoint(used) for at in range(0, 8, 2)):
             continue
         asked += 1
-        stock = fleets.fleet({"n0": devices}, *(fleets.taken("n0", f"gpu-{at}") for at in used))
-        answer = choose_devices(stock, "n0", [wanted], strategy=strategy).answer
+        results = [{"request": "r", "driver": GPU, "pool": node, "device": f"gpu-{at}"} for at in used]
+        status = {"allocation": {"devices": {"results": results}}}
+        stock = idle.with_(convert({"metadata": {"name": "used"}, "status": status}, ResourceClaim))
+        answer = choose_devices(stock, node, [wanted], strategy=strategy).answer
         joined += len({int(result.device.removeprefix("gpu-")) // 2 for result in answer.results}) == 1
     return joined / asked
 

@@ -73,7 +73,7 @@ def mig(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
         slices.append(_slice(node, GPU, devices, pages=2))
 
     def claim(profile: str) -> Object:
-        return {"requests": [_request("gpu", f'device.attributes["{GPU}"].profile == "{profile}"')]}
+        return {"requests": [request("gpu", f'device.attributes["{GPU}"].profile == "{profile}"')]}
 
     sizes = {profile: memory / 8 for profile, (memory, _, _) in PROFILES.items()}
     coming = _Coming(MIG_MIX, sizes, claim, hardware=nodes * 4)
@@ -89,7 +89,7 @@ def shares(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
     slices = [_slice(f"node-{number:02}", GPU, devices) for number in range(nodes)]
 
     def claim(memory: str) -> Object:
-        return {"requests": [_request("gpu", capacity={"requests": {"memory": memory}})]}
+        return {"requests": [request("gpu", capacity={"requests": {"memory": memory}})]}
 
     sizes = {name: parse(name).as_float() / parse("80Gi").as_float() for _, name in SHARES_MIX}
     coming = _Coming(SHARES_MIX, sizes, claim, hardware=nodes * 4)
@@ -112,9 +112,9 @@ def pairs(draw: Draw, *, nodes: int, pods: int, load: float = 1.0) -> Workload:
 
     def claim(kind: str) -> Object:
         if kind in ("gpu", "nic"):
-            return {"requests": [_request(kind)]}
-        gpu = _request("gpu", count=2 if kind == "quad" else 1)
-        return {"requests": [gpu, _request("nic")], "constraints": [{"matchAttribute": PCIE_ROOT}]}
+            return {"requests": [request(kind)]}
+        gpu = request("gpu", count=2 if kind == "quad" else 1)
+        return {"requests": [gpu, request("nic")], "constraints": [{"matchAttribute": PCIE_ROOT}]}
 
     sizes = {"gpu": 1 / 12, "nic": 1 / 12, "pair": 2 / 12, "quad": 3 / 12}
     coming = _Coming(PAIRS_MIX, sizes, claim, hardware=nodes)
@@ -171,7 +171,8 @@ def _mig_counters(slices: range, multiprocessors: int) -> Object:
     return {**counters, "multiprocessors": {"value": str(multiprocessors)}}
 
 
-def _request(kind: str, selector: str = "", *, count: int = 1, capacity: Object | None = None) -> Object:
+def request(kind: str, selector: str = "", *, count: int = 1, capacity: Object | None = None) -> Object:
+    """Make a request."""
     exactly: Object = {"deviceClassName": kind, "allocationMode": "ExactCount", "count": count}
     if selector:
         exactly["selectors"] = [{"cel": {"expression": selector}}]
