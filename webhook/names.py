@@ -53,5 +53,5 @@ LABELS = {"app.kubernetes.io/managed-by": NAME}
 
 
 def other_name(target: str) -> str:
-    """Say what helps where a target's DeviceClass is not there under a name that is known."""
+    """Return the remedy for a target whose DeviceClass has an unknown name."""
     return f"if it has another name, an administrator can set `classes: {{{target}: NAME}}` ({TABLES})"

@@ -74,7 +74,6 @@ class Registration(NamedTuple):
 
 
 def configurations(dialects: Sequence[Dialect], options: Registration) -> list[Json]:
-    """Generate both webhook configurations."""
     return [mutating(dialects, options), validating(dialects, options)]
 
 
@@ -189,7 +188,7 @@ def on_validate(dialects: Sequence[Dialect]) -> str:
 
 
 def _pod(root: str, dialects: Sequence[Dialect], maps: Sequence[str]) -> str:
-    """Say in CEL whether a pod, or a pod template, has claims, requests of the old way, or annotations of ours."""
+    """Return the CEL test for claims, resource names of a dialect, and annotations of ours on a pod or pod template."""
     parts = [_has_claims(root), _names_resources(root, dialects, maps)]
     for place, field in ((Position.ANNOTATION, "annotations"), (Position.LABEL, "labels")):
         keys = _names(dialects, place)
@@ -209,7 +208,7 @@ def _has_claims(root: str) -> str:
 
 
 def _has_whole_cpus(cpus: CPUClaims) -> str:
-    """Say in CEL whether a container is limited to just the whole CPUs that it requests: then its pod may be Guaranteed.
+    """Return the CEL test for a container whose limit and request are the same whole CPUs: its pod may be Guaranteed.
 
     An API server writes amounts in one way, and parts of a CPU as thousands.
     """
@@ -269,12 +268,11 @@ def names_not_sent_by(condition: str, configuration: Configuration) -> list[str]
 
 
 def _requesting_keys(configuration: Configuration) -> set[str]:
-    """Give the annotations and labels that ask for devices."""
     return _names(configuration.dialects, Position.ANNOTATION) | _names(configuration.dialects, Position.LABEL)
 
 
 def _domains(names: Iterable[str]) -> set[str]:
-    """Give the domains of names, and names that have none as they are."""
+    """Return the domain of each name; a name without a domain stays as it is."""
     return {name.partition("/")[0] for name in names}
 
 

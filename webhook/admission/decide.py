@@ -102,7 +102,7 @@ def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
 
 
 def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> str:
-    """Say why no node can serve the claims of a pod together with those for its CPUs; "" if one can, or there are none."""
+    """Explain why no node can serve the claims of a pod together with those for its CPUs; "" if one can, or there are none."""
     if not verdict.claims_cpus:
         return ""
     return why_cpus_unserved(_requested(candidate, verdict, state), state, budget)

@@ -118,7 +118,7 @@ def decide_object(
 
 
 def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], Verdict | None]:
-    """Give what the API server adds to pods of an object by their RuntimeClass, or the refusal where both do not agree."""
+    """Return what the API server adds to an object's pods for their RuntimeClass, or the refusal if both conflict."""
     runtimes = state.fleet.installed.runtimes
     operations: list[Operation] = []
     for path in paths(obj) if runtimes else ():
@@ -134,7 +134,6 @@ def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], 
 
 
 def _mode_of(obj: Object, state: State) -> Mode:
-    """Find the mode for the pods of an object."""
     mode = mode_of(state, _owner_of_pods(obj))
     is_canary = mode is Mode.WARN and not why_not(state, namespace_of(obj))
     return Mode.ENFORCE if is_canary and group_kind(obj) not in _NAMED else mode
@@ -239,7 +238,7 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
 
 
 def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
-    """Say what was decided of a pod of the object that makes it, which has its request at `place`."""
+    """Move the decisions about a pod to the object that makes it, which has the request at `place`."""
     moved: list[Decision] = []
     for one in decisions:
         # A pointer into the pod means nothing in the object.
@@ -273,7 +272,7 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
 def _refused_by_api_server(
     obj: Object, places: Iterable[str], *, of_devices_alone: bool
 ) -> tuple[list[Decision], Decision | None]:
-    """Say what the API server would refuse of an object with pod templates at these paths, or of their requests for devices alone.
+    """List what the API server would refuse in pod templates at these paths, or in their requests for devices alone.
 
     The first placeholder that is not filled in is returned by itself: each further one has the same cause.
     """
@@ -373,7 +372,6 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
 
 
 def _as_left(decisions: Iterable[Decision], would: str) -> tuple[Decision, ...]:
-    """Leave the keys that would be translated, and say so in their details."""
     left: list[Decision] = []
     for one in decisions:
         if one.outcome in REPLACED:

@@ -111,7 +111,7 @@ def judge(
     subject: str = "pod",
     within: frozenset[str] | None = None,
 ) -> Judgement:
-    """Say whether claims that belong to one pod can be served together on one node of this fleet.
+    """Return whether claims that belong to one pod can be served together on one node of this fleet.
 
     A claim that a node of the `prospects` could serve, which an autoscaler can make, is not impossible.
 
@@ -157,7 +157,6 @@ def judge(
 
 
 def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> Judgement:
-    """Say that no alternative of a request names a class that exists."""
     existing = ", ".join(sorted(stock.classes)) or "none at all"
     named = " or ".join([one.device_class_name for one in bodies])
     text = f"{requester}: there is no DeviceClass {named}; there is {existing}"
@@ -211,7 +210,7 @@ class _Diagnosis(NamedTuple):
         return found
 
     def judge_idle(self) -> Judgement:
-        """Nothing fits now. Would it on an idle fleet?"""
+        """Judge claims that do not fit now by an idle fleet."""
         ever = best_verdict(
             self.stock, self.claims, options=self.options, idle=True, memo=self.memo, within=self.within
         )
@@ -236,7 +235,7 @@ class _Diagnosis(NamedTuple):
         return self.by_new_node() or self.never(samples, kinds)
 
     def by_new_node(self) -> Judgement | None:
-        """Whether a node that is not there yet could serve the claims; None if none could."""
+        """Return whether a node that is not there yet could serve the claims; None if none could."""
         if self.prospects is None:
             return None
         undecided = False
@@ -259,14 +258,14 @@ class _Diagnosis(NamedTuple):
         return f"on {node} {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Say why even an idle fleet would not do, and what would; the first is certain by now, the second needs time."""
+        """Explain why even an idle fleet would not do, and what would; the first is certain by now, the second needs time."""
         judgement = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
             return replace(judgement, remedy=NO_TIME)
         return judgement
 
     def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Say why no node that the pod can run on would do, and which other one would."""
+        """Return the refusal of a pod that no node it can run on could serve, with another node that could."""
         node = min(samples, key=lambda one: distance(samples[one]))
         absent = self.absent(kinds, node)
         text = f"{self.opening}; {_nearest(samples)}"
@@ -280,7 +279,7 @@ class _Diagnosis(NamedTuple):
         return replace(judgement, code=Code.NEVER, text=text, remedy=remedy, may_serve=may_serve)
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Say why even an idle fleet would not do, as plainly as it can be said. `samples` are some of the kinds of node."""
+        """Return the plainest reason why an idle fleet cannot serve the claims. `samples` are some of the kinds of node."""
         node = min(samples, key=lambda one: distance(samples[one]))
         if absent := self.absent(kinds, node):
             return absent
@@ -294,7 +293,7 @@ class _Diagnosis(NamedTuple):
         return _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), self.only_claim)
 
     def mismatch(self, selected: Reason) -> Judgement:
-        """Say that no device matches the selectors of a request, and what devices publish of the attributes that these read."""
+        """Refuse a request whose selectors no device matches; list what devices publish of the attributes that these read."""
         text = f"{self.opening}: no device matches what {self.requester(selected)} asks for"
         published = self.published(selected)
         claim = selected.claim.rpartition("/")[2]
@@ -308,7 +307,7 @@ class _Diagnosis(NamedTuple):
         return _never(Code.NO_DEVICE, "; ".join([text, *details]), _ABSENT, claim)
 
     def too_many(self, short: Reason, kinds: Mapping[str, Answer]) -> Judgement | None:
-        """Say that the only request asks for more devices than any node has; None if that is not it."""
+        """Refuse a single request for more devices than any node has; None if another cause applies."""
         request = self.request(short)
         exactly = request.exactly if request is not None else None
         if exactly is None or not _is_plain(self.claims):
@@ -322,7 +321,7 @@ class _Diagnosis(NamedTuple):
         return replace(never, most=most)
 
     def absent(self, kinds: Mapping[str, Answer], node: str) -> Judgement | None:
-        """Say that no node has a device of the class that a request names, and which devices there are; None if one has."""
+        """Refuse a request for a class of which no node has a device, and list existing devices; None if a node has one."""
         without_class: list[set[tuple[str, str]]] = []
         for answer in kinds.values():
             rejected = {(one.claim, one.request) for one in answer.reasons}
@@ -361,7 +360,7 @@ class _Diagnosis(NamedTuple):
         return found
 
     def too_many_together(self) -> Judgement | None:
-        """Say that equal claims ask for more devices than any node has, and what would do; None if that is not it.
+        """Refuse equal claims for more devices than any node has; None if another cause applies.
 
         One question about all of them is quicker than the reasons for each, and a client with little time is told as much.
         """
@@ -400,7 +399,7 @@ class _Diagnosis(NamedTuple):
         return ("", 0) if _may_be_cured(kinds) else _largest(kinds)
 
     def is_shared(self, node: str, count: int) -> bool:
-        """Whether the first claim could not have so many devices for itself alone."""
+        """Return whether the first claim could not have so many devices for itself alone."""
         idle = self.stock.idle()
         answer = allocate(idle, node, self.first(count), options=self.options)
         results = answer.results
@@ -413,7 +412,6 @@ class _Diagnosis(NamedTuple):
         return asking(single, spot, count=count)
 
     def requesters(self) -> list[str]:
-        """Name the containers and claims that ask."""
         asking: dict[str, None] = {}
         for claim in self.claims:
             for request in claim.spec.devices.requests:
@@ -433,7 +431,6 @@ class _Diagnosis(NamedTuple):
         return None
 
     def expressions(self, reason: Reason) -> list[str]:
-        """The selectors of what a reason is about."""
         request = self.request(reason)
         found = request.alternatives.get(reason.request) if request is not None else None
         return [one.cel.expression for one in found.selectors if one.cel] if found is not None else []
@@ -565,7 +562,7 @@ def _with_request(claim: ResourceClaim, at: int) -> ResourceClaim:
 
 
 def _too_large(claim: ResourceClaim, given: Mapping[str, PodClaim]) -> Judgement | None:
-    """Say that a claim for what is asked for by name would hold more devices than any claim may; None if it would not."""
+    """Refuse a claim for extended resources that exceeds the limit of devices of a claim; None if it does not."""
     bodies = [request.exactly for request in claim.spec.devices.requests]
     total = sum(body.count or 0 for body in bodies if body is not None)
     if total <= MAX_RESULTS:
@@ -578,20 +575,19 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, PodClaim]) -> Judgement
 
 
 def _asking_together(names: Sequence[str]) -> str:
-    """Begin a sentence about what some ask for."""
     if len(names) == 1:
         return f"{names[0]} asks"
     return f"{list_first(names, NAMED, '; ')} together ask"
 
 
 def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
-    """Whether there is one request and nothing that ties devices together: then only the number can be at fault."""
+    """Return whether there is one request and nothing that ties devices together: then only the number can be at fault."""
     devices = [claim.spec.devices for claim in claims]
     return len(devices) == 1 and len(devices[0].requests) == 1 and not devices[0].constraints
 
 
 def _may_be_cured(kinds: Mapping[str, Answer]) -> bool:
-    """Whether what is in the way somewhere can go, or is not known."""
+    """Return whether what is in the way somewhere can go, or is not known."""
     for answer in kinds.values():
         if not answer.explained or any(reason.stage in CURABLE for reason in answer.reasons):
             return True

@@ -1,4 +1,4 @@
-"""Whether nodes can serve what a pod requests: its claims, and what it requests of device plugins. Pure.
+"""Return whether nodes can serve what a pod requests: its claims, and what it requests of device plugins. Pure.
 
 The allocator is asked about an *empty* fleet, so waiting cannot cure a "no". A second question, about the fleet as it is, decides
 about the warning. Nothing is refused while the inventory is stale (then there is no `State.stock`). An object that could not be read
@@ -62,7 +62,7 @@ class Requested(NamedTuple):
 
 
 def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str:
-    """Say why no node could ever serve these claims of a pod, some of which are for CPUs; "" if one could, or that is not known."""
+    """Explain why no node could ever serve these claims of a pod, some of which are for CPUs; "" if one could, or that is not known."""
     if state.stock is None:
         return ""
     given = {one.name: one for one in requested.claims if one.spec is not None}
@@ -154,7 +154,7 @@ def _judge_claims(requested: Requested, state: State, budget: Budget) -> Found:
 
 
 def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, budget: Budget) -> str:
-    """Say which DeviceCompatibility the pod's scheduler may break, as only drawbridge's knows any; "" if none."""
+    """Name the DeviceCompatibility that the pod's scheduler may break; "" if none. Only drawbridge's scheduler knows the kind."""
     stock, bridge = state.stock, state.configuration.file.bridge
     if stock is None or not stock.compatibilities or not scheduler or not claims:
         return ""
@@ -166,7 +166,7 @@ def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, bu
 
 
 def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Budget) -> tuple[str, ...]:
-    """Say what drivers would refuse of a claim's parameters (docs/parameters.md); nothing if there is no time to look.
+    """List what drivers would refuse of a claim's parameters (docs/parameters.md); nothing if the budget ends.
 
     These are warnings: a newer driver may take more than the sources that were read, and an administrator who runs one knows that.
     """
@@ -193,7 +193,7 @@ def text_of(finding: Finding) -> str:
 
 
 def _can_plugin_serve(one: PodClaim, state: State) -> tuple[bool, str]:
-    """Say whether a device plugin can serve what is asked for by name, where the pod may go; and else which node could if it might go there, or were idle."""
+    """Return whether a device plugin on a node that the pod can use has the extended resources; else a node that could have them."""
     if state.stock is None or one.pod is None:
         return True, ""
     nodes = [*state.stock.nodes.values(), *(state.prospects.nodes.values() if state.prospects is not None else ())]
@@ -208,7 +208,7 @@ def _can_plugin_serve(one: PodClaim, state: State) -> tuple[bool, str]:
 
 
 def _plugin_offer(one: PodClaim, devices: int, state: State) -> str:
-    """Say how many would fit where the device plugin of a node has more than any node has devices; "" if none has."""
+    """Offer the amount of a device plugin that has more than any node has devices; "" if none has."""
     if len(one.by_name) != 1 or state.stock is None:
         return ""
     [name] = one.by_name
@@ -227,7 +227,7 @@ def choose_nodes(preference: Preference, requested: Requested, state: State, bud
 
 
 def find_plugin_instead(found: Found, decisions: Iterable[Decision], state: State) -> str:
-    """Say which node may still serve a pod by a device plugin, where no node can serve its claims; "" if none."""
+    """Name a node whose device plugin may serve a pod that no claim can serve; "" if none."""
     if MayServe.PLUGIN not in found.may_serve or found.waits:
         return ""
     for decision in decisions:

@@ -59,7 +59,7 @@ class Filled(NamedTuple):
 
 
 def fill_in(obj: Object, state: State) -> Filled:
-    """Give the containers of an object's pods what the LimitRanges of its namespace give them."""
+    """Add what the LimitRanges of the namespace add to the containers of an object's pods."""
     defaults = state.container_defaults.get(namespace_of(obj))
     if defaults is None or _is_stored(obj):
         return Filled(obj, obj, {})
@@ -79,7 +79,7 @@ def fill_in(obj: Object, state: State) -> Filled:
 
 
 def out_of_bounds(obj: Object, state: State) -> list[Decision]:
-    """Say for which containers an API server would refuse an object's pods by the LimitRanges of the namespace, or as a whole ("")."""
+    """List the containers, or "" for the whole pod, for which LimitRanges of the namespace would have an object's pods refused."""
     defaults = state.container_defaults.get(namespace_of(obj))
     found: list[Decision] = []
     if defaults is None or not defaults.bounds or _is_stored(obj):
@@ -184,7 +184,7 @@ def _read(amounts: dict[str, Json]) -> _Read:
 
 
 def _is_stored(obj: Object) -> bool:
-    """Say whether an object is a pod that an API server has filled in already."""
+    """Return whether an object is a pod that an API server has filled in already."""
     metadata = mapping(obj.get("metadata"))
     return group_kind(obj) == ("", "Pod") and bool(metadata.get("uid"))
 

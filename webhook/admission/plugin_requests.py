@@ -157,7 +157,7 @@ def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
 
 
 def _may_come(request: PluginRequest, state: State) -> bool:
-    """Whether a node that is declared, which an autoscaler can make, has enough."""
+    """Return whether a node that is declared, which an autoscaler can make, has enough."""
     return any(
         all(key in have and have[key].nano >= amount for key, amount in request.amounts.items())
         for have in [template.allocatable for template in reach_templates(request.place, state.configuration)]
@@ -165,7 +165,6 @@ def _may_come(request: PluginRequest, state: State) -> bool:
 
 
 def _busy(request: PluginRequest, full: list[Node], uses: Mapping[str, Mapping[str, int]]) -> str:
-    """Say how many are free on the node that has the most left of the name that is scarce."""
     free: dict[str, tuple[int, str]] = {}
     for key in request.amounts:
         left = {node.metadata.name: _left(node, key, uses.get(node.metadata.name, {})) for node in full}

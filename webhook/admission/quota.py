@@ -73,7 +73,6 @@ def new_object_of(request: AdmissionRequest) -> NewObject | None:
 
 
 def future_claims_of_pod(pod: Pod) -> dict[str, FutureClaim]:
-    """Say which claims will be made for a pod, by its entries."""
     templates = {
         entry.name: entry.resource_claim_template_name
         for entry in pod.spec.resource_claims

@@ -94,7 +94,7 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def worth_telling(self) -> bool:
-        """Whether the log gets a line: most pods need nothing."""
+        """Return whether the log gets a line: most pods need nothing."""
         return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
 
 
@@ -182,7 +182,6 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
 
 
 def concerns_us(path: str, request: AdmissionRequest) -> bool:
-    """Say whether the webhook decides about the object of a review."""
     if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
         return False
     return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
@@ -285,7 +284,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
 
 
 def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
-    """Tell the author of a workload what its pods will meet. A workload itself is never refused."""
+    """Warn the author of a workload of what its pods will meet. A workload itself is never refused."""
     if not paths(obj):
         return NOTHING
     verdict = decide_object(obj, state, stored=True, budget=budget)

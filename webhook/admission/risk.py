@@ -28,7 +28,7 @@ KINDS = 16  # of node that are looked at
 def find_broken_rule(
     stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: FleetMemo | None = None
 ) -> str:
-    """Say against which rule a scheduler that knows none may serve claims, and where; "" if it would not."""
+    """Name a rule that a scheduler without rules may break with these claims, and the node; "" if none."""
     if not any(one.spec.compatible_only_with for one in stock.compatibilities.values()):
         return ""
     options = Options(steps=step_limits.VERDICT, budget=budget)

@@ -193,7 +193,7 @@ def _share_claims(requests: list[ContainerDemand], budget: Budget) -> tuple[list
 
 
 def _may_host(host: ContainerDemand, other: ContainerDemand) -> bool:
-    """Whether an init container may use another container's claim: of the same kind, with no smaller amounts.
+    """Return whether an init container may use another container's claim: of the same kind, with no smaller amounts.
 
     A sidecar that runs beside it needs its devices itself.
     """

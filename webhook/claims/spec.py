@@ -400,7 +400,7 @@ def _amounts(percent: int | Fraction, sizes: Sizes) -> dict[Part, list[str]]:
 
 
 def _is_wanted(product: str, demand: Demand, target: Target) -> bool:
-    """Whether the demand's filters allow a product. The selectors check this too; here it saves alternatives."""
+    """Return whether the demand's filters allow a product. The selectors check this too; here it saves alternatives."""
     name = product.lower()
     for word in demand.not_models:
         if word.lower() in name:

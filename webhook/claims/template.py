@@ -89,7 +89,7 @@ def name_of(spec: Json) -> str:
 
 
 def name_matches(name: str, spec: Json) -> bool:
-    """Whether a name matches the content."""
+    """Return whether a name matches the content."""
     return name == name_of(spec)
 
 

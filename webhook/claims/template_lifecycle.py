@@ -65,7 +65,7 @@ def templates_of(pod: Pod) -> frozenset[TemplateKey]:
 
 
 def is_copy(pod: Pod, name: str) -> bool:
-    """Say whether a pod names a template of ours without its content, as a copy does: the webhook takes annotations of another pod off."""
+    """Return whether a pod names a template of ours without its content, as a copy does: the webhook removes annotations of another pod."""
     return is_our_name(name) and name not in pod.metadata.annotations.get(names.TEMPLATES, "")
 
 
@@ -84,7 +84,7 @@ def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
 
 
 def objection(pod: Pod, specs: Iterable[Json], state: State) -> str:
-    """Say why the webhook would not make a pod ask for these templates now; "" if it would."""
+    """Explain why the webhook would not make a pod ask for these templates now; "" if it would."""
     if pod.metadata.labels.get(names.SKIP_LABEL) == "true":
         return f"the pod is labelled {names.SKIP_LABEL}=true"
     namespace = pod.metadata.namespace
@@ -149,13 +149,11 @@ def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
 
 
 def wants_admin_access(spec: Json) -> bool:
-    """Say whether a template asks for adminAccess anywhere."""
     requests = wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests
     return any(request.exactly is not None and request.exactly.admin_access for request in requests)
 
 
 def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
-    """Say what a wanted template needs."""
     if stored is None:
         return Due.CREATE
     if asks_the_same(wanted, stored.spec.spec):
@@ -164,7 +162,6 @@ def due(wanted: Json, stored: ResourceClaimTemplate | None) -> Due:
 
 
 def asks_the_same(wanted: Json, stored: ResourceClaimSpec) -> bool:
-    """Say whether what is stored asks for what is wanted."""
     wanted_spec = read_claim_spec(wanted)
     # A stored template has the API server's defaults filled in, so both are compared with them; as a rule nothing is missing.
     return wanted_spec == stored or wanted_spec == claim_spec(stored)
@@ -191,7 +188,7 @@ def _read(wanted: bytes) -> ResourceClaimSpec:
 
 
 def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) -> tuple[str, ...]:
-    """Say which names that a pod is about to use hold something else, and whose they are."""
+    """List the templates that a pod needs and that exist with other content, with their likely owners."""
     problems = []
     for name, wanted in templates.items():
         stored = state.templates.get((namespace, name))
@@ -206,13 +203,12 @@ def name_conflicts(templates: Mapping[str, Json], namespace: str, state: State) 
 
 
 def is_ours(stored: ResourceClaimTemplate) -> bool:
-    """Say whether we made a template, by label and by form of name: only such are ever swept."""
+    """Return whether we made a template, by label and by form of name: only such are ever swept."""
     labelled = names.LABELS.items() <= stored.metadata.labels.items()
     return labelled and is_our_name(stored.metadata.name)
 
 
 def is_our_name(name: str) -> bool:
-    """Say whether a template's name has the form of ours."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -241,7 +237,6 @@ def sweep(
 
 
 def matches_name(stored: ResourceClaimTemplate) -> bool:
-    """Say whether a template holds what its name says."""
     return template.name_matches(stored.metadata.name, {"spec": msgspec.json.decode(wire.encode(stored.spec.spec))})
 
 
@@ -255,7 +250,7 @@ class TemplateUsers:
     def put(
         self, source: Hashable, templates: Mapping[TemplateKey, Json], uses: Iterable[TemplateKey] = ()
     ) -> set[TemplateKey]:
-        """Say what a source wants and uses now; return the templates that are newly asked for or newly free."""
+        """Set what a source wants and uses; return the templates that are newly requested or newly free."""
         now = {**dict.fromkeys(uses), **templates}
         before = self._sources.pop(source, {})
         if now:

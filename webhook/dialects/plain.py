@@ -239,7 +239,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
 
 
 def _counts(amount: Amount) -> bool:
-    """Whether an amount is more than the number 0 of devices."""
+    """Return whether an amount is more than the number 0 of devices."""
     return bool(amount.value) or amount.row.role is not Role.COUNT
 
 
@@ -265,7 +265,7 @@ def compile_expression(text: str) -> Selector:
 
 
 def too_costly(expression: Selector) -> bool:
-    """Whether it cannot be evaluated on every text that may come."""
+    """Return whether it cannot be evaluated on every text that may come."""
     for sample in _SAMPLES:
         try:
             expression.derive(cel.TextView(sample), Budget(step_limits.EXPRESSION, longest=step_limits.EXPRESSION_CALL))
@@ -351,7 +351,7 @@ def texts_of(hint: Hint, expressions: Expressions) -> tuple[str, ...] | Untransl
 
 
 def _is_unknown(hint: Hint) -> bool:
-    """Whether not exactly one value is meant. A node selector that allows several is told in words, which no label's value has room for."""
+    """Return whether not exactly one value is meant. A node selector that allows several is told in words, which no label's value has room for."""
     several = hint.row.place is Position.NODE_SELECTOR and (not hint.text or " " in hint.text)
     return several or hint.text == UNREADABLE
 

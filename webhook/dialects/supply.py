@@ -56,7 +56,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str = ""
 
     def publishes(self, attribute: str) -> bool:
-        """Whether most nodes publish an attribute on every device; a constraint on it excludes all other devices."""
+        """Return whether most nodes publish an attribute on every device; a constraint on it excludes all other devices."""
         return self.everywhere.get(attribute, 0) * 2 > len(self.nodes)
 
     def known_by(self, names: tuple[str, ...]) -> list[str]:
@@ -85,7 +85,7 @@ class Supply(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def numbered(self) -> bool:
-        """Whether the parameters of each device contain its number."""
+        """Return whether the parameters of each device contain its number."""
         return self.parameters is not None and NUMBER in self.parameters.json
 
 

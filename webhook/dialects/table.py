@@ -140,7 +140,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the translation drops the key, with a loss: no part of a demand comes from it."""
+        """Return whether the translation drops the key, with a loss: no part of a demand comes from it."""
         return self.outcome is Outcome.APPROXIMATED and self.role is Role.NONE
 
     @property
@@ -149,7 +149,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
         return f"from {self.least} up" if self.most is None else f"{self.least} to {self.most}"
 
     def takes(self, number: int) -> bool:
-        """Whether a number is within the bounds."""
+        """Return whether a number is within the bounds."""
         return self.least <= number and (self.most is None or number <= self.most)
 
 
@@ -216,7 +216,7 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     shares: bool = False
 
     def serves(self, need: Need) -> bool:
-        """Say whether it can serve a claim with this need, the server permitting."""
+        """Return whether it can serve a claim with this need, the server permitting."""
         if self.like_cluster:
             return True
         own = {CLAIMS: self.claims, ALTERNATIVES: self.prioritized_list, SHARES: self.shares}

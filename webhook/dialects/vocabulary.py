@@ -59,7 +59,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def partial(self) -> bool:
-        """Whether it is less than whole devices, so that only a scheduler that knows shares may see it."""
+        """Return whether it is less than whole devices, so that only a scheduler that knows shares may see it."""
         parts = (self.memory, self.memory_percent, self.cores, self.shares, self.cpus, self.bandwidth_percent)
         return parts != _WHOLE
 

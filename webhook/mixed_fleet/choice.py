@@ -45,7 +45,7 @@ class BestOffer(IntEnum):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Whether a pod goes to migrated nodes, and why; `preferred` if the policy prefers the chosen nodes."""
+    """Return whether a pod goes to migrated nodes, and why; `preferred` if the policy prefers the chosen nodes."""
 
     moved: bool
     why: str
@@ -189,7 +189,7 @@ def _best_by_plugin(nodes: _Nodes, stock: Stock, preference: Preference, budget:
 
 
 def _has(node: Node, amounts: Mapping[str, int], used: Mapping[str, int] | None = None) -> bool:
-    """Whether a node has these amounts besides what is used. A missing amount of a native resource (cpu, memory) is enough."""
+    """Return whether a node has these amounts besides what is used. A missing amount of a native resource (cpu, memory) is enough."""
     have = node.status.allocatable
     for name, amount in amounts.items():
         if name in have:

@@ -125,7 +125,7 @@ class StateBuilder:
 
     @property
     def asks_for_pods(self) -> bool:
-        """Whether decisions depend on what pods use of the resources of device plugins."""
+        """Return whether decisions depend on what pods use of the resources of device plugins."""
         return bool(self._state.configuration.file.mixed)
 
     @property

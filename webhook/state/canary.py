@@ -26,7 +26,7 @@ class PodOwner(NamedTuple):
     name: str
 
     def within(self, percent: float) -> bool:
-        """Whether this percentage covers the workload."""
+        """Return whether this percentage covers the workload."""
         digest = blake2b("\0".join(self).encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") % BUCKETS < percent * (BUCKETS / 100)
 

@@ -143,11 +143,10 @@ class Configuration:
         self.reads_all = bool(self.variables or file.mixed or translated)
 
     def asks(self, keys: Iterable[str]) -> bool:
-        """Say whether one of these annotations or labels asks for devices."""
         return not self._asking.isdisjoint(keys) or any(name.startswith(self._prefixes) for name in keys)
 
     def is_amount(self, annotation: str) -> bool:
-        """Say whether an annotation asks for devices, and claims are made of it."""
+        """Return whether an annotation asks for devices, and claims are made of it."""
         rows = [known.row for known in self.word(Position.ANNOTATION, annotation)]
         return any(row.role is Role.ASKS and row.outcome is not Outcome.LEFT for row in rows)
 

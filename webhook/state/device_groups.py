@@ -142,7 +142,7 @@ def _is_rootless(device: Device) -> bool:
 
 
 def _is_parted(device: Device) -> bool:
-    """Whether a claim that names no amounts leaves some of a shared device for others: it takes no capacity whole."""
+    """Return whether a claim that names no amounts leaves some of a shared device for others: it takes no capacity whole."""
     if not device.allow_multiple_allocations:
         return False
     for capacity in device.capacity.values():

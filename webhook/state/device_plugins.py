@@ -185,7 +185,7 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
 
 
 def is_configuration(value: Object) -> bool:
-    """Whether an object has the form of a configuration of the NVIDIA plugin."""
+    """Return whether an object has the form of a configuration of the NVIDIA plugin."""
     known = set(value) <= set(_PARTS) and ("version" in value or "sharing" in value)
     return known and value.get("version", "v1") in ("v1", "")
 

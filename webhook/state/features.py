@@ -53,7 +53,7 @@ class Features(KnownServer, frozen=True, kw_only=True):
         return Features.combine(self.minor, self.found, declared)
 
     def on(self, gate: str) -> bool:
-        """Whether the server has a feature gate on."""
+        """Return whether the server has a feature gate on."""
         return self.gates.get(gate, self.minor >= _ON_SINCE[gate])
 
     @staticmethod

@@ -31,7 +31,7 @@ class GpuOperator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs_driver_alone(self) -> bool:
-        """Whether the operator runs the DRA driver and no device plugin."""
+        """Return whether the operator runs the DRA driver and no device plugin."""
         return bool(self.clusters) and not self.policies
 
 

@@ -134,7 +134,7 @@ def uses_of(obj: Object) -> list[tuple[str, str]]:
 
 
 def is_pools(value: Object) -> bool:
-    """Whether an object has the form of a configuration of a network device plugin."""
+    """Return whether an object has the form of a configuration of a network device plugin."""
     return not _NAMES.keys().isdisjoint(_lower(value))
 
 

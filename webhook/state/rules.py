@@ -156,7 +156,7 @@ def _wrong_labels(path: str, labels: Mapping[str, str]) -> Iterable[Finding]:
 
 
 def _wrong_quota(quota: str) -> str:
-    """Say why a ResourceQuota counts no claims by a key; "" if it counts some (`dra.policy.quota_keys`)."""
+    """Explain why a ResourceQuota counts no claims by a key; "" if it counts some (`dra.policy.quota_keys`)."""
     if quota == COUNT_KEY:
         return ""
     if quota.endswith(BY_CLASS):
@@ -344,7 +344,7 @@ def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: 
 
 
 def one_of(name: str, known: Sequence[str]) -> str:
-    """Say which names there are, the likeliest first."""
+    """List the known names, the likeliest first."""
     suggestion = shape.nearest(name, list(known))
     meant = f"did you mean {suggestion}? " if suggestion else ""
     return f"{meant}one of {list_first(known, MOST_NAMED)}"

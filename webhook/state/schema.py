@@ -91,7 +91,7 @@ class Evidence(_Declared, frozen=True, kw_only=True):
 
     @property
     def chooses(self) -> bool:
-        """Whether only some drivers or nodes count."""
+        """Return whether only some drivers or nodes count."""
         return bool(self.drivers or self.node_selector)
 
 
@@ -129,7 +129,7 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
     autoscaled: Serving | None = None
 
     def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool, autoscaled: bool) -> Serving:
-        """Say which of the two counts; an annotation that is neither says nothing."""
+        """Choose between the two; an annotation with any other value is ignored."""
         if annotation in get_args(Serving):
             return cast("Serving", annotation)
         usual = self.default or ("translate" if managed else "leave")
@@ -138,7 +138,7 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
 
 
 class CPUClaims(_Declared, frozen=True, kw_only=True):
-    """Whether the whole CPUs of Guaranteed pods are asked for by claims as well: what the kubelet's static CPU manager gives alone.
+    """Return whether the whole CPUs of Guaranteed pods are asked for by claims as well: what the kubelet's static CPU manager gives alone.
 
     The namespace counts before the default.
     """
@@ -149,12 +149,10 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
     namespaces: dict[str, Serving] = {}
 
     def wanted(self, namespace: str) -> bool:
-        """Say whether they are for pods of a namespace."""
         return self.namespaces.get(namespace, self.default) == "translate"
 
     @property
     def anywhere(self) -> bool:
-        """Whether they are for any pod."""
         return "translate" in (self.default, *self.namespaces.values())
 
 

@@ -62,7 +62,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     memo: FleetMemo = msgspec.field(default_factory=FleetMemo)
 
     def offers(self, key: str) -> bool:
-        """Whether a class serves a resource, or a device plugin hands it out on a node that exists or is declared (`nodeTemplates`)."""
+        """Return whether a class serves a resource, or a device plugin hands it out on a node that exists or is declared (`nodeTemplates`)."""
         declared = self.configuration.file.node_templates
         return (
             key in self.fleet.extended

@@ -85,7 +85,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def independent(self) -> bool:
-        """Whether it is translated without regard to other cases of its containers."""
+        """Return whether it is translated without regard to other cases of its containers."""
         return self.dialect.independent and not self.joined
 
     def role(self, key: str) -> Role:

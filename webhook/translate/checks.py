@@ -70,8 +70,6 @@ _CHECK = 50  # steps of the budget for one check of one case
 
 
 class Context(NamedTuple):
-    """What the cases of a pod are checked against."""
-
     pod: PodView
     configuration: Configuration
     fleet: Inventory
@@ -106,7 +104,6 @@ def make_context(
     origin: Provenance,
     namespace: str,
 ) -> Context:
-    """Collect what the cases of a pod are checked against."""
     configuration, installed = state.configuration, state.fleet.installed
     misspelt: Mapping[int, Untranslated] = {}
     for slot in pod.slots:
@@ -339,7 +336,6 @@ def leave_read_by_others(case: Case, context: Context) -> Case:
 
 
 def leave_misspelt(case: Case, context: Context) -> Case:
-    """Leave a container with a misspelt key."""
     for slot, _ in case.slot_keys:
         left = context.misspelt.get(slot.order)
         if left:
@@ -379,7 +375,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
 
 
 def leave_to_core(case: Case, context: Context) -> Case:
-    """Say that Kubernetes serves a key whose unit is unclear, if it does so whatever a unit means."""
+    """Leave a key of unclear unit to Kubernetes, if a DeviceClass serves it whatever a unit means."""
     if case.left is None or case.left is not case.unit.left or case.quiet:
         return case
     name = context.fleet.extended.get(case.bare, "") if context.features.on(server.EXTENDED) else ""
@@ -411,7 +407,6 @@ def _core_choice(name: str, otherwise: str, context: Context) -> tuple[str, str]
 
 
 def make_claims(case: Case, context: Context) -> Case:
-    """Make the claims for every demand."""
     demands: list[KeyedDemand] = []
     served: list[ServedDemand] = []
     notes = list(case.notes)
@@ -622,7 +617,7 @@ def _pack_nodes(
 
 
 def _needs_scheduler(case: Case, scheduler: str) -> bool:
-    """Say whether keys that stay need the pod's scheduler: keys that any scheduler counts do not."""
+    """Return whether keys that stay need the pod's scheduler: keys that any scheduler counts do not."""
     return not case.independent or scheduler in case.dialect.schedulers
 
 
@@ -630,7 +625,7 @@ def _needs_scheduler(case: Case, scheduler: str) -> bool:
 
 
 def _share_claims(cases: tuple[Case, ...], context: Context) -> SharedClaims:
-    """Give each container its claims: those for the whole pod, and those for its own keys."""
+    """Assign claims to containers: those for the whole pod, and those for a container's own keys."""
     common: list[Grant] = []
     requests: list[ContainerDemand] = []
     for case in cases:

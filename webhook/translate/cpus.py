@@ -69,7 +69,7 @@ def whole_cpus(pod: PodView) -> dict[int, int]:
 
 
 def _is_guaranteed(requested: Mapping[str, Json], limits: Mapping[str, Json]) -> bool:
-    """Say whether the limits of CPUs and memory equal the requests. A missing request equals the limit."""
+    """Return whether the limits of CPUs and memory equal the requests. A missing request equals the limit."""
     for name in (CPU, MEMORY):
         limit = _nano(limits.get(name))
         if limit is None or limit <= 0 or _nano(requested.get(name, limits.get(name))) != limit:

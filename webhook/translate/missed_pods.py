@@ -41,13 +41,11 @@ class MissedPod(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """What is wrong."""
         more = ", …" if len(self.keys) > _SHOWN else ""
         return f"no node has {', '.join(self.keys[:_SHOWN])}{more}, and the pod was created without a claim for it"
 
     @property
     def remedy(self) -> str:
-        """What its author can do."""
         if self.owner is None:
             return "delete the pod and create it again"
         return f"delete the pod, and {self.owner.kind} {self.owner.name} creates another"
@@ -67,7 +65,7 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
 
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
-    """Say, by key, why no claim can be made for what a refused pod waits for and nothing offers: an administrator's to fix."""
+    """Explain, by key, why no claim can be made for what an unschedulable pod requests and nothing offers."""
     done = _translate_again(pod, state, budget)
     reasons = {one.key: one.detail for one in done.decisions if one.outcome is Outcome.LEFT} if done is not None else {}
     return {key: reasons[key] for key in _not_offered(reasons, state)}
@@ -99,7 +97,6 @@ def find_unknown(pod: Pod, state: State, budget: Budget | None = None) -> dict[s
 
 
 def why_unknown(meant: str) -> str:
-    """Say why nothing serves a name of `find_unknown`."""
     return f"did you mean {meant}?" if meant else "no DeviceClass serves it"
 
 
@@ -118,5 +115,4 @@ def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Ve
 
 
 def _not_offered(keys: Iterable[str], state: State) -> tuple[str, ...]:
-    """Choose the resources that nothing in the fleet offers."""
     return tuple([key for key in dict.fromkeys(keys) if state.configuration.resource(key) and not state.offers(key)])

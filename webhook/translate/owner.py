@@ -271,7 +271,7 @@ def unit_meaning(key: str, dialect: Dialect, configuration: Configuration, fleet
 
 
 def _replica(key: str, shared: Replicated, bare: BareKey) -> Meaning:
-    """Say that a unit is a replica of a shared device; it is left unless the administrator can declare what becomes of replicas."""
+    """Return the meaning of a replica of a shared device; the key is left unless an administrator can declare what a replica becomes."""
     if shared.sharing.strategy == "MPS" or not bare.declared("shared"):
         return Meaning(
             left=Untranslated(key, f"{shared}: a replica has no counterpart; translate it once that is switched off")
@@ -395,7 +395,7 @@ def _count_votes(
 
 
 def _explain(key: str, votes: _Votes, target: Target, served: Served, fleet: Inventory) -> Meaning:
-    """Say what the votes mean for a unit of a key, and why."""
+    """Turn the votes into the meaning of a unit of a key."""
     whole, others = votes.whole, votes.others
     count = len(whole | others)
     if not count:

@@ -90,17 +90,17 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def passed_by(self) -> bool:
-        """Whether a label tells drawbridge to skip the pod."""
+        """Return whether a label tells drawbridge to skip the pod."""
         return self.labels.get(names.SKIP_LABEL) == "true"
 
     @property
     def bound(self) -> bool:
-        """Whether it has a node already, as a mirror pod has."""
+        """Return whether it has a node already, as a mirror pod has."""
         return bool(self.spec.get("nodeName")) or MIRROR in self.annotations
 
 
 def is_passed_by(pod: dict[str, Json]) -> bool:
-    """Say whether a label tells drawbridge to skip a pod."""
+    """Return whether a label tells drawbridge to skip a pod."""
     return inside(pod, "metadata", "labels").get(names.SKIP_LABEL) == "true"
 
 

@@ -159,7 +159,7 @@ def foreign_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]
 
 
 def is_offline_record(pod: PodView) -> bool:
-    """Say whether the record is one of a translated file, which has no seal: it is removed without a warning."""
+    """Return whether the record is one of a translated file, which has no seal: it is removed without a warning."""
     record = _original(pod.annotations.get(names.ORIGINAL))
     unsealed = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
     return unsealed and record is not None and _has_claims_for(record, pod)
@@ -196,6 +196,6 @@ def _original(value: Json) -> Original | None:
 
 
 def _has_claims_for(record: Original, pod: PodView) -> bool:
-    """Whether every container of a record has a claim of ours."""
+    """Return whether every container of a record has a claim of ours."""
     claimed = {slot.name for slot in pod.slots if any(name.startswith(names.PREFIX) for name in slot.claims)}
     return bool(record.containers) and record.containers.keys() <= claimed

@@ -70,7 +70,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def decides_outcome(decision: Decision) -> bool:
-    """Whether a decision counts for the outcome of a pod: a selector, a variable or an annotation that stays beside a request does not."""
+    """Return whether a decision counts for the outcome of a pod: a selector, a variable or an annotation that stays beside a request does not."""
     if decision.outcome not in (Outcome.LEFT, Outcome.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
         return True
     return bool(decision.container) and bool(decision.dialect or decision.code or "/" in decision.key)

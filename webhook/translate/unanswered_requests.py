@@ -275,7 +275,7 @@ def _judge_key(key: str, place: Position, configuration: Configuration, *, any_w
 
 
 def is_about_devices(name: str) -> bool:
-    """Say whether a name looks like one of an accelerator or an RDMA device."""
+    """Return whether a name looks like one of an accelerator or an RDMA device."""
     return bool(_DEVICE.search(name))
 
 
@@ -360,7 +360,7 @@ def _find_missing_plugins(
 
 
 def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> bool:
-    """Say whether a pod of that place can reach none of the nodes."""
+    """Return whether a pod of that place can reach none of the nodes."""
     reached = node_index(state.fleet).reach(place)
     return (reached.nodes | reached.closed).isdisjoint(nodes)
 
@@ -410,6 +410,6 @@ def _is_vendors(key: str) -> bool:
 
 
 def is_own(key: str) -> bool:
-    """Say whether a key is one of Kubernetes or of drawbridge."""
+    """Return whether a key is one of Kubernetes or of drawbridge."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and any(domain == one or domain.endswith(f".{one}") for one in _OWN)

@@ -184,7 +184,7 @@ def counts_keys(obj: Object) -> bool:
 
 
 def asks_in_unknown_kind(obj: Object, state: State) -> bool:
-    """Say whether an object asks for devices outside of pod templates."""
+    """Return whether an object asks for devices outside of pod templates."""
     return not counts_keys(obj) and any(find_outside_templates(obj, state))
 
 
@@ -254,7 +254,7 @@ def _in_annotations(obj: Object, state: State, templates: Collection[str]) -> It
 
 
 def _is_some(value: Json) -> bool:
-    """Say whether a value is a number above 0, or the text of one."""
+    """Return whether a value is a number above 0, or the text of one."""
     if isinstance(value, str):
         return bool(_SOME.fullmatch(value))
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
@@ -332,7 +332,7 @@ def _left(name: str, one: Mention, reason: str) -> Verdict:
 
 
 def _unknown_use(obj: Object) -> tuple[str, str]:
-    """Say why it is not known what an object does with a key, and what to do."""
+    """Explain why it is not known what an object does with a key, and what to do."""
     group, kind = both = group_kind(obj)
     if both in RENDERED:
         return RENDERED[both].reads, _RENDER if group in _OF_CHARTS else _REMEDY

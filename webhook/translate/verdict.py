@@ -58,12 +58,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        """Whether keys of the pod are changed, not only annotations removed."""
+        """Return whether keys of the pod are changed, not only annotations removed."""
         return bool(self.operations) and self.operations != self.cleaning
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the API server would refuse the object for the same reasons."""
+        """Return whether the API server would refuse the object for the same reasons."""
         return INVALID.issuperset([one.code for one in self.refusals])
 
     def refuse(self, decisions: Iterable[Decision]) -> Verdict:

@@ -172,7 +172,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
-    """Say why a replica stays; "" where the driver publishes shares that stand for it."""
+    """Explain why a replica stays; "" where the driver publishes shares that stand for it."""
     if not request.options.consumable_shares:
         return f"a replica has no counterpart; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):

@@ -263,7 +263,7 @@ class _GpuShare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def exclusive(self) -> bool:
-        """Whether it is the whole card, kept from all other pods."""
+        """Return whether it is the whole card, kept from all other pods."""
         return not self.memory_bytes and self.percent is None and self.cores == 100
 
 
