@@ -21,7 +21,6 @@ _MAX_EXPRESSION = 10 * 1024  # bytes
 
 
 def literal(text: str) -> str:
-    """Quote a text as a CEL string literal."""
     return msgspec.json.encode(text).decode()
 
 
@@ -166,19 +165,16 @@ def _selected(selection: Selection) -> str:
 
 
 def product_is(supply: Supply, products: list[str]) -> str:
-    """Require one of these products."""
     return f"{_named(supply.target.product)} in {_list(tuple(products))}"
 
 
 def capacity_is(supply: Supply, name: str, amount: int) -> str:
-    """Require an exact total of a capacity."""
     domain, _, id_ = name.rpartition("/")
     capacity = f"device.capacity[{literal(domain or supply.driver)}].?{id_}"
     return f'{capacity}.orValue(quantity("0")).compareTo(quantity({literal(str(amount))})) == 0'
 
 
 def bandwidth_is(supply: Supply, name: str, amount: int) -> str:
-    """Require a shared device with an exact total bandwidth."""
     return f"device.allowMultipleAllocations && {capacity_is(supply, name, amount)}"
 
 

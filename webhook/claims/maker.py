@@ -41,7 +41,6 @@ class ServedDemand(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, claims: Claims, *supplies: Supply) -> ServedDemand:
-        """Make the value from claims and the supply of each kind of device."""
         classes = tuple([supply.served.name for supply in supplies])
         moved = any(supply.target.moved for supply in supplies)
         return cls(claims, supplies[0], supplies, classes, moved)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from dra.raw import mapping
 from webhook import names
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ _VERSION = "v2"
 # The Secret's key is never used directly: each purpose has its own key, derived by the purpose's name.
 _PURPOSE = f"{names.TEMPLATES}/{_VERSION}".encode()
 
-_canonical = msgspec.json.Encoder(order="sorted").encode
+# Encodes a template spec for hashing: with sorted keys and without blanks.
+canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class TemplatesError(ValueError):
@@ -53,22 +55,15 @@ class SealedPod(NamedTuple):
 
 def identify_raw(pod: Mapping[str, Json], namespace: str, original: str | None = None) -> SealedPod:
     """Identify a raw pod; `original` is the original request if it is not on the pod yet."""
-    metadata = pod.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = {}
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
-        spec = {}
+    metadata = mapping(pod.get("metadata"))
     if original is None:
-        annotations = metadata.get("annotations")
-        original = str(annotations.get(names.ORIGINAL, "")) if isinstance(annotations, dict) else ""
+        original = str(mapping(metadata.get("annotations")).get(names.ORIGINAL, ""))
     name = metadata.get("generateName") or metadata.get("name")
-    account = spec.get("serviceAccountName")
+    account = mapping(pod.get("spec")).get("serviceAccountName")
     return SealedPod(namespace, str(name or ""), str(account or ""), original)
 
 
 def identify(pod: Pod, namespace: str = "") -> SealedPod:
-    """Identify a pod."""
     metadata = pod.metadata
     return SealedPod(
         namespace=namespace or metadata.namespace,
@@ -78,23 +73,15 @@ def identify(pod: Pod, namespace: str = "") -> SealedPod:
     )
 
 
-def canonical(spec: Json) -> bytes:
-    """Encode a template spec for hashing: with sorted keys and without blanks."""
-    return _canonical(spec)
-
-
 def name_of(spec: Json) -> str:
-    """Name a template by its content."""
     return names.PREFIX + hashlib.sha256(canonical(spec)).hexdigest()[:DIGITS]
 
 
 def name_matches(name: str, spec: Json) -> bool:
-    """Return whether a name matches the content."""
     return name == name_of(spec)
 
 
 def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
-    """Make the ResourceClaimTemplate."""
     metadata: dict[str, Json] = {"name": name, "labels": dict(names.LABELS)}
     if namespace:
         metadata["namespace"] = namespace

@@ -263,11 +263,7 @@ class TemplateUsers:
         for key, spec in now.items():
             holders = self._holders.setdefault(key, {})
             holders[source] = spec
-        changed: set[TemplateKey] = set()
-        for key in before.keys() | now.keys():
-            if before.get(key, ...) != now.get(key, ...):
-                changed.add(key)
-        return changed
+        return {key for key in before.keys() | now.keys() if before.get(key, ...) != now.get(key, ...)}
 
     def spec(self, key: TemplateKey) -> Json:
         """The content of a template that a pod wants; None if no pod proves that it does."""

@@ -191,7 +191,7 @@ def _larger(one: Amount, other: Amount | None) -> Amount:
 
 
 def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dialect) -> list[KeyedDemand] | Stop:
-    """Ask for the devices that the container's keys are about; where two contradict, the container stays."""
+    """Make the demands of a container's keys; if two keys contradict, the container stays."""
     own = [amount for amount in container.amounts if amount.row.role in _DEVICE]
     every = (*own, *hinted.amounts)
     counts = [amount for amount in every if amount.row.role is Role.COUNT]
@@ -291,7 +291,7 @@ def evaluate(key: str, expression: Selector, text: str) -> object:
 
 
 def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
-    """Give an amount of a container the number that its row's expression makes of it."""
+    """Replace an amount by what its row's expression makes of it."""
     row = amount.row
     if not row.expression:
         return amount

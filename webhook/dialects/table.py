@@ -145,11 +145,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unkn
 
     @property
     def bounds(self) -> str:
-        """The numbers that are taken, in words."""
         return f"from {self.least} up" if self.most is None else f"{self.least} to {self.most}"
 
     def takes(self, number: int) -> bool:
-        """Return whether a number is within the bounds."""
         return self.least <= number and (self.most is None or number <= self.most)
 
 
@@ -216,7 +214,6 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
     shares: bool = False
 
     def serves(self, need: Need) -> bool:
-        """Return whether it can serve a claim with this need, the server permitting."""
         if self.like_cluster:
             return True
         own = {CLAIMS: self.claims, ALTERNATIVES: self.prioritized_list, SHARES: self.shares}

@@ -64,7 +64,6 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return parts != _WHOLE
 
     def times(self, count: int) -> Demand:
-        """Ask for another number of the same devices."""
         return msgspec.structs.replace(self, count=count)
 
 
@@ -158,7 +157,6 @@ Stop = Refusal | Untranslated  # a reader's whole answer where it refuses the po
 
 
 def several(count: int, noun: str) -> str:
-    """Count things."""
     return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
@@ -166,7 +164,6 @@ def several(count: int, noun: str) -> str:
 
 
 def mistake(path: str, message: str, remedy: str) -> Finding:
-    """Make a finding about a place of the configuration file."""
     return finding_at("C001", path, message, remedy)
 
 
@@ -178,7 +175,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         return ()
 
     def table(self, table: Dialect) -> Dialect:
-        """Give the dialect's table as it is with these options."""
         return table
 
     def of_host(self) -> Mapping[str, str]:
@@ -196,7 +192,6 @@ class FactorOptions(Options, frozen=True, kw_only=True):
     memory_factor: int = 1  # MiB that one of memory counts: the plugin's `gpuMemoryFactor`, or `gpu-memory-factor`.
 
     def mistakes(self) -> Iterable[Finding]:
-        """A unit of memory must be something."""
         if not 1 <= self.memory_factor < MOST_MIB:
             yield mistake("/memoryFactor", f"{self.memory_factor} MiB is not a unit of memory", "write 1 or more")
 
@@ -226,7 +221,6 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, key: str, row: Row, text: str) -> Hint:
-        """Make a hint of what stands on the pod."""
         if row.unit is not Unit.LIST:
             return cls(key, row, text)
         parts = [part.strip() for part in text.split(",")]
@@ -258,14 +252,12 @@ class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
     init: bool = False
 
     def of(self, role: Role) -> Amount | None:
-        """Find the amount that plays a role, if there is one."""
         for amount in self.amounts:
             if amount.row.role is role:
                 return amount
         return None
 
     def number(self, role: Role, default: int = 0) -> int:
-        """Read the amount that plays a role."""
         amount = self.of(role)
         return default if amount is None else amount.value
 
@@ -310,6 +302,8 @@ def read_each(
     for amount in request.containers[0].amounts:
         if not amount.value:
             continue
+        if amount.row.outcome is Outcome.LEFT:
+            return Untranslated(amount.key, amount.row.because)
         answer = ask(amount, request)
         if isinstance(answer, Stop):
             return answer

@@ -92,7 +92,6 @@ class StateBuilder:
         return msgspec.structs.replace(self._state, stock=None, confirmed=False)
 
     def configure(self, configuration: Configuration) -> None:
-        """Replace the configuration."""
         before, after = self._state.configuration.file, configuration.file
         if (before.evidence, before.node_templates) != (after.evidence, after.node_templates):
             self._fleet_is_old = True
@@ -130,7 +129,6 @@ class StateBuilder:
 
     @property
     def evidence_in(self) -> tuple[str, ...]:
-        """The namespaces in which device plugins and autoscalers run."""
         return self._state.configuration.file.evidence.namespaces
 
     def follow_pods(self, *, followed: bool) -> None:
@@ -140,11 +138,9 @@ class StateBuilder:
             self._uses_are_old = True
 
     def put(self, obj: Seen) -> None:
-        """Add or replace one object."""
         self.take_in((obj,))
 
     def drop(self, obj: Seen) -> None:
-        """Remove one object."""
         self.take_in((), (obj,))
 
     def take_in(self, changed_objects: Sequence[Seen], deleted_objects: Sequence[Seen] = ()) -> None:

@@ -151,7 +151,6 @@ class Configuration:
         return any(row.role is Role.ASKS and row.outcome is not Outcome.LEFT for row in rows)
 
     def word(self, place: Position, name: str) -> tuple[KnownRow, ...]:
-        """Find the rows that match an annotation, a label or a variable."""
         found = self.rows[place].get(name)
         if found is not None:
             return found
@@ -166,7 +165,6 @@ class Configuration:
         )
 
     def resource(self, name: str) -> tuple[KnownRow, ...]:
-        """Find the rows that match a resource name."""
         found = self._exact.get(name)
         if found is not None:
             return found

@@ -42,8 +42,6 @@ class Group(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, driver: str, device: Device) -> Group:
-        """Make the group of a device."""
-
         def amount_of(name: str) -> int:
             capacity = device.capacity.get(name) or device.capacity.get(f"{driver}/{name}")
             return capacity.value.value() if capacity else 0
@@ -76,7 +74,6 @@ class ReadAttributes(msgspec.Struct, frozen=True):
         return cls(tuple(sorted(names)), any(one.everything for one in reads))
 
     def key(self, driver: str, device: Device) -> _Key:
-        """The key of a device's group."""
         attributes = device.attributes
         return (
             driver,

@@ -69,7 +69,6 @@ class PluginConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
 
     def find(self, key: str) -> Replicated | None:
-        """Find the replicas of a resource, if it has any."""
         sharing = self.shared.get(key)
         return None if sharing is None else Replicated(self.where, sharing)
 
@@ -83,7 +82,6 @@ class DevicePlugin(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, str] = {}
 
     def on(self, labels: Mapping[str, str]) -> PluginConfiguration | None:
-        """Find the configuration of a node by its labels."""
         if not self.nodes.items() <= labels.items():
             return None
         chosen = labels.get(LABEL) or self.default
@@ -232,7 +230,6 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
 
 
 def _shared_argument(daemon_set: Object) -> int | None:
-    """Read the value of --shared-dev-num."""
     for container in items(inside(daemon_set, "spec", "template", "spec"), "containers"):
         arguments = strings(container, "command", "args")
         for argument, following in pairwise([*arguments, ""]):

@@ -49,11 +49,9 @@ class Features(KnownServer, frozen=True, kw_only=True):
         return cls(minor=minor, gates=known.gates, found=known.found, declared=declared)
 
     def as_declared(self, declared: Declared) -> Features:
-        """The features of the same server with another declaration."""
         return Features.combine(self.minor, self.found, declared)
 
     def on(self, gate: str) -> bool:
-        """Return whether the server has a feature gate on."""
         return self.gates.get(gate, self.minor >= _ON_SINCE[gate])
 
     @staticmethod

@@ -33,7 +33,6 @@ _MODES: dict[str, Mode] = {mode.value: mode for mode in Mode}
 
 
 def mode_of(state: State, workload: PodOwner) -> Mode:
-    """Find the mode for a workload."""
     mode = mode_in(state, workload.namespace)
     canary = state.configuration.file.canary
     if mode is Mode.ENFORCE and canary < 100 and not workload.within(canary):

@@ -91,7 +91,6 @@ class Evidence(_Declared, frozen=True, kw_only=True):
 
     @property
     def chooses(self) -> bool:
-        """Return whether only some drivers or nodes count."""
         return bool(self.drivers or self.node_selector)
 
 
@@ -292,7 +291,6 @@ class File(_Declared, frozen=True, kw_only=True):
     kueue: Kueue = Kueue()
 
     def options(self, dialect: str) -> Options:
-        """The options of one of our dialects."""
         options = getattr(self, dialect)
         assert isinstance(options, Options)
         return options

@@ -85,11 +85,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def independent(self) -> bool:
-        """Return whether it is translated without regard to other cases of its containers."""
         return self.dialect.independent and not self.joined
 
     def role(self, key: str) -> Role:
-        """Return the role of a key in this dialect."""
         rows = [entry.known[0].row for _, entries in self.slot_keys for entry in entries if entry.key == key]
         return rows[0].role if rows else Role.NONE
 
@@ -113,7 +111,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, refusals=(*self.refusals, refusal), open=False)
 
     def note(self, *notes: Note) -> Case:
-        """Add notes about its keys."""
         return replace(self, notes=(*self.notes, *notes))
 
 
@@ -317,7 +314,6 @@ def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: O
 def _make_request(
     case: Case, containers: Iterable[ContainerAmounts], owners: Owners, configuration: Configuration, fleet: Inventory
 ) -> DialectRequest[Any]:
-    """Gather what a dialect's rule reads beside the amounts."""
     name = case.dialect.name
     hints = owners.hints.get(name, {})
     rows = configuration.variables.get(name)

@@ -32,11 +32,7 @@ def remove_keys(
     if coarse and 1 < len(removed) >= remaining:
         remaining_members: dict[str, Json] = {key: value for key, value in mapping.items() if key not in removed}
         return [{"op": "replace", "path": path, "value": remaining_members}]
-    operations: list[dict[str, Json]] = []
-    for key in removed:
-        pointer = f"{path}/{escape(key)}"
-        operations.append({"op": "remove", "path": pointer})
-    return operations
+    return [{"op": "remove", "path": f"{path}/{escape(key)}"} for key in removed]
 
 
 def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[str, Json]]:
@@ -54,13 +50,6 @@ def set_keys(path: str, mapping: Json, values: Mapping[str, Json]) -> list[dict[
 
 def append(path: str, items: Json, values: Sequence[Json]) -> list[dict[str, Json]]:
     """Append to a list that may not be there yet."""
-    operations: list[dict[str, Json]] = []
     if isinstance(items, list):
-        end = f"{path}/-"
-        for value in values:
-            operation = {"op": "add", "path": end, "value": value}
-            operations.append(operation)
-    elif values:
-        whole = list(values)
-        operations.append({"op": "add", "path": path, "value": whole})
-    return operations
+        return [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
+    return [{"op": "add", "path": path, "value": list(values)}] if values else []

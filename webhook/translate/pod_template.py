@@ -24,7 +24,6 @@ _BETWEEN: Mapping[str, str] = {"Deployment": "ReplicaSet", "CronJob": "Job"}
 
 
 def controller_kind(kind: str) -> str:
-    """Return the kind of the controller in the ownerReferences of a workload's pods."""
     return _BETWEEN.get(kind, kind)
 
 
@@ -112,5 +111,4 @@ def _has_members(value: Json) -> bool:
 
 
 def namespace_of(obj: Mapping[str, Json]) -> str:
-    """Return the namespace of an object, `default` if it names none."""
     return str(inside(obj, "metadata").get("namespace") or "default")

@@ -90,7 +90,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def passed_by(self) -> bool:
-        """Return whether a label tells drawbridge to skip the pod."""
         return self.labels.get(names.SKIP_LABEL) == "true"
 
     @property
@@ -318,7 +317,6 @@ def _invalid(entry: LegacyKey, reason: str, remedy: str) -> Refusal:
 
 
 def equal(left: Json, right: Json) -> bool:
-    """Compare two amounts as quantities."""
     try:
         return parse(_text(left)) == parse(_text(right))
     except QuantityError:

@@ -50,7 +50,6 @@ class Original(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def removed_annotations(self) -> dict[str, Json]:
-        """The annotations that were removed, with their texts."""
         return {key: keys[key] for keys in self.containers.values() for key in self.annotations if key in keys}
 
     def join(self, later: Original) -> Original:
@@ -152,7 +151,6 @@ def annotate(
 
 
 def foreign_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
-    """List the annotations with our names that another writer wrote."""
     if written is not NOTHING_WRITTEN:
         return ()
     return tuple([name for name in names.ANNOTATIONS if name in pod.annotations])

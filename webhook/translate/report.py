@@ -5,7 +5,7 @@ Sentences are whole; `webhook.admission.admission_review` shortens them for the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def served_by(class_name: str) -> str:
-    """Say that core serves a key by the name of a class."""
     return f"DeviceClass {class_name} serves it through extendedResourceName"
 
 
@@ -137,19 +136,8 @@ class PodReport:
             key, outcome = note.key, note.outcome
             silent.pop(key, None)
             unit = case.unit if key == case.bare else WHOLE
-            self.decisions.append(
-                Decision(
-                    self._object,
-                    case.container,
-                    dialect,
-                    key,
-                    outcome,
-                    note.detail,
-                    code=note.code,
-                    basis=unit.basis,
-                    assumed=unit.assumed,
-                )
-            )
+            shown = {"code": note.code, "basis": unit.basis, "assumed": unit.assumed}
+            self._decide(case.container, dialect, key, outcome, note.detail, **shown)
             if outcome is Outcome.APPROXIMATED:
                 self._warn_of_loss(f"{_subject(case.container)}{key}", note.detail, is_dropped=note.is_dropped)
             elif note.code:
@@ -169,8 +157,7 @@ class PodReport:
         for key in keys:
             text, code = (reason, case.left.code) if key == cause else (f"stays with {cause}", "")
             outcome = Outcome.SERVED if case.left.served and key == cause else Outcome.LEFT
-            decision = Decision(self._object, case.container, case.dialect.name, key, outcome, text, code=code)
-            self.decisions.append(decision)
+            self._decide(case.container, case.dialect.name, key, outcome, text, code=code)
         if not case.quiet and not case.keeps:  # no warning where the kubelet serves the request as before
             self._warn(f"{_subject(case.container)}{cause}: left as it is: {reason}")
 
@@ -184,23 +171,12 @@ class PodReport:
         self._warn(f"{_subject('')}{left.key}: left as it is: {left.reason}")
 
     def refuse(self, container: str, dialect: str, refusal: Refusal) -> None:
-        """Report that a pod can't be admitted."""
-        decision = Decision(
-            self._object,
-            container,
-            dialect,
-            refusal.key,
-            Outcome.REFUSED,
-            refusal.reason,
-            code=refusal.code,
-            remedy=refusal.remedy,
-        )
-        self.decisions.append(decision)
+        code, remedy = refusal.code, refusal.remedy
+        self._decide(container, dialect, refusal.key, Outcome.REFUSED, refusal.reason, code=code, remedy=remedy)
         message = f"{_subject(container)}{refusal.key}: {refusal.reason}"
-        self.refusals.append(stated(refusal.code, message, refusal.remedy))
+        self.refusals.append(stated(code, message, remedy))
 
     def add_misread(self, key: str, detail: str) -> None:
-        """Report a label or annotation of ours with an invalid value."""
         self._not_understood("", key, detail, "D211")
         self._warn(f"{key}: {detail}")
 
@@ -217,8 +193,8 @@ class PodReport:
         if decision not in self.decisions:
             self.decisions.append(decision)
 
-    def _decide(self, container: str, dialect: str, key: str, outcome: Outcome, detail: str) -> None:
-        self.decisions.append(Decision(self._object, container, dialect, key, outcome, detail))
+    def _decide(self, container: str, dialect: str, key: str, outcome: Outcome, detail: str, **more: Any) -> None:
+        self.decisions.append(Decision(self._object, container, dialect, key, outcome, detail, **more))
 
     def _warn_of_loss(self, subject: str, detail: str, *, is_dropped: bool = False) -> None:
         """Warn of an approximation; where approximations are left, what is dropped beside a translated key is the only one."""

@@ -184,16 +184,13 @@ class _Patch:
         self.operations += json_patch.append(f"{place}/resources/claims", resources.get("claims"), references)
 
     def append(self, field: str, values: Sequence[Json]) -> None:
-        """Append to a list of the spec."""
         self.operations += json_patch.append(f"{self._path}/spec/{field}", self._pod.spec.get(field), values)
 
     def remove_annotations(self, names_: Iterable[str]) -> None:
-        """Remove annotations that are there."""
         for name in names_:
             self.operations.append({"op": "remove", "path": f"{self._path}/metadata/annotations/{escape(name)}"})
 
     def set_scheduler(self, name: str) -> None:
-        """Name another scheduler."""
         self.operations += json_patch.set_keys(f"{self._path}/spec", self._pod.spec, {"schedulerName": name})
 
     def tolerate(self, keys: Iterable[str]) -> None:
@@ -203,7 +200,6 @@ class _Patch:
         self.append("tolerations", [one for one in wanted if one not in existing])
 
     def annotate(self, annotations: dict[str, Json]) -> None:
-        """Set annotations; metadata that is missing is created."""
         metadata = self._pod.raw.get("metadata")
         path = f"{self._path}/metadata"
         if isinstance(metadata, dict):
@@ -212,7 +208,6 @@ class _Patch:
             self.operations.append({"op": "add", "path": path, "value": {"annotations": annotations}})
 
     def label(self, labels: _Labels) -> None:
-        """Set labels of a pod."""
         own = self._pod.labels
         if not own:
             self.operations.append({"op": "add", "path": "/metadata/labels", "value": dict(labels)})
@@ -263,11 +258,7 @@ def _entries(
 
 
 def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
-    """Return the amounts of the first of these containers that has any."""
-    for user in users:
-        if user in amounts:
-            return amounts[user]
-    return {}
+    return next((amounts[user] for user in users if user in amounts), {})
 
 
 def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:

@@ -179,7 +179,6 @@ def _translate_keys(
 
 
 def _report_misread(pod: PodView, report: PodReport) -> None:
-    """Report a label or annotation of ours with an invalid value."""
     if pod.labels.get(names.SKIP_LABEL, "false") != "false":
         report.add_misread(names.SKIP_LABEL, 'only the value "true" makes drawbridge skip the pod')
     if pod.annotations.get(names.EXTENDED_RESOURCES, "leave") not in ("leave", "translate"):
@@ -318,7 +317,7 @@ def translate_template(
 
 
 def _dropped(obj: dict[str, Json], path: str, version: str, definitions: Iterable[CustomKind]) -> str:
-    """Say which CRD makes the API server drop claims of the template at `path`; "" if none does."""
+    """Name the CRD by which the API server drops claims of the template at `path`; "" if none does."""
     for kind in definitions:
         if lost := lost_claims(obj, kind.prune(obj), path):
             return f"its CRD {kind.name} has no {lost} in {version}, so the API server would drop the claims"

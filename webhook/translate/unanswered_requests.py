@@ -160,7 +160,7 @@ def _find_unanswered(view: PodView, state: State, *, any_word: bool) -> Iterator
 
 
 def _find_dropped(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
-    """Give each amount under a misspelt field of a container or of its resources, which the API server drops, and what is wrong."""
+    """List amounts under a misspelt field of a container or of its resources, which the API server drops, with the mistake."""
     for field, amounts in mapping(container.get("resources")).items():
         meant = "" if field in _FIELDS else shape.nearest(field, list(_FIELDS))
         for key in mapping(amounts) if meant else ():
@@ -211,7 +211,6 @@ def judge_resource(key: str, state: State, container: str = "") -> Decision | No
 
 
 def _remedy_of(key: str, state: State) -> str:
-    """Say what can be done about a resource that no table has."""
     if where := state.fleet.installed.ignores(key):
         return f"{where} names it, which the plugin ignores: request what its nodes offer"
     return "an administrator can declare it under `dialects`; without that, its device plugin serves it"
@@ -275,7 +274,7 @@ def _judge_key(key: str, place: Position, configuration: Configuration, *, any_w
 
 
 def is_about_devices(name: str) -> bool:
-    """Return whether a name looks like one of an accelerator or an RDMA device."""
+    """Return whether a name looks like an accelerator or an RDMA device."""
     return bool(_DEVICE.search(name))
 
 
@@ -389,12 +388,10 @@ def _matching(key: str, place: Position, configuration: Configuration) -> Iterat
 
 @lru_cache(maxsize=32)
 def _patterned(configuration: Configuration, place: Position) -> tuple[Row, ...]:
-    """The rows of one place whose names have a part that varies."""
     return tuple([row for row in rows_at(configuration, place) if "<" in row.name])
 
 
 def _names(configuration: Configuration, place: Position) -> list[str]:
-    """The names that are in one place and have no part that varies."""
     return [row.name for row in rows_at(configuration, place) if "<" not in row.name]
 
 
@@ -410,6 +407,5 @@ def _is_vendors(key: str) -> bool:
 
 
 def is_own(key: str) -> bool:
-    """Return whether a key is one of Kubernetes or of drawbridge."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and any(domain == one or domain.endswith(f".{one}") for one in _OWN)

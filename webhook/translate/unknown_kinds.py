@@ -184,7 +184,6 @@ def counts_keys(obj: Object) -> bool:
 
 
 def asks_in_unknown_kind(obj: Object, state: State) -> bool:
-    """Return whether an object asks for devices outside of pod templates."""
     return not counts_keys(obj) and any(find_outside_templates(obj, state))
 
 
@@ -254,14 +253,13 @@ def _in_annotations(obj: Object, state: State, templates: Collection[str]) -> It
 
 
 def _is_some(value: Json) -> bool:
-    """Return whether a value is a number above 0, or the text of one."""
     if isinstance(value, str):
         return bool(_SOME.fullmatch(value))
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Mention | None:
-    """Say which key a member of a map or a list is, or has in its text; None if there is none."""
+    """Return the key that a member of a map or a list is, or has in its text; None if there is none."""
     name, value = member
     if (
         is_named
@@ -322,7 +320,6 @@ def _in_arguments(obj: Object, state: State, templates: Collection[str]) -> Iter
 
 
 def _resource(name: str, state: State) -> str:
-    """Give the name back if it is one of devices, and else ""."""
     return name if state.configuration.resource(name) or judge_resource(name, state) else ""
 
 

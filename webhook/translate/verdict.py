@@ -48,12 +48,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        """What the author of the object is told if it is not refused."""
         return (*self.waits, *self.notes) if self.waits else self.notes
 
     @property
     def problems(self) -> tuple[Warned, ...]:
-        """What the log records as problems."""
         return (*self.refusals, *self.waits)
 
     @property

@@ -270,7 +270,6 @@ _BY_POD = frozenset(
 
 
 def kind_of(obj: Mapping[str, Json]) -> WorkloadKind | None:
-    """Look up an object's kind among the workloads of other projects."""
     return KINDS.get(group_kind(obj))
 
 
@@ -296,7 +295,7 @@ def marks_of(obj: Mapping[str, Json]) -> frozenset[str]:
 
 
 def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defined: bool = False) -> Provenance:
-    """Say what the pods of an object's templates get from it; `is_defined` says that the CRD of its kind is known.
+    """Return what the pods of an object's templates get from it; `is_defined` if the CRD of its kind is known.
 
     If Kueue counts the keys in the templates, these stay, and the webhook translates the pods.
     """

@@ -67,17 +67,15 @@ class AmazonOptions(Options, frozen=True, kw_only=True):
     device_groups: bool = False
 
     def mistakes(self) -> Iterable[Finding]:
-        """A device has a number of cores."""
         if not 0 <= self.cores_per_device <= 64:
             reason = f"{self.cores_per_device} is not a number of cores"
             yield mistake("/coresPerDevice", reason, "write 1 to 64, or 0 to leave such keys")
 
 
 def ask(amount: Amount, request: DialectRequest[AmazonOptions]) -> KeyAnswer | Untranslated:
-    """Ask for devices, or for cores by the device."""
     options, value, row = request.options, amount.value, amount.row
     cores = options.cores_per_device
-    if row.outcome is Outcome.LEFT or (row.role is Role.CORES and not cores):
+    if row.role is Role.CORES and not cores:
         return Untranslated(amount.key, row.because)
     count, outcome = value, Outcome.TRANSLATED
     text = several(value, "whole device")

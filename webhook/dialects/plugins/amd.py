@@ -76,11 +76,8 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer | Untranslated:
-    """Ask for whole GPUs, and for partitions by their names."""
+def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer:
     key, row = amount.key, amount.row
-    if row.outcome is Outcome.LEFT:
-        return Untranslated(key, row.because)
     profile = key.partition("/")[2] if row.role is Role.PROFILE else request.unit.profile
     target = "amdPartition" if profile else "amdGpu"
     demand = Demand(target=target, count=amount.value, profile=profile)
@@ -89,7 +86,6 @@ def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer | Untrans
 
 
 def read_declared(text: str) -> Meaning | None:
-    """Read what an administrator declares a unit to be."""
     if text == "whole":
         return Meaning()
     mode, profile, name = text.partition("partition:")
@@ -97,7 +93,7 @@ def read_declared(text: str) -> Meaning | None:
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Tell a partition by the mode of the nodes that the pod selects."""
+    """Return what a unit is by the compute mode of the nodes that the pod selects; None if it is a whole GPU."""
     modes: set[str] = set()
     for term in (selected.always, *selected.terms):
         for key, operator, values in term:
@@ -113,7 +109,7 @@ def read_selected(selected: Selected) -> Meaning | None:
 
 
 def partition_label(labels: Mapping[str, str]) -> str:
-    """Say by which label a node shows that its units are partitions; "" if none does."""
+    """Return the label by which a node shows that its units are partitions; "" if none does."""
     mode = labels.get(_PARTITION, "")
     return f"{_PARTITION}={mode}" if mode and not mode.startswith(_WHOLE) else ""
 

@@ -149,7 +149,6 @@ class AscendOptions(Options, frozen=True, kw_only=True):
     templates: dict[str, tuple[Template, ...]] = {}
 
     def mistakes(self) -> Iterable[Finding]:
-        """A product has a name, and a template is a part of a card."""
         for model, product in self.products.items():
             if not product:
                 yield mistake(f"/products/{escape(model)}", "is not a product (expected a name)", "write it as 910B3")

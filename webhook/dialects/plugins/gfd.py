@@ -57,7 +57,7 @@ def profile_of(suffix: str) -> str:
 
 
 def read_selected(selected: Selected) -> Meaning | None:
-    """Tell what a unit is by the labels that the pod demands of its node; None where they say nothing."""
+    """Return what a unit is by the labels that the pod demands of its node; None if they do not show it."""
     of_all = _strongest(map(_read, selected.always))
     if of_all and of_all.left and not of_all.doubt:
         return of_all
@@ -106,7 +106,6 @@ def _rank(meaning: Meaning) -> int:
 
 
 def _read(selection: Selection) -> Meaning | None:
-    """Read one demand on a label."""
     key, operator, values = selection
     shown = f"{key} {operator} {', '.join(values[:4])}".rstrip()
     match operator:
@@ -149,7 +148,6 @@ def _read_not_in(key: str, values: tuple[str, ...], shown: str) -> Meaning | Non
 
 
 def _of_value(key: str, value: str) -> Meaning | None:
-    """Read one value of a label."""
     shown = f"{key}={value}"
     if value in _STRATEGIES.get(key, ()) or (key == _MPS and value == "true"):
         return _left(shown, _REPLICA)
@@ -188,7 +186,6 @@ def _number(text: str) -> int:
 
 
 def sharing_label(labels: Mapping[str, str]) -> str:
-    """Say by which label a node shows that its units are not whole GPUs; "" if none does."""
     for name, values in _STRATEGIES.items():
         if labels.get(name) in values:
             return f"{name}={labels[name]}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, left, row
-from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Untranslated, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
@@ -123,11 +123,8 @@ DIALECT = Dialect(
 )
 
 
-def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer | Untranslated:
-    """Ask for so many whole devices of each kind."""
+def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
     key, row = amount.key, amount.row
-    if row.outcome is Outcome.LEFT:
-        return Untranslated(key, row.because)
     services = _SERVICES.get(key.removeprefix(_QAT), "")
     demand = Demand(target=row.target, count=amount.value, profile=services)
     text = several(amount.value, "function" if services else "whole device")
@@ -135,7 +132,6 @@ def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer | Untranslated:
 
 
 def read_declared(text: str) -> Meaning | None:
-    """Read what an administrator declares a unit to be."""
     return Meaning() if text == "whole" else None
 
 

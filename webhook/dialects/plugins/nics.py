@@ -94,7 +94,6 @@ class NicOptions(Options, frozen=True, kw_only=True):
     targets: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Finding]:
-        """A pool is a full resource name, and is asked for in one way."""
         places = {f"/pools/{i}": name for i, name in enumerate(self.pools)}
         places |= {f"/targets/{escape(name)}": name for name in self.targets}
         for path, name in places.items():
@@ -106,12 +105,10 @@ class NicOptions(Options, frozen=True, kw_only=True):
                 yield mistake(path, f"{name!r} is also named under `pools`", "leave one of them out")
 
     def named_targets(self) -> Mapping[str, str]:
-        """List the targets of pools."""
         return {f"/targets/{escape(name)}": target for name, target in self.targets.items()}
 
 
 def ask(amount: Amount, request: DialectRequest[NicOptions]) -> KeyAnswer | Untranslated:
-    """Ask for adapters, or for devices of a pool that is declared to be published, by its name."""
     key, count = amount.key, amount.value
     target = request.options.targets.get(key, "")
     if amount.row.target == "efa":

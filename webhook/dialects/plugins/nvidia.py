@@ -172,7 +172,7 @@ def read(request: DialectRequest[NvidiaOptions]) -> DialectAnswer | Stop:
 
 
 def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
-    """Explain why a replica stays; "" where the driver publishes shares that stand for it."""
+    """Explain why a replica stays; "" if the driver publishes shares for it."""
     if not request.options.consumable_shares:
         return f"a replica has no counterpart; if the driver publishes shares, an administrator can declare `nvidia: {{consumableShares: true}}` ({TABLES})"
     for role in (Role.MODE, Role.POLICY):
@@ -185,7 +185,6 @@ def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
 
 
 def read_declared(text: str) -> Meaning | None:
-    """Read what an administrator declares a unit to be."""
     if text == "whole":
         return Meaning()
     if text == "shared":

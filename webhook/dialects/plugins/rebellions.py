@@ -30,7 +30,6 @@ DIALECT = Dialect(
 
 
 def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
-    """Ask for so many whole NPUs of each family."""
     product = _FAMILIES.get(amount.key)
     demand = Demand(target="rbln", count=amount.value, models=(product,) if product else ())
     which = f" of product {product}*" if product else ""

@@ -33,7 +33,6 @@ class ShareOptions(Options, frozen=True, kw_only=True):
     fractions: Literal["leave", "translate"] = "leave"
 
     def table(self, table: Dialect) -> Dialect:
-        """Give the table: what is left by default is approximated where pods are translated."""
         if self.fractions == "leave":
             return table
         new = "enforced from now on, unlike before"

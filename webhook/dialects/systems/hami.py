@@ -184,7 +184,6 @@ class HamiOptions(FactorOptions, frozen=True, kw_only=True):
     default_cores: int = 0  # Percent of a GPU's compute.
 
     def mistakes(self) -> Iterable[Finding]:
-        """A unit of memory must be something, and a pod asks for a number of GPUs."""
         yield from super().mistakes()
         if not 0 <= self.default_gpu_num < MOST_MIB:
             yield mistake("/defaultGPUNum", f"{self.default_gpu_num} is not a number of GPUs", "write 1 or more")
@@ -268,7 +267,7 @@ class _GpuShare(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _notes(by_role: Mapping[Role, Amount], first: Amount, share: _GpuShare) -> list[Note]:
-    """Say what becomes of each key; `by_role` is the first amount of each role."""
+    """Note what becomes of each key; `by_role` is the first amount of each role."""
     count, memory, percent = by_role.get(Role.COUNT), by_role.get(Role.MEMORY), by_role.get(Role.MEMORY_PERCENT)
     cores, priority = by_role.get(Role.CORES), by_role.get(Role.PRIORITY)
     notes: list[Note] = []

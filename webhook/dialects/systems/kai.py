@@ -233,7 +233,6 @@ def _of_container(of_containers: Sequence[Hint]) -> int | Stop:
 
 
 def _memory(memory: Hint) -> int | Stop:
-    """Read gpu-memory in bytes."""
     if not is_number(memory.text) or not int(memory.text):
         reason = f"{memory.text[:SHOWN]!r} is not a number of MiB"
         return Refusal(memory.key, reason, "write a whole number from 1 up, without a unit")
@@ -243,7 +242,6 @@ def _memory(memory: Hint) -> int | Stop:
 
 
 def _portion(fraction: Hint) -> Fraction | Stop:
-    """Read gpu-fraction in percent."""
     text = fraction.text
     number = float(text) if len(text) <= _LETTERS and _PART(text) else 0.0
     if not 0 < number < 1:

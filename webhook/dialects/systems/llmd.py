@@ -81,7 +81,6 @@ class LlmdOptions(Options, frozen=True, kw_only=True):
     pairs_per_node: int = 8  # Its `maxPairsPerNode`: so many, or what the pod allows, may lie on several NUMA nodes.
 
     def mistakes(self) -> Iterable[Finding]:
-        """A node has a pair at least, and no fewer than its NUMA nodes have."""
         if not 1 <= self.pairs_per_node <= _MOST:
             yield mistake("/pairsPerNode", f"{self.pairs_per_node} pairs are out of range", f"write 1 to {_MOST}")
         elif not 1 <= self.pairs_per_numa_node <= self.pairs_per_node:

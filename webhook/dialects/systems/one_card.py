@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dra.finding import Finding
-    from webhook.dialects.vocabulary import ContainerAmounts, DialectRequest
+    from webhook.dialects.vocabulary import ContainerAmounts
 
 _PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
 _SUM = "of the one GPU that the pod shares; enforced from now on, unlike before"
@@ -112,19 +112,8 @@ class AliyunOptions(Options, frozen=True, kw_only=True):
     memory_unit: str = "GiB"  # Its flag `memory-unit`: GiB or MiB.
 
     def mistakes(self) -> Iterable[Finding]:
-        """The plugin knows two units."""
         if self.memory_unit not in ("GiB", "MiB"):
             yield mistake("/memoryUnit", f"{self.memory_unit!r} is not a unit of the plugin", "write GiB or MiB")
-
-
-def read_share(request: DialectRequest[FactorOptions]) -> DialectAnswer | Stop:
-    """Read a pod as Volcano's gpushare would."""
-    return _read(request.containers, request.options.memory_factor * MIB)
-
-
-def read_aliyun(request: DialectRequest[AliyunOptions]) -> DialectAnswer | Stop:
-    """Read a pod as Aliyun's scheduler extender would."""
-    return _read(request.containers, MIB << 10 if request.options.memory_unit == "GiB" else MIB)
 
 
 def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer | Stop:
@@ -159,5 +148,13 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer 
     return DialectAnswer(demands=(keyed_demand,), notes=tuple(notes))
 
 
-VOLCANO_SHARE = Vocabulary(table=SHARE, read=read_share, options=FactorOptions)
-VOCABULARY = Vocabulary(table=ALIYUN, read=read_aliyun, options=AliyunOptions)
+VOLCANO_SHARE = Vocabulary(
+    table=SHARE,
+    read=lambda request: _read(request.containers, request.options.memory_factor * MIB),
+    options=FactorOptions,
+)
+VOCABULARY = Vocabulary(
+    table=ALIYUN,
+    read=lambda request: _read(request.containers, MIB << 10 if request.options.memory_unit == "GiB" else MIB),
+    options=AliyunOptions,
+)

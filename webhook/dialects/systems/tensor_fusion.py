@@ -107,7 +107,6 @@ class TensorFusionOptions(ShareOptions, frozen=True, kw_only=True):
     tflops: dict[str, float] = {}
 
     def mistakes(self) -> Iterable[Finding]:
-        """A model has a name and computes something."""
         for model, most in self.tflops.items():
             if not model or not most > 0:
                 path = f"/tflops/{escape(model)}"
@@ -190,7 +189,6 @@ _Asked = tuple[str, Demand, list[Note]]
 
 
 def _injected(pod: AskingPod[TensorFusionOptions], named: Hint | None) -> tuple[str, ...] | Stop:
-    """Find the containers that get the GPUs."""
     wanted = [name.strip() for name in named.text.split(",")] if named and named.text else []
     if not wanted and len(pod.containers) == 1:
         return pod.containers

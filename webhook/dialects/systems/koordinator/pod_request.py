@@ -42,18 +42,15 @@ class KoordinatorOptions(Options, frozen=True, kw_only=True):
     device_labels: dict[str, str] = {}
 
     def mistakes(self) -> Iterable[Finding]:
-        """Each label of a device stands for an attribute."""
         for label, attribute in self.device_labels.items():
             if wrong := fully_qualified_name(attribute):
                 path = f"/deviceLabels/{escape(label)}"
                 yield mistake(path, f"attribute {attribute!r} {wrong}", "write it as example.com/model")
 
     def of_host(self) -> Mapping[str, str]:
-        """Name the resources that claims are made for."""
         return self.host_resources
 
     def named_targets(self) -> Mapping[str, str]:
-        """List the kinds of device of the host's resources."""
         return {f"/hostResources/{escape(name)}": target for name, target in self.host_resources.items()}
 
 
@@ -238,5 +235,4 @@ def _after_webhook(amounts: dict[Role, int]) -> dict[Role, int]:
 
 
 def show(text: str) -> str:
-    """Shorten what a user wrote."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
     from webhook.dialects.vocabulary import DialectRequest
 
-# The pod is refused, or stays as it is, and the rest of it does not matter.
-
 # What the scheduler accepts, zeros dropped; anything else is unschedulable for good.
 ACCEPTED: Final = frozenset(
     frozenset(parts)
@@ -117,7 +115,7 @@ def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Stop:
 
 
 def ask_gpus(draft: Draft) -> Stop | None:
-    """Ask for the pod's GPUs: which combinations are taken, how many GPUs they are spread over, what each has of them."""
+    """Make the demand for GPUs: check the combination, and divide the sums by the number of GPUs."""
     request = draft.request
     sums = {part: amount for part, amount in request.sums.items() if part is not RDMA}
     if not sums:
@@ -193,7 +191,7 @@ def _tie_gpus(request: PodRequest, gpus: Demand) -> Demand | Stop:
 
 
 def ask_networks(draft: Draft) -> Stop | None:
-    """Ask for network devices: whole ones first (100 is one), then what a strategy makes of the sum, then a share of one."""
+    """Make the demand for network devices: whole ones (100 is one), else by the strategy, else a share of one."""
     request = draft.request
     if RDMA not in request.sums:
         return None
@@ -279,7 +277,7 @@ def pair(draft: Draft) -> Stop | None:
 
 
 def ask_host(draft: Draft) -> Stop | None:
-    """Ask for the pod's own CPUs and huge pages, too, where claims are made for them and they are to be on one NUMA node, or bound."""
+    """Make the demands for CPUs and huge pages that `hostResources` has claims made for, if the pod ties or binds them."""
     request = draft.request
     if request.topology is None and request.binding is None:
         return None
@@ -358,7 +356,6 @@ def _tie_to_node(every: list[KeyedDemand], key: str) -> KeyedDemand | Untranslat
 
 
 def note_partition(draft: Draft) -> None:
-    """Say what becomes of a requested partition."""
     partition = draft.request.partition
     if partition is None:
         return
@@ -373,7 +370,7 @@ def note_partition(draft: Draft) -> None:
 
 
 def note_hints(draft: Draft) -> None:
-    """Say what becomes of each field of the hints, so that none is lost without being named."""
+    """Note what becomes of each field of the hints."""
     lost: list[str] = []
     effects: list[str] = []
     others: list[str] = []
