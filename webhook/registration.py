@@ -148,13 +148,11 @@ def at_quotas(options: Registration) -> Json:
     """
     quota_options = options._replace(service=names.QUOTA)
     # Whether a pod has claims, or asks by a name that a DeviceClass could serve.
-    may_have_claims = [_has_claims("object")]
-    for containers in ("containers", "initContainers"):
-        named = "all(c, c.?resources.?requests.orValue({}).all(k, !k.contains('/')))"
-        may_have_claims.append(f"!object.?spec.?{containers}.orValue([]).{named}")
+    no_name = "c.?resources.?requests.orValue({}).all(k, !k.contains('/'))"
+    may_have_claims = f"{_has_claims('object')} || {_not_all_containers('object', no_name)}"
     pods = _webhook(f"pods.quota.{names.DOMAIN}", "/quota", quota_options) | {
         "rules": [_rule("", "v1", ("pods",), "CREATE")],
-        "matchConditions": [{"name": "has-claims", "expression": " || ".join(may_have_claims)}],
+        "matchConditions": [{"name": "has-claims", "expression": may_have_claims}],
     }
     claims = _webhook(f"claims.quota.{names.DOMAIN}", "/quota", quota_options) | {
         "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims",), "CREATE")],
@@ -221,10 +219,7 @@ def _has_whole_cpus(cpus: CPUClaims) -> str:
     where = f"!({where})" if cpus.default == "translate" else where
     cpu = "c.?resources.?{}.?cpu"
     none = f"{cpu.format('limits')}.orValue('0m').endsWith('m') || {cpu.format('limits')} != {cpu.format('requests')}"
-    parts = [
-        f"!object.?spec.?{containers}.orValue([]).all(c, {none})" for containers in ("containers", "initContainers")
-    ]
-    condition = f"({' || '.join(parts)})"
+    condition = f"({_not_all_containers('object', none)})"
     return f"{where} && {condition}" if chosen else condition
 
 
@@ -239,10 +234,13 @@ def _names_resources(root: str, dialects: Sequence[Dialect], maps: Sequence[str]
         known = f"k.contains('/') || k in {_list(sorted(name for name in resource_names if '/' not in name))}"
     foreign = f"k in {_list(name for name in _EVERYWHERE if name not in resource_names)} || !({known})"
     none = " && ".join([f"c.?resources.?{part}.orValue({{}}).all(k, {foreign})" for part in maps])
-    parts = [
-        f"!{root}.?spec.?{containers}.orValue([]).all(c, {none})" for containers in ("containers", "initContainers")
-    ]
-    return " || ".join(parts)
+    return _not_all_containers(root, none)
+
+
+def _not_all_containers(root: str, test: str) -> str:
+    """Return the CEL test for a container `c` that fails a test."""
+    lists = ("containers", "initContainers")
+    return " || ".join([f"!{root}.?spec.?{containers}.orValue([]).all(c, {test})" for containers in lists])
 
 
 def names_not_sent(now: Configuration, generated_for: Configuration) -> list[str]:

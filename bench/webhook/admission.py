@@ -141,7 +141,7 @@ def in_process() -> Row:
     took = []
     for number in range(2_000):
         if number % 10 == 0:
-            world.put(template(number))
+            world.take_in([template(number)])
         state = world.state(fresh=True)
         started = time.process_time()
         admission.mutate(body, state)
@@ -175,13 +175,13 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     objects = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
     for obj in objects:
         if resource := of(obj):
-            world.put(wire.convert(obj, resource.type))
+            world.take_in([wire.convert(obj, resource.type)])
     shared = next(o for o in objects if o["kind"] == "ResourceSlice" and o["spec"]["driver"].startswith("hami"))
     for number in range(nodes):
         one, name = copy.deepcopy(shared), f"node-{number}"
         one["metadata"]["name"] = one["spec"]["nodeName"] = one["spec"]["pool"]["name"] = name
-        world.put(wire.convert(one, ResourceSlice))
-        world.put(wire.convert({"metadata": {"name": name}}, Node))
+        world.take_in([wire.convert(one, ResourceSlice)])
+        world.take_in([wire.convert({"metadata": {"name": name}}, Node)])
     world.settle()
 
     def claim(number: int) -> ResourceClaim:

@@ -16,7 +16,7 @@ import msgspec
 from dra import cel, step_limits
 from dra.budget import Budget
 from dra.errors import OutOfBudget, QuantityError, SelectorError
-from dra.quantity import NANO, parse
+from dra.quantity import MAX, NANO, parse
 from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit
 from webhook.dialects.targets import TARGETS
 from webhook.dialects.vocabulary import (
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     Expressions = Mapping[str, Selector]
 
-_LARGEST = 2**63 - 1
 _NETWORK = (Role.NIC, Role.RDMA)
 _DEVICE = (Role.COUNT, Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES)
 _TEXTS = (Role.PROFILE, Role.MODELS, Role.NOT_MODELS, Role.UUIDS, Role.NOT_UUIDS)
@@ -62,7 +61,6 @@ ROLES: Mapping[Position, tuple[Role, ...]] = {
 
 LONGEST_EXPRESSION = 1_024
 MOST_ENTRIES = 256
-_MOST = 2**63 - 1
 _LETTERS = 64  # of an amount
 # An expression that is too costly for one of these is turned back when the file is read.
 _SAMPLES = ("1" * cel.MAX_TEXT, "," * cel.MAX_TEXT, "a1," * (cel.MAX_TEXT // 3))
@@ -220,7 +218,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
         target = amount.row.target or target
     memory, cores = parts.of(Role.MEMORY), parts.of(Role.CORES)
     bytes_ = memory.value * memory.row.unit.size if memory else 0
-    if memory and bytes_ > _LARGEST:
+    if memory and bytes_ > MAX:
         reason = f"{memory.value} {memory.row.unit} is more than an amount may be"
         return Refusal(memory.key, reason, "write less", Code.RANGE)
     demand = Demand(
@@ -298,7 +296,7 @@ def convert(amount: Amount, expressions: Expressions) -> Amount | Stop:
     made = evaluate(amount.key, expressions[row.expression], str(amount.value))
     if isinstance(made, Untranslated):
         return made
-    if type(made) is not int or not 0 <= made <= _MOST:
+    if type(made) is not int or not 0 <= made <= MAX:
         return Untranslated(amount.key, f"its expression makes {made!r} of {amount.value}, which is not an amount")
     return Amount(amount.key, row, made, amount.part)
 
@@ -322,7 +320,7 @@ def number_of(hint: Hint, expressions: Expressions) -> Amount | Stop:
             with suppress(QuantityError):
                 number, part = divmod(parse(text).nano, NANO)
                 number = -1 if part else number
-    if number < 0 or number > _MOST:
+    if number < 0 or number > MAX:
         reason = f"{hint.text[:40]!r} is not a whole number of {row.unit}"
         return Refusal(hint.key, reason, f"write a whole number, {row.bounds}", Code.RANGE)
     if not row.takes(number):

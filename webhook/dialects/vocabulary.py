@@ -333,17 +333,21 @@ class BareKey(msgspec.Struct, frozen=True, gc=False):
 
     # What a unit is if nothing shows otherwise (`webhook.dialects.targets`).
     target: str
-    # What an administrator may declare it to be (`meanings`), and those choices in a message; None for any other text.
-    declared: Callable[[str], Meaning | None]
+    # What an administrator may declare it to be (`meanings`), in a message, and what else than `whole` is read; None for other texts.
     choices: str
+    part: Callable[[str], Meaning | None] = lambda _: None
     # What the pod gives away by what it demands of its node; None if nothing.
-    pod: Callable[[Selected], Meaning | None]
+    pod: Callable[[Selected], Meaning | None] = lambda _: None
     # Which label of a node says that its units are not whole devices; "" if none does.
-    node: Callable[[Mapping[str, str]], str]
+    node: Callable[[Mapping[str, str]], str] = lambda _: ""
     # Key: the kind of device of a unit, where keys differ in it.
     targets: Mapping[str, str] = {}
     # Whether a node that publishes devices of the class, and none of the target, shows that a unit is a part of one.
     parts: bool = False
+
+    def declared(self, text: str) -> Meaning | None:
+        """Return what an administrator declares a unit to be; None for a text that is not one of the choices."""
+        return WHOLE if text == "whole" else self.part(text)
 
 
 class Vocabulary(msgspec.Struct, Generic[O], frozen=True, kw_only=True):

@@ -137,12 +137,6 @@ class StateBuilder:
             self._followed = followed
             self._uses_are_old = True
 
-    def put(self, obj: Seen) -> None:
-        self.take_in((obj,))
-
-    def drop(self, obj: Seen) -> None:
-        self.take_in((), (obj,))
-
     def take_in(self, changed_objects: Sequence[Seen], deleted_objects: Sequence[Seen] = ()) -> None:
         """Remove deleted objects, then add or replace others. Many at once cost little more than one."""
         for objects, deleted in ((deleted_objects, True), (changed_objects, False)):

@@ -10,13 +10,12 @@ intel/intel-device-plugins-for-kubernetes: cmd/gpu_plugin.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from dra.raw import containers_of, inside, items, strings, text
-from webhook.state.network_pools import uses_of
+from webhook.state.network_pools import flag_values, mounted_config_maps, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -177,9 +176,8 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
     fallbacks = tuple(filter(None, strategies.split(",")))
     namespace = text(inside(obj, "metadata").get("namespace")) or "default"
     nodes = {key: value for key, value in inside(pod, "nodeSelector").items() if isinstance(value, str)}
-    for volume in items(pod, "volumes"):
-        if name := text(inside(volume, "configMap").get("name")):
-            yield _MapUse(name, namespace, default, fallbacks, nodes)
+    for name in mounted_config_maps(pod):
+        yield _MapUse(name, namespace, default, fallbacks, nodes)
 
 
 def is_configuration(value: Object) -> bool:
@@ -231,10 +229,6 @@ def _intel(obj: Object, number: object) -> Iterator[DevicePlugin]:
 
 def _shared_argument(daemon_set: Object) -> int | None:
     for container in items(inside(daemon_set, "spec", "template", "spec"), "containers"):
-        arguments = strings(container, "command", "args")
-        for argument, following in pairwise([*arguments, ""]):
-            name, _, value = argument.lstrip("-").partition("=")
-            if name == _INTEL_ARGUMENT:
-                number = value or following
-                return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None
+        for number in flag_values(container, _INTEL_ARGUMENT)[:1]:
+            return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None
     return None

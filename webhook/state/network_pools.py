@@ -153,16 +153,23 @@ def _uses(obj: Object) -> Iterator[tuple[str, str, str]]:
     prefix, is_plugin = "", False
     for container in items(pod, "containers"):
         is_plugin = is_plugin or any(image in text(container.get("image")) for image in _IMAGES)
-        arguments = strings(container, "command", "args")
-        for argument, following in pairwise([*arguments, ""]):
-            flag, _, value = argument.lstrip("-").partition("=")
-            if flag == _PREFIX_FLAG:
-                prefix = value or following
+        prefix = next(reversed(flag_values(container, _PREFIX_FLAG)), prefix)
     if is_plugin:
         namespace = text(inside(obj, "metadata").get("namespace")) or "default"
-        for volume in items(pod, "volumes"):
-            if name := text(inside(volume, "configMap").get("name")):
-                yield namespace, name, prefix
+        for name in mounted_config_maps(pod):
+            yield namespace, name, prefix
+
+
+def flag_values(container: Object, flag: str) -> list[str]:
+    """List the values that the arguments of a container give a flag, as `--flag=value` or `--flag value`."""
+    arguments = pairwise([*strings(container, "command", "args"), ""])
+    parts = [(*argument.lstrip("-").partition("="), following) for argument, following in arguments]
+    return [value or following for name, _, value, following in parts if name == flag]
+
+
+def mounted_config_maps(pod: Object) -> list[str]:
+    volumes = [text(inside(volume, "configMap").get("name")) for volume in items(pod, "volumes")]
+    return [name for name in volumes if name]
 
 
 def _read(value: object, where: str, prefix: str) -> Iterator[NetworkPool | Misconfigured]:

@@ -298,11 +298,8 @@ def _wrong_keys(file: File, dialects: Iterable[Dialect]) -> Iterable[Finding]:
 def _wrong_preference(path: str, nodes: PreferredNodes) -> Iterable[Finding]:
     fields = [nodes.prefer is not None, nodes.percent is not None, bool(nodes.node_selector)]
     if sum(fields) != 1:
-        reason = (
-            "nothing says which nodes are preferred"
-            if not any(fields)
-            else "more than one field says which nodes are preferred"
-        )
+        subject = "more than one field" if any(fields) else "nothing"
+        reason = f"{subject} says which nodes are preferred"
         yield mistake(path, reason, "write one of prefer: dra, prefer: plugin, percent or nodeSelector")
     yield from _wrong_labels(f"{path}/nodeSelector", nodes.node_selector)
     if nodes.percent is not None and not 0 <= nodes.percent <= 100:
@@ -380,13 +377,12 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]
             yield mistake(f"{path}/name", f"dialect {table.name!r} exists already", "choose another name")
         elif names.dns_label(table.name.lower()):
             yield mistake(f"{path}/name", f"{table.name[:80]!r} is not a name", "write letters, digits and hyphens")
-        if table.target not in targets:
-            yield mistake(f"{path}/target", f"unknown target {table.target!r}", one_of(table.target, list(targets)))
+        yield from _unknown_target(f"{path}/target", table.target, targets)
         yield from _too_long(table.title, f"{path}/title")
         for j, row in enumerate(table.keys):
             where = f"{path}/keys/{j}"
-            if row.target and row.target not in targets:
-                yield mistake(f"{where}/target", f"unknown target {row.target!r}", one_of(row.target, list(targets)))
+            if row.target:
+                yield from _unknown_target(f"{where}/target", row.target, targets)
             yield from _wrong_row(row, table, where)
             other_table, other_row = rows_by_key.setdefault((row.place, row.name), (table, row))
             if other_row is row:
@@ -396,6 +392,11 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]
                 hint = f"rename it there (`keys.{other_table.name}`), or say `common: true` in both and decide under `meanings`"
                 yield mistake(f"{where}/name", reason, hint)
         yield from _wrong_shaping(table, path)
+
+
+def _unknown_target(path: str, name: str, targets: Mapping[str, Target]) -> Iterator[Finding]:
+    if name not in targets:
+        yield mistake(path, f"unknown target {name!r}", one_of(name, list(targets)))
 
 
 def _wrong_shaping(table: Dialect, path: str) -> Iterator[Finding]:
@@ -436,8 +437,7 @@ def _wrong_row(row: Row, table: Dialect, path: str) -> Iterator[Finding]:
     if row.most is not None and row.most < row.least:
         yield mistake(f"{path}/most", f"{row.most} is below {row.least}", "write least and most in order")
     for field in ("meaning", "because", "when"):
-        text = getattr(row, field)
-        yield from _too_long(text, f"{path}/{field}")
+        yield from _too_long(getattr(row, field), f"{path}/{field}")
     yield from _wrong_name(row, f"{path}/name")
     yield from _wrong_role(row, table, path)
     if row.expression:
@@ -551,9 +551,8 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
             yield mistake(f"{path}/name", f"target {target.name!r} exists already", "choose another name")
         yield from _wrong_target(target, path)
         for field in ("instead", "virtual"):
-            other = getattr(target, field)
-            if other and other not in targets:
-                yield mistake(f"{path}/{field}", f"unknown target {other!r}", one_of(other, list(targets)))
+            if other := getattr(target, field):
+                yield from _unknown_target(f"{path}/{field}", other, targets)
     yield from unknown_names("/classes", file.classes, targets, "target")
     yield from unknown_names("/parameters", file.parameters, targets, "target")
     for name, parameters in file.parameters.items():
@@ -569,8 +568,7 @@ def wrong_targets(file: File, targets: Mapping[str, Target]) -> Iterator[Finding
     owners = {name: target for target in targets.values() for name in target.classes}
     for name, class_ in file.classes.items():
         owner = owners.get(class_)
-        if names.dns_subdomain(class_):
-            problem = names.dns_subdomain(class_)
+        if problem := names.dns_subdomain(class_):
             yield mistake(f"/classes/{escape(name)}", f"{class_[:80]!r} {problem}", "write a DeviceClass's name")
         elif name in targets and owner is not None and owner.driver != targets[name].driver:
             reason = f"class {class_} is of target {owner.name!r}: every request for {name!r} would go there too"

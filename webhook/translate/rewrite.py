@@ -215,8 +215,9 @@ class _Patch:
         self.operations += [_MARKS[name] for name, value in labels.items() if own.get(name) != value]
 
 
-def clean_annotations(pod: PodView, foreign: Sequence[str], path: str = "") -> tuple[Operation, ...]:
+def clean_annotations(pod: PodView, written: WrittenRecord, path: str = "") -> tuple[Operation, ...]:
     """Remove annotations with our names that another writer wrote."""
+    foreign = foreign_annotations(pod, written)
     return tuple(json_patch.remove_keys(f"{path}/metadata/annotations", pod.annotations, foreign))
 
 

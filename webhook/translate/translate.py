@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from webhook.translate.case import Case
     from webhook.translate.owner import Owners
     from webhook.translate.pod_view import LegacyKey, PodView, Slot
-    from webhook.translate.record import Original, WrittenRecord
+    from webhook.translate.record import Original
 
     _LegacyKeys = tuple[LegacyKey, ...]
 
@@ -97,7 +97,10 @@ def translate(
     cleaning: tuple[dict[str, Json], ...] = ()
     if view.marked:
         written = read_record(view, namespace, state.keys, offline=not seal)
-        cleaning = _remove_foreign_annotations(view, written, path, report)
+        cleaning = clean_annotations(view, written, path)
+        if cleaning and not is_offline_record(view):
+            foreign = ", ".join(foreign_annotations(view, written))
+            report.warnings.append(f"{foreign}: not written by drawbridge for this pod, and removed")
     change = UNCHANGED
     if view.asks_for_devices and not view.bound:
         key = state.keys[0] if seal and state.keys else None
@@ -114,15 +117,6 @@ def translate(
         refusals=tuple(report.refusals),
         notes=tuple(report.warnings),
     )
-
-
-def _remove_foreign_annotations(
-    pod: PodView, written: WrittenRecord, path: str, report: PodReport
-) -> tuple[dict[str, Json], ...]:
-    foreign = foreign_annotations(pod, written)
-    if foreign and not is_offline_record(pod):
-        report.warnings.append(f"{', '.join(foreign)}: not written by drawbridge for this pod, and removed")
-    return clean_annotations(pod, foreign, path)
 
 
 def _translate_keys(
@@ -198,9 +192,7 @@ def clean(pod: Json, state: State, *, namespace: str) -> tuple[dict[str, Json], 
     view = view_pod(pod, state.configuration)
     if view.passed_by or not view.marked:
         return ()
-    record = read_record(view, namespace, state.keys)
-    foreign = foreign_annotations(view, record)
-    return clean_annotations(view, foreign)
+    return clean_annotations(view, read_record(view, namespace, state.keys))
 
 
 def replay(pod: Json, old: Json, state: State, *, namespace: str) -> Verdict:

@@ -139,24 +139,19 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     for one in mentions:
         place = _place(one.where)
         if one.beyond:
-            decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, one.beyond, code="D215")
-            warning = str(stated("D215", ": ".join(filter(None, (place, one.key, one.beyond)))))
-            verdicts.append(Verdict(decisions=(decision,), notes=(warning,)))
+            verdicts.append(_named(Decision(name, place, "", one.key, Outcome.UNKNOWN, one.beyond, code="D215")))
             continue
         if one.where == _ANNOTATIONS:
-            decision = replace(not_understood(one.key), object=name)
-            verdicts.append(
-                Verdict(decisions=(decision,), notes=(str(stated("D211", f"{one.key}: {decision.detail}")),))
-            )
+            verdicts.append(_named(replace(not_understood(one.key), object=name)))
             continue
         if counted:
             verdicts.append(_left(name, one, counted))
             continue
-        if one.text:
-            verdicts.append(_not_checked(name, one, f"it is part of the text in {one.text}", _unknown_use(obj)[1]))
-            continue
-        if known is None:
-            verdicts.append(_not_checked(name, one, *_unknown_use(obj)))
+        if one.text or known is None:
+            why, remedy = _unknown_use(obj)
+            reason = f"not checked: {f'it is part of the text in {one.text}' if one.text else why}"
+            unknown = Decision(name, place, "", one.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
+            verdicts.append(_named(unknown, remedy))
             continue
         resources = _resources(obj, one, known.gpu)
         if resources is None:
@@ -339,12 +334,10 @@ def _unknown_use(obj: Object) -> tuple[str, str]:
     return reason, _BY_HAND if both in _OF_TEXTS else _REMEDY
 
 
-def _not_checked(name: str, one: Mention, why: str, remedy: str) -> Verdict:
-    reason = f"not checked: {why}"
-    place = _place(one.where)
-    decision = Decision(name, place, "", one.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
-    warning = str(stated("D211", f"{place}: {one.key}: {reason}", remedy))
-    return Verdict(decisions=(decision,), notes=(warning,))
+def _named(decision: Decision, remedy: str = "") -> Verdict:
+    """Warn of a key that is not decided about."""
+    text = ": ".join(filter(None, (decision.container, decision.key, decision.detail)))
+    return Verdict(decisions=(decision,), notes=(str(stated(decision.code, text, remedy)),))
 
 
 def _resources(obj: Object, one: Mention, gpu: str) -> Json:

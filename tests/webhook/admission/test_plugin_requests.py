@@ -156,9 +156,9 @@ def test_a_node_template_that_the_pod_cannot_use_does_not_prevent_refusal():
 
 def test_a_node_counts_as_soon_as_it_is_read_and_the_fleet_is_surveyed_later():
     builder = built(*TWO)
-    builder.put(wire.convert(node("large", {GPU: 8}, {GPU: 9}), Node))
+    builder.take_in([wire.convert(node("large", {GPU: 8}, {GPU: 9}), Node)])
     assert not refused(asking(9), builder.state(fresh=True))
-    builder.put(wire.convert(node("new"), Node))
+    builder.take_in([wire.convert(node("new"), Node)])
     assert not refused(asking(10), builder.state(fresh=True))
     builder.refresh()
     assert refused(asking(10), builder.state(fresh=True))

@@ -35,7 +35,7 @@ def example_state():
     builder = StateBuilder(Source(str(EXAMPLES / "configuration.yaml")).current, keys=(b"k" * 32,))
     for document in manifests.read([EXAMPLES / "fleet"]):
         if kind := of(document.object):
-            builder.put(convert(document.object, kind.type))
+            builder.take_in([convert(document.object, kind.type)])
     builder.settle()
     return builder.state(fresh=True)
 

@@ -98,11 +98,11 @@ class World:
 
     def put(self, obj):
         self.objects[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj
-        self.followed.put(obj)
+        self.followed.take_in([obj])
 
     def drop(self, key):
         if key in self.objects:
-            self.followed.drop(self.objects.pop(key))
+            self.followed.take_in([], [self.objects.pop(key)])
 
     def change(self, template):
         """Something happens in the cluster; `template` is the name of one that a pod was given."""

@@ -17,7 +17,7 @@ from webhook.state.features import Features
 def world(*objects):
     made = StateBuilder(Configuration())
     for obj in objects:
-        made.put(obj)
+        made.take_in([obj])
     return made
 
 
@@ -59,17 +59,17 @@ def test_the_first_stock_contains_objects_that_were_read_earlier():
 
 def test_an_object_that_went_before_everything_was_read_is_not_in_it():
     made = world(CLASS, SLICE, NODE, claim())
-    made.drop(claim())
+    made.take_in([], [claim()])
     made.settle()
     assert not made.state(fresh=True).stock.claims
 
 
 def test_changes_afterwards_move_the_stock_as_a_whole_reading_would():
     made = settled(CLASS, NODE)
-    made.put(SLICE)
-    made.put(claim("a"))
-    made.put(claim("b", "gpu-1"))
-    made.drop(claim("a"))
+    made.take_in([SLICE])
+    made.take_in([claim("a")])
+    made.take_in([claim("b", "gpu-1")])
+    made.take_in([], [claim("a")])
     moved = made.state(fresh=True).stock
     whole = Stock.of(classes=[CLASS], slices=[SLICE], nodes=[NODE], claims=[claim("b", "gpu-1")])
     for field in ("classes", "slices", "nodes", "claims", "results", "uses"):
@@ -78,7 +78,7 @@ def test_changes_afterwards_move_the_stock_as_a_whole_reading_would():
 
 def test_the_fleet_is_looked_at_again_when_there_is_time():
     made = settled(CLASS, NODE)
-    made.put(SLICE)
+    made.take_in([SLICE])
     assert made.state(fresh=True).fleet.classes["gpu.nvidia.com"].devices == 0
     made.refresh()
     assert made.state(fresh=True).fleet.classes["gpu.nvidia.com"].devices == 4
@@ -87,14 +87,14 @@ def test_the_fleet_is_looked_at_again_when_there_is_time():
 def test_a_heartbeat_of_a_node_changes_nothing():
     made = settled(CLASS, SLICE, NODE)
     before = made.state(fresh=True)
-    made.put(msgspec.structs.replace(NODE, metadata=msgspec.structs.replace(NODE.metadata, resource_version="2")))
+    made.take_in([msgspec.structs.replace(NODE, metadata=msgspec.structs.replace(NODE.metadata, resource_version="2"))])
     made.refresh()
     assert made.state(fresh=True) is before
 
 
 def test_a_node_that_begins_to_give_a_legacy_name_is_noticed():
     made = settled(CLASS, SLICE, NODE)
-    made.put(wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}, Node))
+    made.take_in([wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}, Node)])
     made.refresh()
     assert made.state(fresh=True).fleet.handed_out == {"nvidia.com/gpu": {"n"}}
 
@@ -108,9 +108,9 @@ def test_a_state_that_is_not_fresh_has_no_stock_but_everything_else():
 
 def test_namespaces_come_change_and_go():
     made = settled(namespace("a", x="1"))
-    made.put(namespace("a", x="2"))
+    made.take_in([namespace("a", x="2")])
     assert made.state(fresh=True).namespaces == {"a": {"x": "2"}}
-    made.drop(namespace("a"))
+    made.take_in([], [namespace("a")])
     assert made.state(fresh=True).namespaces == {}
 
 
@@ -119,10 +119,10 @@ def test_a_state_that_was_handed_out_never_changes():
     template = wire.convert(value, ResourceClaimTemplate)
     made = settled(namespace("a", x="1"), template, quota("a", "cpu"))
     earlier = made.state(fresh=True)
-    made.put(namespace("a", x="2"))
-    made.put(namespace("b"))
-    made.drop(template)
-    made.drop(quota("a", "cpu"))
+    made.take_in([namespace("a", x="2")])
+    made.take_in([namespace("b")])
+    made.take_in([], [template])
+    made.take_in([], [quota("a", "cpu")])
     later = made.state(fresh=True)
     assert (earlier.namespaces, list(earlier.templates)) == ({"a": {"x": "1"}}, [("ns", "t")])
     assert earlier.quotas == {"ns": {"cpu"}}
@@ -143,9 +143,9 @@ def test_an_object_of_a_file_that_names_no_namespace_is_in_default():
 def test_quotas_of_a_namespace_add_up():
     made = settled(quota("a", "requests.nvidia.com/gpu"), quota("b", "cpu"), quota("c", "pods", namespace="other"))
     assert made.state(fresh=True).quotas["ns"] == {"requests.nvidia.com/gpu", "cpu"}
-    made.drop(quota("a"))
+    made.take_in([], [quota("a")])
     assert made.state(fresh=True).quotas["ns"] == {"cpu"}
-    made.drop(quota("b"))
+    made.take_in([], [quota("b")])
     assert "ns" not in made.state(fresh=True).quotas
 
 
@@ -160,9 +160,9 @@ def limit_range(name, *keys, kind="Container", part="max", namespace="ns"):
 def test_limit_ranges_of_a_namespace_add_up(kind, part):
     made = settled(limit_range("a", "nvidia.com/gpu", kind=kind, part=part), limit_range("b", "cpu"))
     assert made.state(fresh=True).limit_ranges == {"ns": {"nvidia.com/gpu", "cpu"}}
-    made.drop(limit_range("a"))
+    made.take_in([], [limit_range("a")])
     assert made.state(fresh=True).limit_ranges == {"ns": {"cpu"}}
-    made.drop(limit_range("b"))
+    made.take_in([], [limit_range("b")])
     assert made.state(fresh=True).limit_ranges == {}
 
 
@@ -174,7 +174,7 @@ def test_templates_are_known_by_name():
     value = {"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": {"devices": {"requests": [{"name": "r"}]}}}}
     made = settled(template := wire.convert(value, ResourceClaimTemplate))
     assert made.state(fresh=True).templates["ns", "t"].devices.requests[0].name == "r"
-    made.drop(template)
+    made.take_in([], [template])
     assert made.state(fresh=True).templates == {}
 
 
@@ -197,7 +197,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
         made.state(fresh=True).stock is whole
     )  # reading it anew takes a while on a large fleet, and is done elsewhere
     survey = made.survey()
-    made.drop(NODE)
+    made.take_in([], [NODE])
     survey.count_devices()
     made.take(survey)
     assert NODE.metadata.name in whole.nodes
@@ -241,7 +241,7 @@ def test_feature_gates_the_server_does_not_report_are_taken_from_the_configurati
 def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
     made = StateBuilder(declaring(version="1.63", featureGates={"DRADeviceTaint": True}))
     made.learn(features=Features.combine(NEWEST, {}))
-    made.put(CLASS)
+    made.take_in([CLASS])
     made.settle()
     state = made.state(fresh=True)
     assert state.features.server == EVERYTHING
@@ -252,7 +252,7 @@ def test_an_unknown_feature_gate_disables_nothing_and_is_reported():
 def settled_as(features):
     made = StateBuilder(Configuration())
     made.learn(features=features)
-    made.put(CLASS)
+    made.take_in([CLASS])
     made.settle()
     return made
 
@@ -278,9 +278,9 @@ def test_a_configuration_that_believes_others_or_declares_nodes_has_the_fleet_lo
 def test_nodes_that_were_made_since_count_against_what_may_be_made():
     made = StateBuilder(configured(nodeTemplates=[EIGHT[0] | {"labels": {"pool": "big"}, "maxNodes": 1}]))
     for obj in (CLASS, SLICE, NODE):
-        made.put(obj)
+        made.take_in([obj])
     made.settle()
     assert made.state(fresh=True).prospects is not None
-    made.put(wire.convert({"metadata": {"name": "new", "labels": {"pool": "big"}}}, Node))
+    made.take_in([wire.convert({"metadata": {"name": "new", "labels": {"pool": "big"}}}, Node)])
     made.refresh()
     assert made.state(fresh=True).prospects is None

@@ -85,9 +85,7 @@ def ask(amount: Amount, request: DialectRequest[Options]) -> KeyAnswer:
     return demand, Outcome.TRANSLATED, text
 
 
-def read_declared(text: str) -> Meaning | None:
-    if text == "whole":
-        return Meaning()
+def read_part(text: str) -> Meaning | None:
     mode, profile, name = text.partition("partition:")
     return Meaning(profile=name) if not mode and profile and name.partition("_")[0] in _MODES else None
 
@@ -120,8 +118,8 @@ VOCABULARY = Vocabulary(
     options=Options,
     bare=BareKey(
         target="amdGpu",
-        declared=read_declared,
         choices="whole, partition:<profile>",
+        part=read_part,
         pod=read_selected,
         node=partition_label,
         parts=True,

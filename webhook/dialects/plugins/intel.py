@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.table import Dialect, Outcome, Position, Role, left, row
-from webhook.dialects.vocabulary import BareKey, Demand, Meaning, Options, Vocabulary, read_each, several
+from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, KeyAnswer
@@ -131,10 +131,6 @@ def ask(amount: Amount, _: DialectRequest[Options]) -> KeyAnswer:
     return demand, row.outcome, f"{text} for {services}; {row.because}" if services else text
 
 
-def read_declared(text: str) -> Meaning | None:
-    return Meaning() if text == "whole" else None
-
-
 VOCABULARY = Vocabulary(
     table=DIALECT,
     read=lambda request: read_each(request, ask),
@@ -142,9 +138,6 @@ VOCABULARY = Vocabulary(
     bare=BareKey(
         target="intelI915",
         targets={"gpu.intel.com/i915": "intelI915", "gpu.intel.com/xe": "intelXe"},
-        declared=read_declared,
         choices="whole",
-        pod=lambda _: None,
-        node=lambda _: "",
     ),
 )

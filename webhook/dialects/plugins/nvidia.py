@@ -184,9 +184,7 @@ def _no_replica(count: int, request: DialectRequest[NvidiaOptions]) -> str:
     return ""
 
 
-def read_declared(text: str) -> Meaning | None:
-    if text == "whole":
-        return Meaning()
+def read_part(text: str) -> Meaning | None:
     if text == "shared":
         return Meaning(replica=True)
     profile = profile_of(text.removeprefix("mig:")) if text.startswith("mig:") else ""
@@ -199,8 +197,8 @@ VOCABULARY = Vocabulary(
     options=NvidiaOptions,
     bare=BareKey(
         target="gpu",
-        declared=read_declared,
         choices="whole, shared, mig:<profile>",
+        part=read_part,
         pod=read_selected,
         node=sharing_label,
     ),
