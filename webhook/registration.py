@@ -78,7 +78,6 @@ def configurations(dialects: Sequence[Dialect], options: Registration) -> list[J
 
 
 def mutating(dialects: Sequence[Dialect], options: Registration) -> Json:
-    """Generate the MutatingWebhookConfiguration: pods only."""
     webhook = _webhook(f"pods.mutate.{names.DOMAIN}", "/mutate", options) | {
         "failurePolicy": options.failure_policy,
         "reinvocationPolicy": "IfNeeded",

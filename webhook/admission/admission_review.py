@@ -205,7 +205,6 @@ def read(raw: msgspec.Raw) -> dict[str, Json]:
 def allow(
     uid: str, *, operations: Sequence[Json] = (), warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None
 ) -> Response:
-    """Answer yes, with a JSON Patch if there is something to change."""
     return Response(
         uid=uid,
         allowed=True,
@@ -219,12 +218,10 @@ def allow(
 def deny(
     uid: str, status: DenialStatus, *, warnings: Sequence[Warned] = (), audit: dict[str, str] | None = None
 ) -> Response:
-    """Answer no, with what, where and what to do."""
     return Response(uid=uid, allowed=False, status=status, warnings=shorten(warnings), audit_annotations=audit or {})
 
 
 def encode(response: Response) -> bytes:
-    """Make an answer into the bytes that the API server reads."""
     return _encoder.encode(_AnsweredReview(response=response))
 
 

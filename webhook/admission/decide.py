@@ -36,7 +36,7 @@ from webhook.state import Mode
 from webhook.translate import STANDALONE, Decision, Operation, Provenance, Verdict, clean, is_passed_by, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container
 
     from dra.budget import Budget
     from dra.wire import Json
@@ -108,13 +108,6 @@ def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: 
     return why_cpus_unserved(_requested(candidate, verdict, state), state, budget)
 
 
-def _on_pod(operations: Iterable[Operation], path: str) -> tuple[Operation, ...]:
-    """Turn operations on an object into operations on its pod template at `path`."""
-    if not path:
-        return tuple(operations)
-    return tuple([{**one, "path": str(one["path"]).removeprefix(path)} for one in operations])
-
-
 def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> Verdict:
     """Add to the translation of a pod whether a node can serve it, and which nodes of a mixed fleet do.
 
@@ -145,7 +138,10 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
     claims = all_claims(pod, verdict.given)
     if state.fleet.extended:
         replaced = {(one.container, one.key) for one in verdict.decisions if one.outcome in REPLACED}
-        claims += extended_claims(pod, state, _on_pod(verdict.operations, candidate.path), replaced)
+        operations = verdict.operations
+        if path := candidate.path:  # the operations are on the object around the pod
+            operations = tuple([{**one, "path": str(one["path"]).removeprefix(path)} for one in operations])
+        claims += extended_claims(pod, state, operations, replaced)
     by_plugin = None
     if candidate.waits and state.fleet.handed_out_anywhere:
         by_plugin = plugin_request(pod, state, verdict.decisions)
@@ -198,12 +194,10 @@ def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
 
 
 def refused(name: str, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
-    """Make the decision that an object is refused for a key."""
     return Decision(name, container, "", key, Outcome.REFUSED, text, code=code, remedy=remedy)
 
 
 def _scheduler_of(candidate: Candidate, verdict: Verdict) -> str:
-    """Return the scheduler of a pod after its translation."""
     for one in verdict.operations:
         if str(one["path"]).endswith("/spec/schedulerName"):
             return str(one["value"])

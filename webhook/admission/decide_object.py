@@ -312,7 +312,6 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
 
 
 def _is_unfilled(verdict: Verdict) -> bool:
-    """Return whether an object is refused for placeholders alone."""
     return bool(verdict.refusals) and all(one.remedy == PLACEHOLDER for one in verdict.refusals)
 
 

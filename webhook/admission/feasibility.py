@@ -52,7 +52,6 @@ _NAME = 100
 KINDS = 16
 # Containers or claims that are named.
 NAMED = 4
-# Values of an attribute that are listed: products and profiles are few.
 # Words of selectors that are compared with those.
 WORDS = 16
 _LITERAL = re.compile(r'["\']([^"\'\\]{0,64})["\']')
@@ -60,8 +59,15 @@ _WORD = re.compile(r"[A-Za-z0-9.]{2,}")
 # Letters of a selector that a user wrote.
 SELECTOR = 300
 CURABLE = frozenset((Stage.TAINT, Stage.POOL))
-# What may be offered to the author of a pod: other numbers, not other people's claims.
-OFFERS = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT, Kind.CLASS, Kind.SELECTOR, Kind.CONSTRAINT)
+# What may be offered to the author of a pod, the best first: other numbers, not other people's claims.
+OFFERS = {
+    Kind.AMOUNT: "if {requester} asked for no more than {amount} of {name}",
+    Kind.COUNT: "if {requester} asked for no more than {devices}",
+    Kind.SPLIT: "if {requester} asked for {value}",
+    Kind.CLASS: "with class {value}",
+    Kind.SELECTOR: "without the selector {value}",
+    Kind.CONSTRAINT: "without the constraint on {value}",
+}
 # ... also in a pod that asked by the old names, with which no class, selector or constraint was written.
 WRITTEN = (Kind.AMOUNT, Kind.COUNT, Kind.SPLIT)
 # Where devices are lost that are not of a class at all.
@@ -231,7 +237,7 @@ class _Diagnosis(NamedTuple):
         if not all(answer.explained for answer in kinds.values()):
             return UNKNOWN
         if _may_be_cured(kinds):
-            return Judgement(Feasibility.BUSY, f"no node can serve this {self.subject} now; {_nearest(samples)}")
+            return Judgement(Feasibility.BUSY, f"no node can serve this {self.subject} now; {_nearest(samples)[1]}")
         return self.by_new_node() or self.never(samples, kinds)
 
     def by_new_node(self) -> Judgement | None:
@@ -266,9 +272,9 @@ class _Diagnosis(NamedTuple):
 
     def out_of_reach(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Return the refusal of a pod that no node it can run on could serve, with another node that could."""
-        node = min(samples, key=lambda one: distance(samples[one]))
+        node, nearest_node = _nearest(samples)
         absent = self.absent(kinds, node)
-        text = f"{self.opening}; {_nearest(samples)}"
+        text = f"{self.opening}; {nearest_node}"
         judgement = absent or _never(Code.NEVER, text, self.offer(node), self.only_claim)
         able = fleet(self.stock, self.claims, options=self.options, idle=True, memo=self.memo).feasible
         text = f"{judgement.text}; node {min(able)}, where the pod cannot run, could" if able else judgement.text
@@ -280,7 +286,7 @@ class _Diagnosis(NamedTuple):
 
     def reason(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
         """Return the plainest reason why an idle fleet cannot serve the claims. `samples` are some of the kinds of node."""
-        node = min(samples, key=lambda one: distance(samples[one]))
+        node, nearest_node = _nearest(samples)
         if absent := self.absent(kinds, node):
             return absent
         reasons = samples[node].reasons
@@ -290,7 +296,7 @@ class _Diagnosis(NamedTuple):
         short = next((one for one in reasons if one.stage is Stage.SEARCH), None)
         if short is not None and (too_many := self.too_many(short, kinds)):
             return too_many
-        return _never(Code.NEVER, f"{self.opening}; {_nearest(samples)}", self.offer(node), self.only_claim)
+        return _never(Code.NEVER, f"{self.opening}; {nearest_node}", self.offer(node), self.only_claim)
 
     def mismatch(self, selected: Reason) -> Judgement:
         """Refuse a request whose selectors no device matches; list what devices publish of the attributes that these read."""
@@ -350,7 +356,6 @@ class _Diagnosis(NamedTuple):
         return None
 
     def products(self) -> dict[str, list[str]]:
-        """List the models and partitions that devices publish."""
         found: dict[str, list[str]] = {}
         for target in TARGETS.values():
             domain, _, product = target.product.rpartition("/")
@@ -372,7 +377,7 @@ class _Diagnosis(NamedTuple):
         node, most = self.most(min(total, MAX_RESULTS))
         if not most or self.is_shared(node, most):
             return None  # where several may have one device, there is more to say than their number
-        names = self.requesters()
+        names = _name_requesters(self.claims, self.given)
         they = names[0].partition(" (")[0] if len(names) == 1 else "they"  # one of more devices than a claim may hold
         claim = self.claims[0].metadata.name if len(names) == 1 or len(self.claims) == 1 else ""
         ask = _asking_together(names)
@@ -406,17 +411,9 @@ class _Diagnosis(NamedTuple):
         return not answer.feasible or any(one.share_id for one in results)
 
     def first(self, count: int) -> tuple[ResourceClaim, ...]:
-        """The first claim alone, asking for another number of devices."""
         single = (_with_request(self.claims[0], 0),)
         spot = next(spots(single))
         return asking(single, spot, count=count)
-
-    def requesters(self) -> list[str]:
-        asking: dict[str, None] = {}
-        for claim in self.claims:
-            for request in claim.spec.devices.requests:
-                asking[_name_requester(claim.metadata.name, request.name, self.given)] = None
-        return list(asking)
 
     def requester(self, reason: Reason) -> str:
         return _name_requester(reason.claim.rpartition("/")[2], reason.request, self.given)
@@ -497,10 +494,9 @@ class _Diagnosis(NamedTuple):
             for hint in hints:
                 claim = hint.claim.rpartition("/")[2]
                 if hint.kind is kind and (kind in WRITTEN or claim not in self.given):
-                    requester = _name_requester(claim, hint.request, self.given).partition(" (")[
-                        0
-                    ]  # the words were given above
-                    return _describe_offer(hint, requester)
+                    requester = _name_requester(claim, hint.request, self.given)
+                    # The refusal has named the keys of the requester in brackets.
+                    return _describe_offer(hint, requester.partition(" (")[0])
         return ""
 
 
@@ -523,27 +519,21 @@ def _nearest_word(expressions: Sequence[str], published: Mapping[str, Sequence[s
 
 
 def _describe_offer(hint: NearestFit, requester: str) -> str:
-    match hint.kind:
-        case Kind.AMOUNT:
-            name, _, amount = hint.value.partition("=")
-            return f"it would fit if {requester} asked for no more than {amount} of {name}"
-        case Kind.COUNT:
-            return f"it would fit if {requester} asked for no more than {count_of(int(hint.value), 'device')}"
-        case Kind.SPLIT:
-            return f"it would fit if {requester} asked for {hint.value}"
-        case Kind.CLASS:
-            return f"it would fit with class {hint.value}"
-        case Kind.SELECTOR:
-            return f"it would fit without the selector {hint.value}"
-        case Kind.CONSTRAINT:
-            return f"it would fit without the constraint on {hint.value}"
-    return hint.text
+    name, _, amount = hint.value.partition("=")
+    devices = count_of(int(hint.value), "device") if hint.kind is Kind.COUNT else ""
+    words = {"requester": requester, "value": hint.value, "name": name, "amount": amount, "devices": devices}
+    return f"it would fit {OFFERS[hint.kind].format_map(words)}"
 
 
 def _name_requester(claim: str, request: str, given: Mapping[str, PodClaim]) -> str:
     if claim not in given:
         return f"claim {claim}, request {request}"
     return given[claim].requesters.get(request) or given[claim].requester
+
+
+def _name_requesters(claims: Iterable[ResourceClaim], given: Mapping[str, PodClaim]) -> list[str]:
+    requests = [(claim.metadata.name, request.name) for claim in claims for request in claim.spec.devices.requests]
+    return list(dict.fromkeys([_name_requester(claim, request, given) for claim, request in requests]))
 
 
 def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
@@ -556,7 +546,6 @@ def _plain_body(claim: ResourceClaim) -> ExactDeviceRequest:
 
 
 def _with_request(claim: ResourceClaim, at: int) -> ResourceClaim:
-    """The claim with one of its requests alone."""
     devices = replace(claim.spec.devices, requests=claim.spec.devices.requests[at : at + 1])
     return replace(claim, spec=replace(claim.spec, devices=devices))
 
@@ -568,8 +557,7 @@ def _too_large(claim: ResourceClaim, given: Mapping[str, PodClaim]) -> Judgement
     if total <= MAX_RESULTS:
         return None
     name = claim.metadata.name
-    names = list(dict.fromkeys(_name_requester(name, request.name, given) for request in claim.spec.devices.requests))
-    text = f"{_asking_together(names)} for {total} devices, and a claim for them can hold at most {MAX_RESULTS}"
+    text = f"{_asking_together(_name_requesters([claim], given))} for {total} devices, and a claim for them can hold at most {MAX_RESULTS}"
     remedy = f"ask for no more than {MAX_RESULTS} devices, or use several ResourceClaims"
     return replace(_never(Code.TOO_MANY, text, remedy, name), may_serve=MayServe.PLUGIN)
 
@@ -604,9 +592,10 @@ def _largest(kinds: Mapping[str, Answer]) -> tuple[str, int]:
     return found
 
 
-def _nearest(samples: Mapping[str, Answer]) -> str:
+def _nearest(samples: Mapping[str, Answer]) -> tuple[str, str]:
+    """Return the node that is nearest to serving the claims, and what it lacks."""
     node = min(samples, key=lambda one: distance(samples[one]))
-    return f"nearest is {node}: {sentence(samples[node])}"
+    return node, f"nearest is {node}: {sentence(samples[node])}"
 
 
 def _never(code: Code, text: str, remedy: str = "", claim: str = "") -> Judgement:

@@ -37,7 +37,6 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def denials(self) -> tuple[Finding, ...]:
-        """The refusals, as messages."""
         if not self.decisions:
             return ()
         refused = [one for one in self.decisions if one.outcome is Outcome.REFUSED]
@@ -48,7 +47,6 @@ NOTHING_FOUND = Found()
 
 
 def denied(denial: Finding, container: str, key: str, may_serve: MayServe) -> Found:
-    """Refuse a pod for a key of a container."""
     decision = Decision("", container, "", key, Outcome.REFUSED, denial.message, code=denial.code, remedy=denial.remedy)
     return Found((decision,), may_serve=may_serve)
 

@@ -66,8 +66,7 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
     if state.stock is None:
         return ""
     given = {one.name: one for one in requested.claims if one.spec is not None}
-    found = [find_claim(one, requested.namespace, state) for one in requested.claims]
-    claims = [claim for claim in found if isinstance(claim, ResourceClaim)]
+    claims = _known_claims(requested, state)
     try:
         answer = _judge_reachable(claims, state, budget.separate(_CPUS), given=given, place=requested.place)
     except OutOfBudget:
@@ -76,7 +75,6 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
 
 
 def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
-    """Judge a claim, or those that a template makes."""
     if obj.get("kind") == "ResourceClaimTemplate":
         made = wire.convert(obj, ResourceClaimTemplate)
         path, spec, metadata = "/spec/spec/devices", made.spec.spec, made.metadata
@@ -222,8 +220,12 @@ def _plugin_offer(one: PodClaim, devices: int, state: State) -> str:
 
 def choose_nodes(preference: Preference, requested: Requested, state: State, budget: Budget) -> Choice | None:
     """Choose the nodes of a mixed fleet for a pod with these claims; None if it has no choice."""
+    return choose(preference, _known_claims(requested, state), state, budget)
+
+
+def _known_claims(requested: Requested, state: State) -> list[ResourceClaim]:
     claims = [find_claim(one, requested.namespace, state) for one in requested.claims]
-    return choose(preference, [claim for claim in claims if isinstance(claim, ResourceClaim)], state, budget)
+    return [claim for claim in claims if isinstance(claim, ResourceClaim)]
 
 
 def find_plugin_instead(found: Found, decisions: Iterable[Decision], state: State) -> str:

@@ -190,8 +190,7 @@ def _is_stored(obj: Object) -> bool:
 
 
 def _fill(resources: dict[str, Json], defaults: ContainerDefaults) -> dict[str, Json]:
-    limits, requests = resources.get("limits"), resources.get("requests")
-    limits, requests = mapping(limits), mapping(requests)
+    limits, requests = mapping(resources.get("limits")), mapping(resources.get("requests"))
     requested = {**limits, **requests}  # an amount with a limit has a request of as much
     more_limits = {name: amount for name, amount in defaults.limits.items() if name not in limits}
     more_requests = {name: amount for name, amount in defaults.requests.items() if name not in requested}

@@ -206,7 +206,6 @@ def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Fo
 
 
 def _largest(key: str, nodes: Iterable[Node]) -> tuple[str, int]:
-    """Find the node that can have the most of a name, and how much."""
     found = [(most_of(node, key), node.metadata.name) for node in nodes if _lists(node, key)]
     most = max([amount for amount, _ in found], default=0)
     return min([name for amount, name in found if amount == most], default=""), most

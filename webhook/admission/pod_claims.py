@@ -138,5 +138,4 @@ def find_claim(one: PodClaim, namespace: str, state: State) -> ResourceClaim | s
 
 
 def make_claim(spec: ResourceClaimSpec, namespace: str, name: str) -> ResourceClaim:
-    """Make a claim with the API server's defaults."""
     return ResourceClaim(metadata=ObjectMeta(namespace=namespace, name=name), spec=claim_spec(spec))

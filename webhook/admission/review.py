@@ -78,8 +78,6 @@ _OURS = f"{names.DOMAIN}/".encode()
 
 
 class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
-    """What was decided, for the log, the metrics and the audit trail."""
-
     path: str
     uid: str
     outcome: str
@@ -99,8 +97,6 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(Wire, frozen=True, kw_only=True):
-    """The answer to a review, and its record."""
-
     response: reviews.Response
     record: Record
     namespace: str = ""
@@ -111,7 +107,6 @@ class Answer(Wire, frozen=True, kw_only=True):
 
     @property
     def body(self) -> bytes:
-        """The answer as the API server reads it."""
         return reviews.encode(self.response)
 
 

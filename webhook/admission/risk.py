@@ -49,12 +49,8 @@ def find_broken_rule(
 
 
 def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
-    found: list[tuple[PoolId, str]] = []
-    for granted in answer.allocations:
-        for one in granted.allocation.devices.results:
-            pool = one.driver, one.pool
-            found.append((pool, one.device))
-    return found
+    results = [result for granted in answer.allocations for result in granted.allocation.devices.results]
+    return [((result.driver, result.pool), result.device) for result in results]
 
 
 def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], budget: Budget) -> str:

@@ -128,7 +128,6 @@ def _attribute(driver: str, name: str) -> str:
 
 
 def _named(full: str) -> str:
-    """A text attribute by its full name; "" if the device lacks it."""
     domain, _, name = full.partition("/")
     return _attribute(domain, name)
 

@@ -47,8 +47,6 @@ class ServedDemand(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimMaker:
-    """Makes and caches the claims for demands."""
-
     def __init__(self, configuration: Configuration, fleet: Inventory) -> None:
         self.configuration = configuration
         self.fleet = fleet

@@ -47,8 +47,6 @@ class ContainerDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One claim, and the containers that use it."""
-
     spec: ResourceClaimSpec
     owner: str  # the container in its name, "" for the pod
     base: str
@@ -159,8 +157,6 @@ def _number_devices(
 
 
 class _Host(msgspec.Struct, gc=False):
-    """A demand with claims of its own, and the containers that use them."""
-
     requested: ContainerDemand
     users: list[str]
 

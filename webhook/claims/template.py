@@ -100,7 +100,6 @@ def seal(templates: Mapping[str, Json], key: bytes, pod: SealedPod) -> str:
 
 
 def code_of(body: bytes, key: bytes, pod: SealedPod) -> str:
-    """The HMAC of a pod and its templates."""
     # Each part is preceded by its length, so that no two pods have the same encoding.
     head = b""
     for part in pod:

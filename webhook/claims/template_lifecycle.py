@@ -48,8 +48,6 @@ COPY = "is not created for a copy of a translated pod"
 
 
 class Due(Enum):
-    """What to do about one template."""
-
     NOTHING = "nothing"
     CREATE = "create"
     REPLACE = "replace"
@@ -270,5 +268,4 @@ class TemplateUsers:
         return next((spec for spec in self._holders.get(key, {}).values() if spec is not None), None)
 
     def in_use(self) -> frozenset[TemplateKey]:
-        """Every template that a pod wants or uses."""
         return frozenset(self._holders)

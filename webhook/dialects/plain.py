@@ -263,7 +263,6 @@ def compile_expression(text: str) -> Selector:
 
 
 def too_costly(expression: Selector) -> bool:
-    """Return whether it cannot be evaluated on every text that may come."""
     for sample in _SAMPLES:
         try:
             expression.derive(cel.TextView(sample), Budget(step_limits.EXPRESSION, longest=step_limits.EXPRESSION_CALL))

@@ -172,6 +172,12 @@ def left(name: str, meaning: str, because: str, place: Position = Position.RESOU
     return row(name, meaning, more.pop("role", Role.NONE), place, because=because, outcome=Outcome.LEFT, **more)
 
 
+def placed(name: str, writer: str, place: Position = Position.ANNOTATION) -> Row:
+    """Make the row of an output: as an annotation it shows that the pod has been placed already."""
+    because = f"written by {writer}: the pod has been placed already and stays as it is"
+    return left(name, "an output", because, place, role=Role.PLACED if place is Position.ANNOTATION else Role.NONE)
+
+
 def dropped(name: str, meaning: str, because: str, **more: Any) -> Row:
     """Make the row of an annotation that has no counterpart in a claim, and what is lost with it."""
     place = Position.ANNOTATION

@@ -67,7 +67,6 @@ def read_preference(pod: Mapping[str, Json], owner: PodOwner, keys: Collection[s
 
 
 def _prefers_moved(policy: MixedFleet, owner: PodOwner, place: Mapping[str, Any]) -> tuple[bool, str]:
-    """Return whether migrated nodes are preferred, and why."""
     own = policy.namespaces.get(owner.namespace)
     nodes: PreferredNodes = own or policy
     where = f"in namespace {owner.namespace} " if own else ""

@@ -44,8 +44,6 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class _NodeConstraints(Wire, frozen=True, kw_only=True):
-    """A pod's constraints on its node."""
-
     node_name: str = ""
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -53,7 +51,6 @@ class _NodeConstraints(Wire, frozen=True, kw_only=True):
 
 
 def place_of(spec: Mapping[str, Json]) -> dict[str, Any]:
-    """Extract a pod's constraints on its node from its spec."""
     found = {field: spec[field] for field in ("nodeName", "nodeSelector", "tolerations") if spec.get(field)}
     required: Any = spec
     for step in _REQUIRED:
@@ -64,8 +61,6 @@ def place_of(spec: Mapping[str, Json]) -> dict[str, Any]:
 
 
 class NodeIndex:
-    """An index of the nodes of a fleet by labels and taints."""
-
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
         self._every = frozenset(nodes)

@@ -127,7 +127,6 @@ class Autoscaler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
-    """Read the autoscalers among some objects."""
     pools: list[NodePool] = []
     found: dict[str, Autoscaler] = {}
     empty: list[str] = []

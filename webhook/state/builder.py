@@ -53,8 +53,6 @@ _PodUse = tuple[str, dict[str, int]]  # node, and what the pod requests there, i
 
 
 class StateBuilder:
-    """Everything that was read of a cluster, and the state made of it."""
-
     def __init__(self, configuration: Configuration, *, keys: tuple[bytes, ...] = ()) -> None:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._quotas: dict[str, _Keys] = {}

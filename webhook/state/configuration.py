@@ -146,7 +146,6 @@ class Configuration:
         return not self._asking.isdisjoint(keys) or any(name.startswith(self._prefixes) for name in keys)
 
     def is_amount(self, annotation: str) -> bool:
-        """Return whether an annotation asks for devices, and claims are made of it."""
         rows = [known.row for known in self.word(Position.ANNOTATION, annotation)]
         return any(row.role is Role.ASKS and row.outcome is not Outcome.LEFT for row in rows)
 

@@ -27,8 +27,6 @@ _META = frozenset(("apiVersion", "kind", "metadata"))
 
 
 class Schema(NamedTuple):
-    """The parts of a schema that pruning needs."""
-
     preserves: bool = False  # x-kubernetes-preserve-unknown-fields
     embedded: bool = False  # x-kubernetes-embedded-resource
     members: Mapping[str, Schema] = {}  # properties
@@ -110,8 +108,6 @@ class _UnreadableError(Exception):
 
 
 class _Reader:
-    """Reads the schemas of one definition."""
-
     def __init__(self) -> None:
         self._seen = 0
 

@@ -35,8 +35,6 @@ _MOST = 64  # configurations of one ConfigMap, and resources of a configuration
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):
-    """The replicas that a plugin makes of each device."""
-
     replicas: int
     strategy: str
     # Whether a pod that asks for more than one fails.

@@ -69,9 +69,8 @@ class Features(KnownServer, frozen=True, kw_only=True):
             return f"scheduler {name!r} is not declared to support {needs[0].title}; if it does, {_declaration(name, needs)}"
         for need in needs:
             if not scheduler.serves(need):
-                return (
-                    f"scheduler {name!r} is not known to support {need.title}; if it does, {_declaration(name, needs)}"
-                )
+                declaration = _declaration(name, needs)
+                return f"scheduler {name!r} is not known to support {need.title}; if it does, {declaration}"
         return ""
 
 

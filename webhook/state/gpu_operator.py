@@ -36,7 +36,6 @@ class GpuOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gpu_operator(objects: Iterable[Object]) -> GpuOperator:
-    """Read the objects of the GPU operator among some objects."""
     policies: list[str] = []
     plugins: list[str] = []
     clusters: list[str] = []

@@ -67,7 +67,6 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def chosen_by(self, selected: Selected) -> PluginConfiguration | None:
-        """Find the configuration that a pod selects by a node label, if any."""
         for key, operator, values in selected.always:
             if key == LABEL and operator == "In" and len(values) == 1:
                 for plugin in self.plugins:
@@ -96,7 +95,6 @@ NONE = Installed()
 
 
 def installed(objects: Iterable[Object]) -> Installed:
-    """Read the installed components among some objects."""
     relevant = [
         one for one in objects if _KINDS.get(text(one.get("kind"))) == text(one.get("apiVersion")).rpartition("/")[0]
     ]

@@ -69,7 +69,6 @@ def why_not(state: State, namespace: str) -> str:
 
 
 def with_mode(state: State, mode: Mode) -> State:
-    """The same state with one mode for all namespaces."""
     namespaces = {name: {**labels, MODE_LABEL: mode} for name, labels in state.namespaces.items()}
     file = msgspec.structs.replace(state.configuration.file, mode=mode.value, canary=100)
     return msgspec.structs.replace(state, configuration=Configuration(file), namespaces=namespaces)

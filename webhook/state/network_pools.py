@@ -72,21 +72,16 @@ class NetworkPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Misconfigured(msgspec.Struct, frozen=True):
-    """What is wrong with the configuration of a network device plugin."""
-
     where: str
     problem: str
 
 
 class NetworkPools(msgspec.Struct, frozen=True):
-    """The pools by resource name, and what is wrong with their configurations."""
-
     pools: Mapping[str, NetworkPool] = {}
     mistakes: tuple[Misconfigured, ...] = ()
 
 
 def network_pools(objects: Iterable[Object]) -> NetworkPools:
-    """Read the pools of network devices among some objects."""
     objects = list(objects)
     prefixes = {(namespace, name): prefix for one in objects for namespace, name, prefix in _uses(one)}
     pools: dict[str, NetworkPool] = {}

@@ -113,7 +113,6 @@ _SPECS: dict[str, Any] = {
 
 
 def outline(obj: Object) -> Object:
-    """Reduce an object to the fields that are read."""
     head: dict[str, Any] = {"apiVersion": _scalar, "kind": _scalar, "metadata": {"namespace": _scalar, "name": _scalar}}
     if obj.get("kind") == "RuntimeClass":  # the one kind without a spec
         head |= {"handler": _scalar, "scheduling": _SCHEDULING}

@@ -71,7 +71,6 @@ _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.
 
 
 def contradictions(file: File) -> Iterable[Finding]:
-    """What fits the shape but makes no sense."""
     built_in = {one.table.name: one.table for one in VOCABULARIES}
     dialects = built_in | {table.name: table for table in file.dialects}
     targets = TARGETS | {target.name: target for target in file.targets}
@@ -341,14 +340,12 @@ def unknown_names(path: str, names_: Iterable[str], known: Iterable[str], noun: 
 
 
 def one_of(name: str, known: Sequence[str]) -> str:
-    """List the known names, the likeliest first."""
     suggestion = shape.nearest(name, list(known))
     meant = f"did you mean {suggestion}? " if suggestion else ""
     return f"{meant}one of {list_first(known, MOST_NAMED)}"
 
 
 def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]:
-    """What is wrong with tables of the administrator's own."""
     rows = sum([len(table.keys) for table in file.dialects])
     if rows > MOST_ROWS or len(file.dialects) > MOST_ROWS:
         yield mistake(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class RuntimeClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A container runtime, and the scheduling constraints of its pods."""
-
     handler: str
     node_selector: Mapping[str, Any] = {}
     tolerations: tuple[Object, ...] = ()
@@ -39,7 +37,6 @@ class RuntimeClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runtime_classes(objects: Iterable[Object]) -> dict[str, RuntimeClass]:
-    """Read the RuntimeClasses among some objects, by name."""
     found: dict[str, RuntimeClass] = {}
     for one in objects:
         name = text(inside(one, "metadata").get("name"))

@@ -102,11 +102,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return list(found)
 
     def leave(self, key: str, reason: str, *, quiet: bool = False, code: str = "", served: bool = False) -> Case:
-        """Close the case: its keys stay on the containers."""
         return replace(self, left=Untranslated(key, reason, code, served), quiet=quiet, open=False)
 
     def refuse(self, key: str, reason: str, remedy: str = "", code: Code = Code.RULE) -> Case:
-        """Close the case, and refuse the pod."""
         refusal = Refusal(key, reason, remedy, code)
         return replace(self, refusals=(*self.refusals, refusal), open=False)
 
@@ -301,7 +299,6 @@ def _read_amounts(
 
 
 def _find_replicas(legacy_keys: Iterable[LegacyKey], fleet: Inventory, owners: Owners) -> Untranslated | None:
-    """Find a MIG device that a device plugin hands out in replicas."""
     for legacy_key in legacy_keys:
         is_profile = legacy_key.known[0].row.role is Role.PROFILE and number(legacy_key) != 0
         shared = shared_by_plugin(legacy_key.key, fleet, owners) if is_profile else None

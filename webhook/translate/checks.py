@@ -170,7 +170,6 @@ class CheckedPod(NamedTuple):
 
     @property
     def translated(self) -> tuple[Case, ...]:
-        """The cases whose keys become claims."""
         return tuple([case for case in self.cases if case.open])
 
 
@@ -204,9 +203,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
         cases = tuple(check_nodes(cases, context))
     cases, scheduler = _choose_scheduler(cases, context)
     shared = _share_claims(cases, context)
-    devices = 0
-    for grant in shared.grants:
-        devices += count_devices(grant.spec)
+    devices = sum(count_devices(grant.spec) for grant in shared.grants)
     if devices > POD_LIMIT:  # a limit of the API server for claims; a device plugin has none
         if any(case.keeps and case.open for case in cases):
             return judge(leave_cpus(without_claims, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)

@@ -66,7 +66,6 @@ class Owners(msgspec.Struct, frozen=True):
     pod: PodView | None = None
 
     def of(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> KnownRow:
-        """Choose the row that a key is read by."""
         if len(legacy_key.known) == 1:
             return legacy_key.known[0]
         for known in reversed(legacy_key.known):  # an administrator's table comes after ours

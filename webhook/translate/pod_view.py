@@ -54,8 +54,6 @@ class LegacyKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A container, its place in the pod, and its keys."""
-
     list: str
     index: int
     order: int  # among all containers, in starting order
@@ -99,7 +97,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_passed_by(pod: dict[str, Json]) -> bool:
-    """Return whether a label tells drawbridge to skip a pod."""
     return inside(pod, "metadata", "labels").get(names.SKIP_LABEL) == "true"
 
 

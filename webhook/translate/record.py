@@ -139,14 +139,10 @@ def annotate(
         annotations[names.TEMPLATES] = template.seal(templates, key, sealed_pod)
     # The API server counts bytes (apimachinery: ValidateAnnotationsSize). A character has at most four.
     together = {**pod.annotations, **annotations}
-    letters = 0
-    for name, value in together.items():
-        letters += len(name) + len(str(value))
-    if 4 * letters <= LARGEST:
+    texts = [*together, *map(str, together.values())]
+    if 4 * sum(map(len, texts)) <= LARGEST:
         return annotations
-    size = 0
-    for name, value in together.items():
-        size += len(name.encode(errors="surrogatepass")) + len(str(value).encode(errors="surrogatepass"))
+    size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
     return annotations if size <= LARGEST else None
 
 
@@ -194,6 +190,5 @@ def _original(value: Json) -> Original | None:
 
 
 def _has_claims_for(record: Original, pod: PodView) -> bool:
-    """Return whether every container of a record has a claim of ours."""
     claimed = {slot.name for slot in pod.slots if any(name.startswith(names.PREFIX) for name in slot.claims)}
     return bool(record.containers) and record.containers.keys() <= claimed

@@ -123,7 +123,7 @@ def rewrite(
         return Rewrite(tuple(patch.operations))
     record = Original(removed, replaced_annotations)
     if verdict.scheduler:
-        patch.set_scheduler(verdict.scheduler)
+        patch.operations += json_patch.set_keys(f"{path}/spec", pod.spec, {"schedulerName": verdict.scheduler})
         record = replace(record, scheduler_name=pod.spec.get("schedulerName"), scheduled_by=verdict.scheduler)
     if path:
         patch.tolerate(sorted(set().union(*removed.values()).difference(replaced_annotations)))
@@ -189,9 +189,6 @@ class _Patch:
     def remove_annotations(self, names_: Iterable[str]) -> None:
         for name in names_:
             self.operations.append({"op": "remove", "path": f"{self._path}/metadata/annotations/{escape(name)}"})
-
-    def set_scheduler(self, name: str) -> None:
-        self.operations += json_patch.set_keys(f"{self._path}/spec", self._pod.spec, {"schedulerName": name})
 
     def tolerate(self, keys: Iterable[str]) -> None:
         """Add the tolerations that pods of a template lose with their keys: the ExtendedResourceToleration plugin would have added them."""
@@ -263,7 +260,6 @@ def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json
 
 
 def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:
-    """Find the claims that an earlier round put on a pod."""
     given: list[PodClaim] = []
     for entry in items(pod.spec, "resourceClaims"):
         name = str(entry.get("name"))

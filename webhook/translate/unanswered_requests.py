@@ -27,7 +27,7 @@ from webhook.translate.report import Decision, served_by
 from webhook.translate.workload_kind import READ_BY_OTHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from dra.wire import Json
     from webhook.dialects import Row
@@ -359,13 +359,11 @@ def _find_missing_plugins(
 
 
 def _is_beyond(place: dict[str, Any], nodes: Collection[str], state: State) -> bool:
-    """Return whether a pod of that place can reach none of the nodes."""
     reached = node_index(state.fleet).reach(place)
     return (reached.nodes | reached.closed).isdisjoint(nodes)
 
 
 def not_understood(key: str, suggestion: str = "", container: str = "", *, remedy: str = "") -> Decision:
-    """Report a key that no table has, and which one may be meant."""
     meant = (
         f"did you mean {suggestion}?" if suggestion else "left as it is: no dialect knows it, see `drawbridge dialects`"
     )
@@ -402,10 +400,14 @@ def _domains(configuration: Configuration) -> frozenset[str]:
 
 
 def _is_vendors(key: str) -> bool:
-    domain, slash, _ = key.partition("/")
-    return bool(slash) and any(domain == vendor or domain.endswith(f".{vendor}") for vendor in _VENDORS)
+    return _is_below(key, _VENDORS)
 
 
 def is_own(key: str) -> bool:
+    """Return whether a key is one of Kubernetes or of drawbridge."""
+    return _is_below(key, _OWN)
+
+
+def _is_below(key: str, domains: Iterable[str]) -> bool:
     domain, slash, _ = key.partition("/")
-    return bool(slash) and any(domain == one or domain.endswith(f".{one}") for one in _OWN)
+    return bool(slash) and any(domain == other or domain.endswith(f".{other}") for other in domains)

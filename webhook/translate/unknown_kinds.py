@@ -127,7 +127,6 @@ class UnknownKindDecision(NamedTuple):
 
 
 def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
-    """Look outside of an object's pod templates."""
     mentions = list(find_outside_templates(obj, state, paths(obj)))
     name = name_of(obj)
     both = group_kind(obj)

@@ -40,8 +40,6 @@ class Published(NamedTuple):
 
 
 class WorkloadKind(NamedTuple):
-    """What is known of a workload kind."""
-
     published: Published
     reads: str = ""  # the controller that reads the keys in its templates, and what for
     scheduler: str = ""  # what its own `schedulerName` is where the object names none; only for kinds that have one
@@ -321,6 +319,5 @@ def origin_of(obj: Mapping[str, Json], configuration: Configuration, *, is_defin
 
 
 def group_kind(obj: Mapping[str, Json]) -> tuple[str, str]:
-    """Return the group and kind of an object, without its version."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     return group, str(obj.get("kind", ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, left, placed, row
 from webhook.dialects.vocabulary import BareKey, Demand, Options, Vocabulary, read_each, several
 
 if TYPE_CHECKING:
@@ -101,16 +101,7 @@ DIALECT = Dialect(
                 ("gas-allocate-single-numa", "cards of one NUMA node"),
             )
         ),
-        *(
-            left(
-                name,
-                "an output",
-                "written by GPU Aware Scheduling: the pod has been placed already and stays as it is",
-                Position.ANNOTATION,
-                role=Role.PLACED,
-            )
-            for name in ("gas-container-cards", "gas-container-tiles", "gas-ts")
-        ),
+        *(placed(name, "GPU Aware Scheduling") for name in ("gas-container-cards", "gas-container-tiles", "gas-ts")),
         *(
             left(f"intel.com/{name}", text, _NAMED)
             for name, text in (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scheduler, Unit, dropped, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scheduler, Unit, dropped, left, placed, row
 from webhook.dialects.targets import NUMA_NODE
 from webhook.dialects.vocabulary import (
     MIB,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import Amount, DialectRequest, Hint
 
 _PACKING = "a claim cannot express it; if the bridge places the pod, its nearest strategy does"
-_WRITTEN_BY_HAMI = "written by HAMi's scheduler: the pod has been placed already and stays as it is"
 _KINDS = ["vgpu", "amd", "cambricon-mlu", "dcu", "enflame-gcu", "xpu", "metax-gpu", "metax-sgpu", "mthreads-vgpu"]
 
 DIALECT = Dialect(
@@ -160,7 +159,7 @@ DIALECT = Dialect(
             Position.ENV,
         ),
         *(
-            left(name, "an output", _WRITTEN_BY_HAMI, Position.ANNOTATION, role=Role.PLACED)
+            placed(name, "HAMi's scheduler")
             for name in (
                 "hami.io/vgpu-node",
                 "hami.io/vgpu-time",

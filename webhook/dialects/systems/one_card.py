@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.dialects.plain import total
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Row, Scope, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, node_label, placed, row
 from webhook.dialects.vocabulary import (
     MIB,
     Demand,
@@ -33,12 +33,8 @@ if TYPE_CHECKING:
     from dra.finding import Finding
     from webhook.dialects.vocabulary import ContainerAmounts
 
-_PLACED = "written by the scheduler's extension: the pod has been placed already and stays as it is"
+_EXTENSION = "the scheduler's extension"
 _SUM = "of the one GPU that the pod shares; enforced from now on, unlike before"
-
-
-def _output(name: str, place: Position = Position.ANNOTATION) -> Row:
-    return left(name, "an output", _PLACED, place, role=Role.PLACED if place is Position.ANNOTATION else Role.NONE)
 
 
 SHARE = Dialect(
@@ -58,7 +54,7 @@ SHARE = Dialect(
             because="isolation is new: what used more than it asked for fails",
         ),
         row("volcano.sh/gpu-number", "whole GPUs, for the pod as a whole", Role.COUNT),
-        _output("volcano.sh/gpu-index"),
+        placed("volcano.sh/gpu-index", _EXTENSION),
     ),
 )
 ALIYUN = Dialect(
@@ -98,10 +94,13 @@ ALIYUN = Dialect(
             node_label(name, "how the node allocates its GPUs")
             for name in ("ack.node.gpu.schedule", "ack.node.gpu.placement")
         ),
-        _output("scheduler.framework.gpushare.allocation"),
-        _output("gpushare.alibabacloud.com/core-percentage", Position.LABEL),
-        *(_output(f"ALIYUN_COM_GPU_MEM_{part}") for part in ("IDX", "POD", "DEV", "ASSIGNED", "ASSUME_TIME")),
-        *(_output(f"ALIYUN_COM_GPU_MEM_{part}", Position.ENV) for part in ("CONTAINER", "DEV", "IDX")),
+        placed("scheduler.framework.gpushare.allocation", _EXTENSION),
+        placed("gpushare.alibabacloud.com/core-percentage", _EXTENSION, Position.LABEL),
+        *(
+            placed(f"ALIYUN_COM_GPU_MEM_{part}", _EXTENSION)
+            for part in ("IDX", "POD", "DEV", "ASSIGNED", "ASSUME_TIME")
+        ),
+        *(placed(f"ALIYUN_COM_GPU_MEM_{part}", _EXTENSION, Position.ENV) for part in ("CONTAINER", "DEV", "IDX")),
     ),
 )
 

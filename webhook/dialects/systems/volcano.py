@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, dropped, left, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Unit, dropped, left, placed, row
 from webhook.dialects.vocabulary import (
     MIB,
     MOST_MIB,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from webhook.dialects.vocabulary import DialectRequest, Hint
 
 
-_PLACED = "written by Volcano's scheduler: the pod has been placed already and stays as it is"
 _GANG = "the pod belongs to a group or queue of Volcano, which other schedulers ignore: it keeps its scheduler"
 
 DIALECT = Dialect(
@@ -100,7 +99,7 @@ DIALECT = Dialect(
             )
         ),
         *(
-            left(f"volcano.sh/{name}", "an output", _PLACED, Position.ANNOTATION, role=Role.PLACED)
+            placed(f"volcano.sh/{name}", "Volcano's scheduler")
             for name in (
                 "vgpu-ids-new",
                 "devices-to-allocate",
@@ -123,7 +122,6 @@ class VolcanoOptions(FactorOptions, frozen=True, kw_only=True):
 
 
 def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
-    """Read one container as Volcano would."""
     container, options = request.containers[0], request.options
     first = container.amounts[0]
     if container.init or container.ordinary_init:

@@ -202,11 +202,7 @@ def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Ro
     lasting: Counter[Role] = Counter()
     most: Counter[Role] = Counter()
     for one in containers:
-        amounts: dict[Role, int] = {}
-        for part in _PARTS:
-            amount = one.of(part)
-            if amount is not None:
-                amounts[part] = amount.value
+        amounts = {part: amount.value for part in _PARTS if (amount := one.of(part)) is not None}
         if webhook and not one.init:
             amounts = _after_webhook(amounts)
         if not one.ordinary_init:

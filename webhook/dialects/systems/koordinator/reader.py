@@ -99,7 +99,6 @@ class Draft(msgspec.Struct):
 
 
 def read(request: DialectRequest[KoordinatorOptions]) -> DialectAnswer | Stop:
-    """Read a pod as Koordinator would."""
     parsed = parse(request)
     if not isinstance(parsed, PodRequest):
         return parsed
@@ -370,7 +369,6 @@ def note_partition(draft: Draft) -> None:
 
 
 def note_hints(draft: Draft) -> None:
-    """Note what becomes of each field of the hints."""
     lost: list[str] = []
     effects: list[str] = []
     others: list[str] = []

@@ -1,6 +1,6 @@
 """Koordinator's vocabulary: every key that it knows on a pod, and what becomes of it."""
 
-from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, node_label, row
+from webhook.dialects.table import Dialect, Outcome, Position, Role, Scope, Unit, left, node_label, placed, row
 
 APPROXIMATED = Outcome.APPROXIMATED
 PERCENT, JSON = Unit.PERCENT, Unit.JSON
@@ -123,10 +123,10 @@ _WISHES = (
     ),
 )
 
-_PLACED = "written by Koordinator's scheduler: the pod has been placed already and stays as it is"
+_SCHEDULER = "Koordinator's scheduler"
 _OUTPUTS = (
-    left("scheduling.koordinator.sh/gpu-minors", "an output", _PLACED, ANNOTATION, role=Role.PLACED),
-    left("scheduling.koordinator.sh/bind-timestamp", "an output", _PLACED, ANNOTATION, role=Role.PLACED),
+    placed("scheduling.koordinator.sh/gpu-minors", _SCHEDULER),
+    placed("scheduling.koordinator.sh/bind-timestamp", _SCHEDULER),
     left(
         "scheduling.koordinator.sh/device-allocated",
         "an output; written by a user, a designated allocation",
