@@ -30,7 +30,7 @@ def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, nam
     """Add the names of a pod that a fence strands, with a warning for each; `claims` are those that the pod will have."""
     decisions = list(verdict.decisions)
     warnings: list[str] = []
-    known = {(one.container, one.key) for one in decisions if one.code == STRANDED}
+    known = {(decision.container, decision.key) for decision in decisions if decision.code == STRANDED}
     for container, key, scheduler, driver in _find_stranded(claims, state):
         if (container, key) in known:
             continue
@@ -61,11 +61,11 @@ def _find_stranded(claims: Iterable[PodClaim], state: State) -> Iterator[tuple[s
     bridge = state.configuration.file.bridge
     wanted = bridge.drivers if bridge is not None and bridge.fence else ()
     rules = state.stock.rules.values() if state.stock is not None else ()
-    for one in claims:
-        if one.scheduler.startswith(NAME) if bridge is None else one.scheduler == bridge.scheduler_name:
+    for claim in claims:
+        if claim.scheduler.startswith(NAME) if bridge is None else claim.scheduler == bridge.scheduler_name:
             continue
-        for container, key in one.asks:
+        for container, key in claim.asks:
             served = state.fleet.classes.get(state.fleet.extended.get(key, ""))
             driver = served.driver if served is not None else ""
             if driver and (driver in wanted or any(fences(rule, driver) for rule in rules)):
-                yield container, key, one.scheduler, driver
+                yield container, key, claim.scheduler, driver

@@ -172,7 +172,7 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
         found = deny_or_warn(replace(found, decisions=(*found.decisions, *by_plugin.decisions)), state)
     if choice is not None:
         verdict = _note_choice(verdict, choice)
-    named = [one for one in requested.claims if one.asks]  # claims that the scheduler makes
+    named = [claim for claim in requested.claims if claim.asks]  # claims that the scheduler makes
     if named:
         verdict = add_stranded(verdict, named, state, candidate.name)
     return add_found(verdict, found, candidate.name)
@@ -187,9 +187,9 @@ def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
     """Refuse a pod for what was found, or keep in mind what is only warned of."""
     if found is NOTHING_FOUND:
         return verdict
-    decisions = [replace(one, object=name) for one in found.decisions]
-    refused = [one for one in decisions if one.outcome is Outcome.REFUSED]
-    doubts = [one for one in decisions if one.outcome is not Outcome.REFUSED]
+    decisions = [replace(decision, object=name) for decision in found.decisions]
+    refused = [decision for decision in decisions if decision.outcome is Outcome.REFUSED]
+    doubts = [decision for decision in decisions if decision.outcome is not Outcome.REFUSED]
     return replace(verdict, waits=(*found.warnings, *verdict.waits)).doubt(doubts).refuse(refused)
 
 
@@ -198,9 +198,9 @@ def refused(name: str, key: str, text: str, code: str, remedy: str = "", *, cont
 
 
 def _scheduler_of(candidate: Candidate, verdict: Verdict) -> str:
-    for one in verdict.operations:
-        if str(one["path"]).endswith("/spec/schedulerName"):
-            return str(one["value"])
+    for operation in verdict.operations:
+        if str(operation["path"]).endswith("/spec/schedulerName"):
+            return str(operation["value"])
     return str(inside(candidate.pod, "spec").get("schedulerName") or DEFAULT_SCHEDULER)
 
 
@@ -221,8 +221,8 @@ def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Prefe
 def _note_choice(verdict: Verdict, choice: Choice) -> Verdict:
     """Add to each key that claims replace why nodes that have moved serve it."""
     decisions: list[Decision] = []
-    for one in verdict.decisions:
-        basis = "; ".join(filter(None, (one.basis, choice.why)))
-        decisions.append(replace(one, basis=basis) if one.outcome in REPLACED else one)
+    for decision in verdict.decisions:
+        basis = "; ".join(filter(None, (decision.basis, choice.why)))
+        decisions.append(replace(decision, basis=basis) if decision.outcome in REPLACED else decision)
     notes = verdict.notes if choice.preferred else (choice.why, *verdict.notes)
     return replace(verdict, decisions=tuple(decisions), notes=notes, served_by=choice.why)

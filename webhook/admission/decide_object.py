@@ -240,10 +240,10 @@ def _decide_template(candidate: Candidate, translated: Verdict, state: State, mo
 def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
     """Move the decisions about a pod to the object that makes it, which has the request at `place`."""
     moved: list[Decision] = []
-    for one in decisions:
+    for decision in decisions:
         # A pointer into the pod means nothing in the object.
-        key = split(one.key)[-1] if one.key.startswith("/") else one.key
-        moved.append(replace(one, object=name, container=place, key=key))
+        key = split(decision.key)[-1] if decision.key.startswith("/") else decision.key
+        moved.append(replace(decision, object=name, container=place, key=key))
     return tuple(moved)
 
 
@@ -264,7 +264,7 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
     asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
     devices_only = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
     faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=devices_only)
-    if unfilled is not None and not faults and all(one.code != unfilled.code for one in verdict.decisions):
+    if unfilled is not None and not faults and all(decision.code != unfilled.code for decision in verdict.decisions):
         return _leave_unfilled(replace(verdict, decisions=(*verdict.decisions, unfilled)))
     return verdict.refuse(faults)
 
@@ -312,7 +312,7 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
 
 
 def _is_unfilled(verdict: Verdict) -> bool:
-    return bool(verdict.refusals) and all(one.remedy == PLACEHOLDER for one in verdict.refusals)
+    return bool(verdict.refusals) and all(refusal.remedy == PLACEHOLDER for refusal in verdict.refusals)
 
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
@@ -348,10 +348,10 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
         if not verdict.decisions:
             return NOTHING
         off = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
-        return Verdict(decisions=tuple([replace(one, **off) for one in verdict.decisions]), notes=(left,))
-    if not verdict.refusals and all(one.outcome in _STAYING for one in verdict.decisions):
+        return Verdict(decisions=tuple([replace(decision, **off) for decision in verdict.decisions]), notes=(left,))
+    if not verdict.refusals and all(decision.outcome in _STAYING for decision in verdict.decisions):
         return replace(verdict, operations=applied.operations)
-    refusals = [str(one.prefixed(f"{mode}: would be refused: ")) for one in verdict.refusals]
+    refusals = [str(refusal.prefixed(f"{mode}: would be refused: ")) for refusal in verdict.refusals]
     every = verdict.decisions
     if refusals:
         every = _as_left(every, "the object would be refused; otherwise it would be")
@@ -372,9 +372,9 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
 
 def _as_left(decisions: Iterable[Decision], would: str) -> tuple[Decision, ...]:
     left: list[Decision] = []
-    for one in decisions:
-        if one.outcome in REPLACED:
-            detail = f"{would} {one.outcome}" + (f": {one.detail}" if one.detail else "")
-            one = replace(one, outcome=Outcome.LEFT, detail=detail, would=one.outcome.value)  # noqa: PLW2901
-        left.append(one)
+    for decision in decisions:
+        if decision.outcome in REPLACED:
+            detail = f"{would} {decision.outcome}" + (f": {decision.detail}" if decision.detail else "")
+            decision = replace(decision, outcome=Outcome.LEFT, detail=detail, would=decision.outcome.value)  # noqa: PLW2901
+        left.append(decision)
     return tuple(left)

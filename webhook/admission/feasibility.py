@@ -130,7 +130,7 @@ def judge(
     for claim in claims:
         for request in claim.spec.devices.requests:
             bodies = tuple(request.alternatives.values())
-            if bodies and not [one for one in bodies if one.device_class_name in stock.classes]:
+            if bodies and not [body for body in bodies if body.device_class_name in stock.classes]:
                 requester = _name_requester(claim.metadata.name, request.name, names)
                 return _missing_class(stock, bodies, requester, claim.metadata.name)
             _compile_selectors(bodies, budget)
@@ -164,7 +164,7 @@ def judge(
 
 def _missing_class(stock: Stock, bodies: Iterable[_Body], requester: str, claim: str) -> Judgement:
     existing = ", ".join(sorted(stock.classes)) or "none at all"
-    named = " or ".join([one.device_class_name for one in bodies])
+    named = " or ".join([body.device_class_name for body in bodies])
     text = f"{requester}: there is no DeviceClass {named}; there is {existing}"
     remedy = "name one that exists, or ask an administrator to install the driver that provides it"
     return replace(_never(Code.NO_CLASS, text, remedy, claim), may_serve=MayServe.PLUGIN)
@@ -293,7 +293,7 @@ class _Diagnosis(NamedTuple):
         for selected in reasons:
             if selected.stage is Stage.SELECTOR and selected.lost == selected.of:
                 return self.mismatch(selected)
-        short = next((one for one in reasons if one.stage is Stage.SEARCH), None)
+        short = next((reason for reason in reasons if reason.stage is Stage.SEARCH), None)
         if short is not None and (too_many := self.too_many(short, kinds)):
             return too_many
         return _never(Code.NEVER, f"{self.opening}; {nearest_node}", self.offer(node), self.only_claim)
@@ -330,7 +330,7 @@ class _Diagnosis(NamedTuple):
         """Refuse a request for a class of which no node has a device, and list existing devices; None if a node has one."""
         without_class: list[set[tuple[str, str]]] = []
         for answer in kinds.values():
-            rejected = {(one.claim, one.request) for one in answer.reasons}
+            rejected = {(reason.claim, reason.request) for reason in answer.reasons}
             rejected_later = {(one.claim, one.request) for one in answer.reasons if one.stage not in _CLASSLESS}
             without_class.append(rejected - rejected_later)
         shared = set.intersection(*without_class) if without_class else set()
@@ -339,7 +339,7 @@ class _Diagnosis(NamedTuple):
                 alternatives = request.alternatives
                 if not all((claim.metadata.key, name) in shared for name in alternatives):
                     continue
-                names = list(dict.fromkeys([one.device_class_name for one in alternatives.values()]))
+                names = list(dict.fromkeys([alternative.device_class_name for alternative in alternatives.values()]))
                 kinds_of: dict[str, None] = {}  # what a node does that has devices of such a class
                 for name in names:
                     title = next((one.title for one in TARGETS.values() if name in one.classes), "")
@@ -408,7 +408,7 @@ class _Diagnosis(NamedTuple):
         idle = self.stock.idle()
         answer = allocate(idle, node, self.first(count), options=self.options)
         results = answer.results
-        return not answer.feasible or any(one.share_id for one in results)
+        return not answer.feasible or any(result.share_id for result in results)
 
     def first(self, count: int) -> tuple[ResourceClaim, ...]:
         single = (_with_request(self.claims[0], 0),)

@@ -39,7 +39,7 @@ class Found(msgspec.Struct, frozen=True):
     def denials(self) -> tuple[Finding, ...]:
         if not self.decisions:
             return ()
-        refused = [one for one in self.decisions if one.outcome is Outcome.REFUSED]
+        refused = [decision for decision in self.decisions if decision.outcome is Outcome.REFUSED]
         return tuple([stated(one.code, one.detail, one.remedy) for one in refused])
 
 
@@ -68,6 +68,6 @@ def deny_or_warn(found: Found, state: State) -> Found:
         opening = f"this may never work, but an autoscaler may make another node ({state.fleet.grows}): "
     else:
         return found
-    warnings = [one.prefixed(opening) for one in found.denials]
-    doubts = [replace(one, outcome=Outcome.LEFT, detail=opening + one.detail) for one in found.decisions]
+    warnings = [denial.prefixed(opening) for denial in found.denials]
+    doubts = [replace(decision, outcome=Outcome.LEFT, detail=opening + decision.detail) for decision in found.decisions]
     return Found(tuple(doubts), (*warnings, *found.warnings))

@@ -65,7 +65,7 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
     """Explain why no node could ever serve these claims of a pod, some of which are for CPUs; "" if one could, or that is not known."""
     if state.stock is None:
         return ""
-    given = {one.name: one for one in requested.claims if one.spec is not None}
+    given = {claim.name: claim for claim in requested.claims if claim.spec is not None}
     claims = _known_claims(requested, state)
     try:
         answer = _judge_reachable(claims, state, budget.separate(_CPUS), given=given, place=requested.place)

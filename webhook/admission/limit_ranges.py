@@ -44,10 +44,10 @@ class Filled(NamedTuple):
             return tuple(operations)
         changed = apply_json_patch(self.object, tuple(operations))
         reverted: list[Operation] = []
-        for one in operations:
-            container, _, inside = one["path"].partition("/resources")
+        for operation in operations:
+            container, _, inside = operation["path"].partition("/resources")
             if not (container in self.given and (not inside or inside.startswith("/"))):
-                reverted.append(one)
+                reverted.append(operation)
         for container, (before, filled) in self.given.items():
             after = _take_back(mapping(at(changed, f"{container}/resources")), before, filled)
             path = f"{container}/resources"

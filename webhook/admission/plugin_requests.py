@@ -68,7 +68,7 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
     fleet = state.fleet
     if not (state.confirmed and fleet.known) or is_passed_by(pod):
         return None
-    removed = {(one.container, one.key) for one in decisions if one.outcome in REPLACED}
+    removed = {(decision.container, decision.key) for decision in decisions if decision.outcome in REPLACED}
     names = [
         name
         for name in find_names(pod, fleet.handed_out_anywhere, removed)
@@ -107,12 +107,12 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
 def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, str]]) -> tuple[Container, ...]:
     """Take the keys that are gone off their containers."""
     stripped: list[Container] = []
-    for one in containers:
+    for container in containers:
         parts = {
-            part: {key: amount for key, amount in amounts.items() if (one.name, key) not in removed}
-            for part, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests))
+            part: {key: amount for key, amount in amounts.items() if (container.name, key) not in removed}
+            for part, amounts in (("limits", container.resources.limits), ("requests", container.resources.requests))
         }
-        stripped.append(replace(one, resources=replace(one.resources, **parts)))
+        stripped.append(replace(container, resources=replace(container.resources, **parts)))
     return tuple(stripped)
 
 

@@ -38,7 +38,7 @@ _SCHEDULER = "/spec/schedulerName"
 
 def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
     """Name the claims that a pod comes with; some of them may be `ours`."""
-    known = {one.name: one for one in ours}
+    known = {claim.name: claim for claim in ours}
     claims: list[PodClaim] = []
     for entry in items(inside(pod, "spec"), "resourceClaims"):
         name = str(entry.get("name", ""))
@@ -54,8 +54,8 @@ def all_claims(pod: dict[str, Json], given: Iterable[PodClaim]) -> tuple[PodClai
     if not inside(pod, "spec").get("resourceClaims"):
         return given
     own = own_claims(pod, given)
-    known = {one.name for one in own}
-    return (*own, *[one for one in given if one.name not in known])
+    known = {claim.name for claim in own}
+    return (*own, *[claim for claim in given if claim.name not in known])
 
 
 def extended_claims(

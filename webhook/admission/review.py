@@ -283,7 +283,7 @@ def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
     if not paths(obj):
         return NOTHING
     verdict = decide_object(obj, state, stored=True, budget=budget)
-    refusals = [one.prefixed("its pods will be refused: ") for one in verdict.refusals]
+    refusals = [refusal.prefixed("its pods will be refused: ") for refusal in verdict.refusals]
     return Verdict(waits=(*refusals, *verdict.warnings))
 
 
@@ -326,7 +326,7 @@ def answer(
         warnings = verdict.warnings
     elif mode is Mode.WARN:
         would: list[Warned] = [
-            one.prefixed(f"drawbridge would refuse this {question.kind} ({mode}): ") for one in verdict.refusals
+            refusal.prefixed(f"drawbridge would refuse this {question.kind} ({mode}): ") for refusal in verdict.refusals
         ]
         if verdict.templates:
             would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
@@ -339,7 +339,7 @@ def answer(
         if verdict.served_by:
             audit["served-by"] = verdict.served_by
     if applied.refusals:
-        texts = [str(one) for one in applied.refusals]
+        texts = [str(refusal) for refusal in applied.refusals]
         texts += [WAY_OUT] if question.kind == "Pod" else []
         status = reviews.DenialStatus(message="; ".join(texts))
         if verdict.is_invalid:  # as the API server would have refused it
@@ -369,7 +369,7 @@ def _record(question: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) 
         dry_run=bool(request.dry_run),
         decisions=verdict.decisions,
         templates=tuple(verdict.templates),
-        problems=tuple([str(one) for one in verdict.problems]) if verdict.problems else (),
+        problems=tuple([str(problem) for problem in verdict.problems]) if verdict.problems else (),
     )
 
 

@@ -29,7 +29,7 @@ def find_broken_rule(
     stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: FleetMemo | None = None
 ) -> str:
     """Name a rule that a scheduler without rules may break with these claims, and the node; "" if none."""
-    if not any(one.spec.compatible_only_with for one in stock.compatibilities.values()):
+    if not any(rule.spec.compatible_only_with for rule in stock.compatibilities.values()):
         return ""
     options = Options(steps=step_limits.VERDICT, budget=budget)
     stock_without_rules = replace(stock, compatibilities={})

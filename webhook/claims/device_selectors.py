@@ -76,8 +76,8 @@ def selectors(demand: Demand, supply: Supply) -> tuple[str, ...] | None:
     if written is None:
         written = (_write(filters),)
         words = [*filters.models, *filters.not_models, *filters.uuids, *filters.not_uuids]
-        for one in filters.attributes:
-            words += (one.key, *one.values)
+        for attribute in filters.attributes:
+            words += (attribute.key, *attribute.values)
         _WRITTEN.put(filters, written, 1_000 + sum(2 * len(word) + 200 for word in words))
     return written[0]
 

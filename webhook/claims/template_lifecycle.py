@@ -139,8 +139,8 @@ def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
         return frozenset()
     for spec in specs:
         for request in wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
-            for one in request.alternatives.values():
-                served = state.fleet.classes.get(one.device_class_name)
+            for alternative in request.alternatives.values():
+                served = state.fleet.classes.get(alternative.device_class_name)
                 if served is not None:
                     keys.add(served.extended_resource)
     return frozenset(keys)
@@ -224,13 +224,13 @@ def sweep(
     """
     remembered: dict[TemplateKey, float] = {}
     over = []
-    for one in stored:
-        key = one.metadata.namespace, one.metadata.name
-        if key in in_use or not is_ours(one) or one.metadata.deletion_timestamp:
+    for stored_template in stored:
+        key = stored_template.metadata.namespace, stored_template.metadata.name
+        if key in in_use or not is_ours(stored_template) or stored_template.metadata.deletion_timestamp:
             continue
         remembered[key] = unused_since.get(key, now)
-        if now - remembered[key] >= grace or not matches_name(one):
-            over.append(one)
+        if now - remembered[key] >= grace or not matches_name(stored_template):
+            over.append(stored_template)
     return remembered, over
 
 

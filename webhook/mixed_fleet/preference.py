@@ -84,9 +84,9 @@ def _prefers_moved(policy: MixedFleet, owner: PodOwner, place: Mapping[str, Any]
     except WireError:
         terms = ()
     if len(terms) == 1:
-        for one in terms[0].match_expressions:
-            if one.operator == "In" and len(one.values) == 1:
-                demanded[one.key] = one.values[0]
+        for expression in terms[0].match_expressions:
+            if expression.operator == "In" and len(expression.values) == 1:
+                demanded[expression.key] = expression.values[0]
     moved = nodes.node_selector.items() <= demanded.items()
     labels = ", ".join([f"{key}={value}" for key, value in nodes.node_selector.items()])
     return moved, f"{where}the pod {'requires' if moved else 'does not require'} a node with {labels}"

@@ -138,10 +138,12 @@ class NodeIndex:
         for field in term.match_fields:
             named = self._every & set(field.values) if field.key == "metadata.name" else frozenset[str]()
             nodes = nodes & named if field.operator == "In" else nodes - named
-        for one in term.match_expressions:
-            values = self._of_label(one.key, budget)
-            chosen = frozenset[str]().union(*[values[value] for value in _chosen(one, values) if value in values])
-            nodes = nodes - chosen if one.operator in ("NotIn", "DoesNotExist") else nodes & chosen
+        for expression in term.match_expressions:
+            values = self._of_label(expression.key, budget)
+            chosen = frozenset[str]().union(
+                *[values[value] for value in _chosen(expression, values) if value in values]
+            )
+            nodes = nodes - chosen if expression.operator in ("NotIn", "DoesNotExist") else nodes & chosen
         return nodes
 
 
@@ -175,6 +177,6 @@ def reach_ignoring_taints(place: Mapping[str, Json], state: State, budget: Budge
 
 def reach_templates(place: Mapping[str, Json], configuration: Configuration) -> list[NodeTemplate]:
     """Find the declared nodes, which an autoscaler can make, that fit a pod's constraints."""
-    templates = {one.name: one for one in configuration.file.node_templates}
+    templates = {template.name: template for template in configuration.file.node_templates}
     nodes = {name: Node(metadata=ObjectMeta(name=name, labels=one.labels)) for name, one in templates.items()}
     return [templates[name] for name in sorted(NodeIndex(nodes).reach(place).nodes)]

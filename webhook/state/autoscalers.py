@@ -74,7 +74,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
         if key == _HOSTNAME:
             return operator != "In"  # which names existing nodes
         fixed = self.name if key == _POOL else self.labels.get(key)
-        own = [one for one in self.requirements if one.key == key]
+        own = [requirement for requirement in self.requirements if requirement.key == key]
         if fixed is None and not own:
             return operator in ("NotIn", "DoesNotExist") or bool(_CLOUDS.fullmatch(key))
         if operator == "DoesNotExist":
@@ -130,15 +130,15 @@ def autoscalers(objects: Iterable[Object]) -> tuple[Autoscaler, ...]:
     pools: list[NodePool] = []
     found: dict[str, Autoscaler] = {}
     empty: list[str] = []
-    for one in objects:
-        match one.get("kind"):
-            case "NodePool" if str(one.get("apiVersion")).startswith("karpenter.sh/") and len(pools) < _MOST:
-                pools.append(_pool(one))
+    for obj in objects:
+        match obj.get("kind"):
+            case "NodePool" if str(obj.get("apiVersion")).startswith("karpenter.sh/") and len(pools) < _MOST:
+                pools.append(_pool(obj))
             case "Deployment":
-                found |= {each.name: each for each in _deployed(one)}
-            case "ConfigMap" if inside(one, "metadata").get("name") == STATUS:
+                found |= {each.name: each for each in _deployed(obj)}
+            case "ConfigMap" if inside(obj, "metadata").get("name") == STATUS:
                 # The status as the autoscaler writes it from 1.30 on, in YAML.
-                groups = items(inside(one, "data", "status"), "nodeGroups")[:_MOST]
+                groups = items(inside(obj, "data", "status"), "nodeGroups")[:_MOST]
                 empty = [
                     str(group.get("name"))
                     for group in groups
@@ -170,7 +170,7 @@ def _deployed(deployment: Object) -> Iterator[Autoscaler]:
             considers = is_enabled if minor is None else minor >= 35 or (minor >= 32 and is_enabled)
             yield Autoscaler(name=CLUSTER_AUTOSCALER, where=where, minor=minor, considers=considers)
         elif "karpenter" in path and path.endswith(("/controller", "/karpenter", "/karpenter-controller")):
-            variables = {str(one.get("name")): one.get("value") for one in items(container, "env")}
+            variables = {str(variable.get("name")): variable.get("value") for variable in items(container, "env")}
             flag = _flag(arguments, "ignore-dra-requests", variables.get("IGNORE_DRA_REQUESTS"))
             considers = flag == "false" and not (minor is not None and minor < 7)
             yield Autoscaler(name=KARPENTER, where=where, minor=minor, considers=considers)

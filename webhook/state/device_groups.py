@@ -69,9 +69,9 @@ class ReadAttributes(msgspec.Struct, frozen=True):
     def of(cls, reads: Iterable[cel.Reads]) -> ReadAttributes:
         """Combine what selectors read with what tells kinds of device in one class apart. Capacities are always in the key."""
         reads = tuple(reads)
-        names = {(domain, name) for one in reads for kind, domain, name in one.names if kind == "attributes"}
+        names = {(domain, name) for reads_ in reads for kind, domain, name in reads_.names if kind == "attributes"}
         names |= {(target.driver, name) for target in TARGETS.values() for name in target.where}
-        return cls(tuple(sorted(names)), any(one.everything for one in reads))
+        return cls(tuple(sorted(names)), any(reads_.everything for reads_ in reads))
 
     def key(self, driver: str, device: Device) -> _Key:
         attributes = device.attributes

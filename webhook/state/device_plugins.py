@@ -113,15 +113,15 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
     uses: list[_MapUse] = []
     maps: list[Object] = []
     found: list[DevicePlugin] = []
-    for one in objects:
-        uses += _map_uses(one)
-        match one.get("kind"):
+    for obj in objects:
+        uses += _map_uses(obj)
+        match obj.get("kind"):
             case "ConfigMap":
-                maps.append(one)
+                maps.append(obj)
             case "DaemonSet":
-                found += _intel(one, _shared_argument(one))
+                found += _intel(obj, _shared_argument(obj))
             case "GpuDevicePlugin":
-                found += _intel(one, inside(one, "spec").get("sharedDevNum"))
+                found += _intel(obj, inside(obj, "spec").get("sharedDevNum"))
     for one in maps:
         metadata = inside(one, "metadata")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
@@ -157,8 +157,8 @@ def _map_uses(obj: Object) -> Iterator[_MapUse]:
     containers = containers_of(pod)
     variables: dict[str, str] = {}
     for container in containers:
-        for one in items(container, "env"):
-            variables[text(one.get("name"))] = text(one.get("value"))
+        for variable in items(container, "env"):
+            variables[text(variable.get("name"))] = text(variable.get("value"))
     files = [variables.get("CONFIG_FILE", "")]
     is_nvidias = False
     for container in containers:

@@ -40,15 +40,15 @@ def gpu_operator(objects: Iterable[Object]) -> GpuOperator:
     plugins: list[str] = []
     clusters: list[str] = []
     unready: list[tuple[str, str]] = []
-    for one in objects:
-        name = text(inside(one, "metadata").get("name"))
-        if one.get("kind") == "ClusterPolicy":
+    for obj in objects:
+        name = text(inside(obj, "metadata").get("name"))
+        if obj.get("kind") == "ClusterPolicy":
             policies.append(name)
-            if inside(one, "spec", "devicePlugin").get("enabled") is not False:
+            if inside(obj, "spec", "devicePlugin").get("enabled") is not False:
                 plugins.append(name)
-        elif one.get("kind") == "GPUCluster":
+        elif obj.get("kind") == "GPUCluster":
             clusters.append(name)
-            state = text(inside(one, "status").get("state"))
+            state = text(inside(obj, "status").get("state"))
             if state not in ("", "ready"):
                 unready.append((name, state))
     return GpuOperator(

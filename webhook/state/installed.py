@@ -77,17 +77,17 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     def neglects(self, selected: Selected, spec: Mapping[str, Any]) -> str:
         """Explain why an autoscaler would not serve a pending pod with claims, and the remedy; "" if it would."""
         pod = pod_with_tolerations(spec)
-        for one in self.autoscalers:
-            if why := one.neglects(selected, pod):
-                return f"{why}; {one.remedy}, or `extendedResources: {{autoscaled: leave}}`"
+        for autoscaler in self.autoscalers:
+            if why := autoscaler.neglects(selected, pod):
+                return f"{why}; {autoscaler.remedy}, or `extendedResources: {{autoscaled: leave}}`"
         return ""
 
     def ignores(self, key: str) -> str:
         """Name the configuration that renames devices to this name, which the plugin ignores; "" if there is none."""
         for plugin in self.plugins:
-            for one in plugin.configurations.values():
-                if key in one.ignored:
-                    return one.where
+            for configuration in plugin.configurations.values():
+                if key in configuration.ignored:
+                    return configuration.where
         return ""
 
 
@@ -96,7 +96,7 @@ NONE = Installed()
 
 def installed(objects: Iterable[Object]) -> Installed:
     relevant = [
-        one for one in objects if _KINDS.get(text(one.get("kind"))) == text(one.get("apiVersion")).rpartition("/")[0]
+        obj for obj in objects if _KINDS.get(text(obj.get("kind"))) == text(obj.get("apiVersion")).rpartition("/")[0]
     ]
     if not relevant:
         return NONE

@@ -83,10 +83,10 @@ class NetworkPools(msgspec.Struct, frozen=True):
 
 def network_pools(objects: Iterable[Object]) -> NetworkPools:
     objects = list(objects)
-    prefixes = {(namespace, name): prefix for one in objects for namespace, name, prefix in _uses(one)}
+    prefixes = {(namespace, name): prefix for obj in objects for namespace, name, prefix in _uses(obj)}
     pools: dict[str, NetworkPool] = {}
     mistakes: dict[Misconfigured, None] = {}
-    for where, value, prefix in [entry for one in objects for entry in _entries(one, prefixes)]:
+    for where, value, prefix in [entry for obj in objects for entry in _entries(obj, prefixes)]:
         if isinstance(value, str) and IS_TEXT(value):
             mistakes[Misconfigured(where, "is not valid JSON, or longer than 256 KiB")] = None
         for pool in _read(value, where, prefix):

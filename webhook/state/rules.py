@@ -71,7 +71,7 @@ _COUNTED = {Role.COUNT: (Unit.COUNT,), Role.MEMORY: (Unit.BYTES, Unit.MIB, Unit.
 
 
 def contradictions(file: File) -> Iterable[Finding]:
-    built_in = {one.table.name: one.table for one in VOCABULARIES}
+    built_in = {vocabulary.table.name: vocabulary.table for vocabulary in VOCABULARIES}
     dialects = built_in | {table.name: table for table in file.dialects}
     targets = TARGETS | {target.name: target for target in file.targets}
     yield from unknown_names("/keys", file.keys, dialects, "dialect")
@@ -254,7 +254,7 @@ def _wrong_namespace(path: str, name: str) -> Iterable[Finding]:
 
 def _wrong_meanings(file: File, dialects: Mapping[str, Dialect]) -> Iterable[Finding]:
     """A meaning is a dialect's name, or one of the words of the dialects that read a bare name."""
-    known = [one.bare for one in VOCABULARIES if one.bare]
+    known = [vocabulary.bare for vocabulary in VOCABULARIES if vocabulary.bare]
     meaning_names = dict.fromkeys(", ".join(bare.choices for bare in known).split(", "))
     for key, meaning in file.meanings.items():
         if meaning == "leave" or meaning in dialects or any(bare.declared(meaning) for bare in known):
@@ -354,7 +354,7 @@ def wrong_tables(file: File, targets: Mapping[str, Target]) -> Iterator[Finding]
             "write patterns such as example.com/gpu-<model>",
         )
         return
-    built_in = {one.table.name: one.table for one in VOCABULARIES}
+    built_in = {vocabulary.table.name: vocabulary.table for vocabulary in VOCABULARIES}
     names_ = [table.name for table in file.dialects]
     rows_by_key = {
         (row.place, file.keys.get(dialect.name, {}).get(row.name, row.name)): (dialect, row)

@@ -27,7 +27,7 @@ class RuntimeClass(msgspec.Struct, frozen=True, kw_only=True):
         for key, value in self.node_selector.items():
             if selector.get(key, value) != value:
                 return {}, key
-        added = [one for one in self.tolerations if one not in tolerations]
+        added = [toleration for toleration in self.tolerations if toleration not in tolerations]
         changed: Object = {}
         if not self.node_selector.keys() <= selector.keys():
             changed["nodeSelector"] = {**self.node_selector, **selector}
@@ -38,12 +38,12 @@ class RuntimeClass(msgspec.Struct, frozen=True, kw_only=True):
 
 def runtime_classes(objects: Iterable[Object]) -> dict[str, RuntimeClass]:
     found: dict[str, RuntimeClass] = {}
-    for one in objects:
-        name = text(inside(one, "metadata").get("name"))
-        if one.get("kind") == "RuntimeClass" and name:
-            scheduling = inside(one, "scheduling")
+    for obj in objects:
+        name = text(inside(obj, "metadata").get("name"))
+        if obj.get("kind") == "RuntimeClass" and name:
+            scheduling = inside(obj, "scheduling")
             found[name] = RuntimeClass(
-                handler=text(one.get("handler")),
+                handler=text(obj.get("handler")),
                 node_selector=inside(scheduling, "nodeSelector"),
                 tolerations=tuple(items(scheduling, "tolerations")),
             )

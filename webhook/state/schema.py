@@ -298,7 +298,7 @@ class File(_Declared, frozen=True, kw_only=True):
 
 def _whole_file() -> type[File]:
     """Make the file's type with a field for each dialect's options."""
-    fields = [(one.table.name, one.options, one.options()) for one in VOCABULARIES]
+    fields = [(vocabulary.table.name, vocabulary.options, vocabulary.options()) for vocabulary in VOCABULARIES]
     file_type = msgspec.defstruct("DrawbridgeConfiguration", fields, bases=(File,), frozen=True, kw_only=True)
     assert issubclass(file_type, File)
     return file_type

@@ -193,8 +193,8 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     former = {now: name for name, now in configuration.file.keys.get(dialect.name, {}).items()}
     variables: dict[str, Json] = {}
     for slot in pod.slots:
-        for one in items(slot.raw, "env"):
-            variables[str(one.get("name"))] = one.get("value", "")
+        for variable in items(slot.raw, "env"):
+            variables[str(variable.get("name"))] = variable.get("value", "")
     places = {Position.ANNOTATION: pod.annotations, Position.LABEL: pod.labels, Position.ENV: variables}
     texts: dict[str, Hint] = {}
     for (place, name), row in rows.items():
@@ -209,7 +209,7 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
         entry.key
         for slot in pod.slots
         for entry in slot.legacy_keys
-        if not all(one.dialect.independent for one in entry.known)
+        if not all(known_row.dialect.independent for known_row in entry.known)
     ]
     answer = read(
         AskingPod(
@@ -259,7 +259,7 @@ def _answer(
         unit = unit_meaning(bare, dialect, configuration, fleet, owners)
         case = replace(case, bare=bare, unit=unit)
         # An invalid amount is refused whatever a unit means, as the API server does.
-        if unit.left and INVALID.isdisjoint([one.code for one in refusals]):
+        if unit.left and INVALID.isdisjoint([refusal.code for refusal in refusals]):
             return replace(case, left=unit.left, quiet=configuration.file.meanings.get(bare) == "leave")
     if fleet.installed.plugins and (replicas := _find_replicas(slot_keys[0][1], fleet, owners)):
         return replace(case, left=replicas)
@@ -358,15 +358,15 @@ def _find_obstacle(key: str, dialect: Dialect, owners: Owners) -> Stop | None:
 def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
     """Read a container's environment variables as hints. Of two with one name the last counts, as for the kubelet."""
     found: dict[Role, Hint] = {}
-    for one in items(slot.raw, "env"):
-        name = str(one.get("name"))
+    for variable in items(slot.raw, "env"):
+        name = str(variable.get("name"))
         row = rows.get(name)
         if row is None:
             continue
         # A value from elsewhere (`valueFrom`, `$(NAME)`) is unknown here; a very long one is not read.
-        value = one.get("value", "")
+        value = variable.get("value", "")
         text = UNREADABLE
-        if isinstance(value, str) and len(value) <= BYTES and "$(" not in value and not one.get("valueFrom"):
+        if isinstance(value, str) and len(value) <= BYTES and "$(" not in value and not variable.get("valueFrom"):
             text = text_of(value)
         found.pop(row.role, None)
         if row.when in ("", text):

@@ -457,7 +457,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
         if f"requests.{key}" not in context.quota:
             continue
         counted = frozenset.intersection(
-            *[quota_keys(one.name, one.extended_resource, by_name=by_name) for one in serving]
+            *[quota_keys(served.name, served.extended_resource, by_name=by_name) for served in serving]
         )
         if f"requests.{key}" in counted:
             continue  # claims of such a class are charged to the old quota key too
@@ -467,7 +467,7 @@ def respect_quotas(case: Case, context: Context) -> Case:
             return case.leave(key, f"a ResourceQuota limits requests.{key}, which claims would bypass; {remedy}")
         problem = ""
         if mapped not in counted:
-            classes = list_first(list(dict.fromkeys(one.name for one in serving)), 2)
+            classes = list_first(list(dict.fromkeys(served.name for served in serving)), 2)
             problem = f"{mapped}, which `quotas` names for it, counts no claims of class {classes}"
         elif mapped not in context.quota:
             problem = f"no ResourceQuota here limits {mapped}, which `quotas` names for it: no ResourceQuota counts its claims"

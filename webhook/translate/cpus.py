@@ -126,9 +126,9 @@ def _is_for_cpus(spec: ResourceClaimSpec, state: State) -> bool:
     target = configuration.targets[TARGET]
     names = {*target.classes, configuration.file.classes.get(TARGET, "")}
     for request in spec.devices.requests:
-        for one in request.alternatives.values():
-            served = state.fleet.classes.get(one.device_class_name)
-            if one.device_class_name in names or (served is not None and served.driver == target.driver):
+        for alternative in request.alternatives.values():
+            served = state.fleet.classes.get(alternative.device_class_name)
+            if alternative.device_class_name in names or (served is not None and served.driver == target.driver):
                 return True
     return False
 

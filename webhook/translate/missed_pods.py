@@ -59,7 +59,7 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
     done = _translate_again(pod, state, budget)
     if done is None or not done.changed or done.refusals:
         return None
-    lacking = _not_offered((one.key for one in done.decisions if one.outcome in _TRANSLATED), state)
+    lacking = _not_offered((decision.key for decision in done.decisions if decision.outcome in _TRANSLATED), state)
     owner = next((one for one in pod.metadata.owner_references if one.controller), None)
     return MissedPod(lacking, owner) if lacking else None
 

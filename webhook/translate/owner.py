@@ -161,15 +161,15 @@ def _find_shared_sizes(pod: PodView, system: Dialect) -> dict[str, Untranslated]
     found: dict[str, Untranslated] = {}
     for slot in pod.slots:
         own = [
-            one.key
-            for one in slot.legacy_keys
-            for known in one.known
+            legacy_key.key
+            for legacy_key in slot.legacy_keys
+            for known in legacy_key.known
             if known.dialect is system and not known.row.common
         ]
-        for one in slot.legacy_keys if own else ():
-            for other in [known.dialect for known in one.known]:
+        for legacy_key in slot.legacy_keys if own else ():
+            for other in [known.dialect for known in legacy_key.known]:
                 if other.independent and not set(system.schedulers).isdisjoint(other.schedulers):
-                    reason = Untranslated(one.key, f"{system.title} allocates it, and {own[0]} may be its size")
+                    reason = Untranslated(legacy_key.key, f"{system.title} allocates it, and {own[0]} may be its size")
                     for dialect in (system, other):
                         found.setdefault(dialect.name, reason)
     return found

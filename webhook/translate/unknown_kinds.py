@@ -135,26 +135,28 @@ def decide_unknown_kind(obj: Object, state: State) -> UnknownKindDecision:
     reader = known.reads if known and known.reads else f"the controller that creates the pods of {both[1]}"
     verdicts: list[Verdict] = []
     pods: dict[str, Object] = {}
-    for one in mentions:
-        place = _place(one.where)
-        if one.beyond:
-            verdicts.append(_named(Decision(name, place, "", one.key, Outcome.UNKNOWN, one.beyond, code="D215")))
+    for mention in mentions:
+        place = _place(mention.where)
+        if mention.beyond:
+            verdicts.append(
+                _named(Decision(name, place, "", mention.key, Outcome.UNKNOWN, mention.beyond, code="D215"))
+            )
             continue
-        if one.where == _ANNOTATIONS:
-            verdicts.append(_named(replace(not_understood(one.key), object=name)))
+        if mention.where == _ANNOTATIONS:
+            verdicts.append(_named(replace(not_understood(mention.key), object=name)))
             continue
         if counted:
-            verdicts.append(_left(name, one, counted))
+            verdicts.append(_left(name, mention, counted))
             continue
-        if one.text or known is None:
+        if mention.text or known is None:
             why, remedy = _unknown_use(obj)
-            reason = f"not checked: {f'it is part of the text in {one.text}' if one.text else why}"
-            unknown = Decision(name, place, "", one.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
+            reason = f"not checked: {f'it is part of the text in {mention.text}' if mention.text else why}"
+            unknown = Decision(name, place, "", mention.key, Outcome.UNKNOWN, reason, code="D211", remedy=remedy)
             verdicts.append(_named(unknown, remedy))
             continue
-        resources = _resources(obj, one, known.gpu)
+        resources = _resources(obj, mention, known.gpu)
         if resources is None:
-            verdicts.append(_left(name, one, f"it stays, because it is read by {reader}"))
+            verdicts.append(_left(name, mention, f"it stays, because it is read by {reader}"))
         elif place not in pods:
             # The pod that the controller would make, as far as it can be known.
             label = _NO_LABEL.sub("-", place.lower()).strip("-")[-_LONGEST:].strip("-") or "main"

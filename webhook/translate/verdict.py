@@ -62,14 +62,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_invalid(self) -> bool:
         """Return whether the API server would refuse the object for the same reasons."""
-        return INVALID.issuperset([one.code for one in self.refusals])
+        return INVALID.issuperset([refusal.code for refusal in self.refusals])
 
     def refuse(self, decisions: Iterable[Decision]) -> Verdict:
         """Refuse the object for these decisions, if there are any: then nothing is changed."""
         decisions = tuple(decisions)
         if not decisions:
             return self
-        refusals = tuple([stated(one.code, one.detail, one.remedy) for one in decisions])
+        refusals = tuple([stated(decision.code, decision.detail, decision.remedy) for decision in decisions])
         return replace(
             self,
             decisions=(*self.decisions, *decisions),
@@ -110,14 +110,14 @@ def merge(several: Iterable[Verdict]) -> Verdict:
     if len(verdicts) < 2:
         return verdicts[0] if verdicts else NOTHING
     templates: dict[str, Json] = {}
-    for one in verdicts:
-        templates |= one.templates
-    refusals = tuple([refusal for one in verdicts for refusal in one.refusals])
+    for verdict in verdicts:
+        templates |= verdict.templates
+    refusals = tuple([refusal for verdict in verdicts for refusal in verdict.refusals])
     return Verdict(
-        decisions=tuple([decision for one in verdicts for decision in one.decisions]),
-        operations=() if refusals else tuple([operation for one in verdicts for operation in one.operations]),
+        decisions=tuple([decision for verdict in verdicts for decision in verdict.decisions]),
+        operations=() if refusals else tuple([operation for verdict in verdicts for operation in verdict.operations]),
         templates={} if refusals else templates,
         refusals=refusals,
-        waits=tuple(dict.fromkeys([warning for one in verdicts for warning in one.waits])),
-        notes=tuple(dict.fromkeys([warning for one in verdicts for warning in one.notes])),
+        waits=tuple(dict.fromkeys([warning for verdict in verdicts for warning in verdict.waits])),
+        notes=tuple(dict.fromkeys([warning for verdict in verdicts for warning in verdict.notes])),
     )

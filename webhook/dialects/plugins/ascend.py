@@ -227,9 +227,9 @@ def _template(
     if not templates:
         reason = f"`ascend.templates` does not say how a card of {name} is partitioned"
         return Untranslated(memory.key, reason)
-    fitting = [one for one in templates if memory.value <= one.memory]
+    fitting = [template for template in templates if memory.value <= template.memory]
     if not fitting:
-        most = max(one.memory for one in templates)
+        most = max(template.memory for template in templates)
         return Refusal(memory.key, f"a card of {name} has {most} MiB", f"ask for {most} at most", Code.RANGE)
     part = min(fitting, key=lambda one: one.memory)
     if part.cores == 100:

@@ -87,13 +87,13 @@ def _kind(meaning: Meaning | None) -> tuple[str, str]:
 def _strongest(readings: Iterable[Meaning | None]) -> Meaning | None:
     """Put together what holds at once: a replica beats a profile, which beats a MIG device of some profile, which beats doubt."""
     best: Meaning | None = None
-    for one in readings:
-        if one is None:
+    for reading in readings:
+        if reading is None:
             continue
-        if best and one.profile and best.profile and one.profile != best.profile:
-            return _left(f"{best.basis} and {one.basis}", _UNCLEAR)
-        if best is None or _rank(one) > _rank(best):
-            best = one
+        if best and reading.profile and best.profile and reading.profile != best.profile:
+            return _left(f"{best.basis} and {reading.basis}", _UNCLEAR)
+        if best is None or _rank(reading) > _rank(best):
+            best = reading
     return best
 
 

@@ -130,8 +130,8 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
 def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal | Untranslated:
     """Sum up and parse, unless the pod cannot be served, or Koordinator could not read its annotations."""
     hints = request.hints
-    for one in request.containers:
-        for amount in one.amounts:
+    for container in request.containers:
+        for amount in container.amounts:
             if amount.row.outcome is Outcome.LEFT and amount.value:
                 return Untranslated(amount.key, amount.row.because)
     selected = hints.get(Role.MODELS)
@@ -159,7 +159,7 @@ def parse(request: DialectRequest[KoordinatorOptions]) -> PodRequest | Refusal |
     return PodRequest(
         containers=request.containers,
         sums=total(request.containers, webhook=request.options.webhook),
-        keys={amount.row.role: amount.key for one in request.containers for amount in one.amounts},
+        keys={amount.row.role: amount.key for container in request.containers for amount in container.amounts},
         joint=found.get(Role.JOINT),
         hints=found.get(Role.HINT, {}),
         partition=found.get(Role.PARTITION),
@@ -184,11 +184,11 @@ def select(request: PodRequest, device_type: str) -> tuple[Selection, ...] | Ref
         if selector is None:
             continue
         found += [Selection(label, "In", (value,)) for label, value in selector.match_labels.items()]
-        for one in selector.match_expressions:
-            if one.operator not in _OPERATORS or bool(one.values) != _OPERATORS[one.operator]:
-                problem = f"is malformed: operator {show(one.operator)!r} with {len(one.values)} values"
+        for expression in selector.match_expressions:
+            if expression.operator not in _OPERATORS or bool(expression.values) != _OPERATORS[expression.operator]:
+                problem = f"is malformed: operator {show(expression.operator)!r} with {len(expression.values)} values"
                 return Refusal(key, problem, "write In or NotIn with values, or Exists or DoesNotExist without")
-            found.append(Selection(one.key, one.operator, one.values))
+            found.append(Selection(expression.key, expression.operator, expression.values))
     attributes = request.options.device_labels
     for label, _, _ in found:
         if label not in attributes:
@@ -201,11 +201,11 @@ def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Ro
     """Add up the pod: the larger of what lasts together and what each init container takes beside the sidecars."""
     lasting: Counter[Role] = Counter()
     most: Counter[Role] = Counter()
-    for one in containers:
-        amounts = {part: amount.value for part in _PARTS if (amount := one.of(part)) is not None}
-        if webhook and not one.init:
+    for container in containers:
+        amounts = {part: amount.value for part in _PARTS if (amount := container.of(part)) is not None}
+        if webhook and not container.init:
             amounts = _after_webhook(amounts)
-        if not one.ordinary_init:
+        if not container.ordinary_init:
             lasting.update(amounts)
             continue
         for part, value in amounts.items():

@@ -414,8 +414,8 @@ def note_amounts(draft: Draft) -> None:
     """Note of each number without a note what it was added to."""
     sums = draft.request.sums
     noted = {note.key for note in draft.notes}
-    for one in draft.request.containers:
-        for amount in one.amounts:
+    for container in draft.request.containers:
+        for amount in container.amounts:
             if amount.key not in noted:
                 noted.add(amount.key)
                 part = amount.row.role
