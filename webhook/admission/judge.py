@@ -1,4 +1,4 @@
-"""Return whether nodes can serve what a pod requests: its claims, and what it requests of device plugins. Pure.
+"""Whether nodes can serve what a pod requests: its claims, and what it requests of device plugins. Pure.
 
 The allocator is asked about an *empty* fleet, so waiting cannot cure a "no". A second question, about the fleet as it is, decides
 about the warning. Nothing is refused while the inventory is stale (then there is no `State.stock`). An object that could not be read

@@ -45,7 +45,7 @@ class BestOffer(IntEnum):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Return whether a pod goes to migrated nodes, and why; `preferred` if the policy prefers the chosen nodes."""
+    """Whether a pod goes to migrated nodes, and why; `preferred` if the policy prefers the chosen nodes."""
 
     moved: bool
     why: str

@@ -137,7 +137,7 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
 
 
 class CPUClaims(_Declared, frozen=True, kw_only=True):
-    """Return whether the whole CPUs of Guaranteed pods are asked for by claims as well: what the kubelet's static CPU manager gives alone.
+    """Whether the whole CPUs of Guaranteed pods are asked for by claims as well: what the kubelet's static CPU manager gives alone.
 
     The namespace counts before the default.
     """

@@ -59,7 +59,10 @@ def test_handles_of_shared_rdma_stay_and_the_gpu_beside_them_moves():
 
 def test_an_address_of_the_vpc_stays_and_the_gpu_beside_it_moves():
     value = pod({"nvidia.com/gpu": 1, "vpc.amazonaws.com/pod-eni": 1})
-    assert outcomes(became(value, **WHOLE)) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
+    done = became(value, **WHOLE)
+    assert outcomes(done) == {"nvidia.com/gpu": "translated", "vpc.amazonaws.com/pod-eni": "left"}
+    [left] = [decision for decision in done.decisions if decision.outcome == "left"]
+    assert left.detail == "it requests an address of the VPC, not a device"
 
 
 HCA = {
