@@ -84,7 +84,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
                 ]
             if done.refusals:
                 reason = "; ".join(map(str, done.refusals))
-                found.refused.update({_key_of(pod): f"refused by the webhook: {reason}" for pod in pods})
+                found.refused.update({_key_of(pod): f"refused: {reason}" for pod in pods})
                 continue
             arrive(*pods)
             for name, template_spec in done.templates.items():

@@ -89,7 +89,7 @@ def total(stories: Sequence[PodProgress], seconds: float) -> str:
     words = {
         End.PLACED: "placed",
         End.WAITS: "waiting for devices",
-        End.REFUSED: "refused by the webhook",
+        End.REFUSED: "refused",
         End.SERVED: "served by a DeviceClass",
         End.LEFT: "left",
     }

@@ -160,7 +160,7 @@ def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
     """Read the outcomes of a simulation."""
     mine = [one for one in pods if one["pod"].startswith(f"{scene.namespace}/{scene.name}")]
     for one in mine:
-        if "refused by the webhook" in one["summary"]:
+        if one["summary"].startswith("refused: "):
             return Answer(refused=True, codes=frozenset(CODE.findall(one["summary"])), said=one["summary"])
     if not mine:
         return Answer()
@@ -213,7 +213,8 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
     _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
     outcome = "refused" if mark == "✗" else "translated" if "became   claim" in block else None
-    return Answer(outcome=outcome, refused=mark == "✗", said=block)
+    codes = CODE.findall(block.partition("because")[2]) if mark == "✗" else ()
+    return Answer(outcome=outcome, refused=mark == "✗", codes=frozenset(codes), said=block)
 
 
 COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
@@ -282,11 +283,14 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
         yield f"outcome: {name} {answer.outcome}, translate {right.outcome}"
     if answer.keys and right.mode not in ("enforce", answer.mode):
         yield f"mode: {name} {answer.mode}, translate {right.mode}"
-    # check has the codes of mistakes without a key, and of every fault of a refused object; simulate has the codes of refusals only.
+    # check has the codes of mistakes without a key, and of every fault of a refused object; simulate has the codes of refusals only,
+    # and demo those of the first that refuses the pod.
     added, lost = answer.codes - right.codes, right.codes - answer.codes
+    if name == "demo":
+        lost = frozenset()
     if name == "simulate":
         lost = {code for code in lost - right.withheld if code[0] == "R" and right.refused}
-    if answer.keys is not None or name in ("check", "simulate"):
+    if answer.keys is not None or name in ("check", "simulate", "demo"):
         yield from (f"codes: {name} without {code}" for code in lost)
         if name == "check":
             added = {code for code in added if code[0] == "R" and not right.refused}

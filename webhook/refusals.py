@@ -8,6 +8,7 @@ now is not a refusal, and has no code.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from dra.finding import Finding
 
@@ -33,8 +34,12 @@ class Code(StrEnum):
 
 # Every code of a refusal.
 REFUSALS = frozenset[str](Code)
-# What the API server would have answered with 422.
-INVALID = frozenset((Code.AMOUNT,))
+# An amount that is no quantity: the API server cannot decode the pod, so it asks no webhook.
+UNREADABLE: Final = "D001"
+# An amount that is still to be filled in.
+UNFILLED: Final = "D011"
+# What the API server refuses by itself.
+INVALID = frozenset[str]((Code.AMOUNT, UNREADABLE, UNFILLED))
 
 
 def none_could(nodes: int, subject: str, *, reached: bool = False) -> str:

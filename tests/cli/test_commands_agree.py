@@ -286,6 +286,29 @@ NAMED = {
         None,
     ),
     "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "R001", None),
+    "an amount that is no quantity": (
+        Scene(of_kind(*POD, template(limits(gpu="abc"))), (), MOVED, WHOLE),
+        "refused",
+        "D001",
+        None,
+    ),
+    "an amount that is no quantity, in a workload": (
+        Scene(of_kind(*JOB, template(limits(gpu="abc"))), (), MOVED, WHOLE),
+        "refused",
+        "D001",
+        None,
+    ),
+    "a placeholder beside a refused key": (
+        Scene(
+            of_kind(*POD, template({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})),
+            (),
+            (),
+            HEAD | {"unresolved": "refuse"},
+        ),
+        "refused",
+        "D011",
+        None,
+    ),
     "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "unknown", "D011", False),
     "a misspelt key with a placeholder": (
         Scene(of_kind(*POD, template({"limits": {"nvdia.com/gpu": "${GPUS}"}}))),

@@ -47,7 +47,7 @@ def test_simulate_says_which_declared_node_would_have_a_place(fleet, config, tmp
     assert (code, again) == (1, 1)
     said = {one["pod"]: one["summary"] for one in told["pods"]}
     before = {one["pod"]: one["summary"] for one in plain["pods"]}
-    assert before["default/a"].startswith("refused by the webhook: the only node could not serve this pod even if idle")
+    assert before["default/a"].startswith("refused: the only node could not serve this pod even if idle")
     assert said["default/a"].startswith("0/1 nodes: not enough devices at once")
     assert said["default/a"].endswith("; a node of template big could serve it (`nodeTemplates`)")
     assert said["default/b"] == before["default/b"]

@@ -36,12 +36,11 @@ from webhook.admission.decide import (
 from webhook.admission.judge import inspect_claim
 from webhook.admission.limit_ranges import fill_in
 from webhook.dialects import REPLACED, Outcome
-from webhook.refusals import Code
+from webhook.refusals import UNFILLED, Code
 from webhook.state import Mode, PodOwner, mode_of, why_not, workload
 from webhook.translate import (
     NO_NODE,
     NOTHING,
-    PLACEHOLDER,
     Decision,
     Operation,
     Verdict,
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from webhook.admission.limit_ranges import Filled
     from webhook.state import State
 
-_UNFILLED = "D011"
 # Kinds whose own name is the one that their pods give as their controller's.
 _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
 # Kinds that the webhook judges although they are no pods and make none.
@@ -288,8 +286,8 @@ def _refused_by_api_server(
                 continue
             if placeholder := find_placeholder(at(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
-                hint = validation.CODES[_UNFILLED].remedy
-                unfilled = unfilled or Decision(name, "", "", key, Outcome.UNKNOWN, text, code=_UNFILLED, remedy=hint)
+                hint = validation.CODES[UNFILLED].remedy
+                unfilled = unfilled or Decision(name, "", "", key, Outcome.UNKNOWN, text, code=UNFILLED, remedy=hint)
                 continue
             if resource:
                 container, key = str(mapping(at(obj, around)).get("name") or ""), resource
@@ -312,19 +310,21 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
 
 
 def _is_unfilled(verdict: Verdict) -> bool:
-    return bool(verdict.refusals) and all(refusal.remedy == PLACEHOLDER for refusal in verdict.refusals)
+    return any(one.code == UNFILLED for one in verdict.refusals)
 
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
-    """Leave an object that is refused for placeholders alone: what becomes of it is known when they are filled in."""
-    decisions: list[Decision] = []
-    warnings: list[str] = []
-    for one in _as_left(verdict.decisions, "a placeholder is not filled in; otherwise it would be"):
-        if one.outcome is Outcome.REFUSED:
-            one = replace(one, outcome=Outcome.UNKNOWN, code=_UNFILLED)  # noqa: PLW2901
-        if one.code == _UNFILLED:
-            warnings.append(str(stated(one.code, f"{one.key}: {one.detail}", one.remedy)))
-        decisions.append(one)
+    """What becomes of a key with a placeholder is unknown, and so of the object, unless it is refused for another reason."""
+    others = tuple([one for one in verdict.refusals if one.code != UNFILLED])
+    every = verdict.decisions
+    if not others:
+        every = _as_left(every, "a placeholder is not filled in; otherwise it would be")
+    decisions = [replace(one, outcome=Outcome.UNKNOWN) if one.code == UNFILLED else one for one in every]
+    if others:
+        return replace(verdict, decisions=tuple(decisions), refusals=others)
+    warnings = [
+        str(stated(one.code, f"{one.key}: {one.detail}", one.remedy)) for one in decisions if one.code == UNFILLED
+    ]
     return Verdict(
         decisions=tuple(decisions),
         operations=verdict.cleaning,

@@ -130,7 +130,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     key: str
     reason: str
     remedy: str = ""
-    code: Code = Code.RULE
+    code: str = Code.RULE
 
 
 class Untranslated(msgspec.Struct, frozen=True, gc=False):

@@ -20,7 +20,7 @@ from dra.raw import inside, mapping, members
 from dra.wire import Json
 from webhook import names
 from webhook.dialects import KnownRow, Position, Refusal, Role, Selected, Selection
-from webhook.refusals import Code
+from webhook.refusals import UNFILLED, UNREADABLE, Code
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -212,7 +212,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         if entry.limit is not None:
             limit = parse(_text(entry.limit))
     except QuantityError as error:
-        return _invalid(entry, f"its limit: {error}", _remedy_for_a_text(entry.limit))
+        return _unreadable(entry, f"its limit: {error}", entry.limit)
     try:
         # Equal, as the API server writes it where nothing is requested.
         if type(entry.request) is type(entry.limit) and entry.request == entry.limit:
@@ -220,7 +220,7 @@ def number(entry: LegacyKey, configuration: Configuration | None = None) -> int 
         elif entry.request is not None:
             request = parse(_text(entry.request))
     except QuantityError as error:
-        return _invalid(entry, f"its request: {error}", _remedy_for_a_text(entry.request))
+        return _unreadable(entry, f"its request: {error}", entry.request)
     if limit is not None and (request is limit or request is None or request == limit):
         whole, rest = divmod(limit.nano, NANO)
         if not rest and 0 <= whole <= MAX:
@@ -290,8 +290,10 @@ def find_placeholder(value: Json) -> str:
     return found.group() if found else ""
 
 
-def _remedy_for_a_text(value: Json) -> str:
-    return PLACEHOLDER if find_placeholder(value) else "write a whole number"
+def _unreadable(entry: LegacyKey, reason: str, value: Json) -> Refusal:
+    if find_placeholder(value):
+        return Refusal(entry.key, reason, PLACEHOLDER, UNFILLED)
+    return Refusal(entry.key, f"the API server refuses it: {reason}", "write a whole number", UNREADABLE)
 
 
 def _remedy_for_a_part(entry: LegacyKey, configuration: Configuration) -> str:

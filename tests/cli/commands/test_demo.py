@@ -490,6 +490,6 @@ def test_a_closed_output_of_demo_is_not_reported_as_a_bug():
 
 def test_the_sum_counts_every_end():
     told = stories.total([PodProgress(name="a", end=End.PLACED), PodProgress(name="b", end=End.REFUSED)], 1.25)
-    assert told == "2 pods: 1 placed, 1 refused by the webhook; 1.2 s"
+    assert told == "2 pods: 1 placed, 1 refused; 1.2 s"
     alone = stories.total([PodProgress(name="a", end=End.LEFT)], 1)
     assert alone == "1 pod: 1 left; 1.0 s"

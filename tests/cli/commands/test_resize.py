@@ -252,7 +252,7 @@ def test_an_invalid_resize_request_is_answered_with_a_remedy(tmp_path, asked, wo
 def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
     done = run("resize", "deployment/serve", f"{MEM}=1000000", "-f", dump(tmp_path))
     assert done.exit_code == 1
-    assert "refused by the webhook" in done.stdout
+    assert "refused: " in done.stdout
 
 
 def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):

@@ -76,7 +76,6 @@ PODS = {
     "differ": pod({GPU: 2}, requests={GPU: 1}),
     "requests only": pod(requests={GPU: 1}),
     "blanks": pod({GPU: " 1 "}),
-    "no number": pod({GPU: 1}, requests={GPU: "one"}),
     "bytes": pod({GPU: 1, MEM: 8 << 30}),
     "wrong unit": pod({GPU: 1, MEM: "8Gi"}),
     "too large": pod({GPU: 1, MEM: 900000}),
@@ -127,7 +126,8 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
     """Random amounts under random keys, beside each other."""
     random_ = random.Random(13)
     keys = [GPU, MEM, CORES, PERCENT, "nvidia.com/mig-1g.5gb", "koordinator.sh/gpu", "nvidia.com/gpumemory", "cpu"]
-    amounts = [0, 1, 2, 3, 4, 5, 9, 50, 100, 101, 4000, 98304, "1", "0.5", "2k", "8Gi", "-1", "", "x", "1e3"]
+    # About an amount that is no quantity the API server asks no webhook.
+    amounts = [0, 1, 2, 3, 4, 5, 9, 50, 100, 101, 4000, 98304, "1", "0.5", "2k", "8Gi", "-1", "1e3"]
     refused = 0
     for _ in range(draws(300)):
         limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
