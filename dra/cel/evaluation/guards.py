@@ -56,15 +56,6 @@ def guard(type_: Type) -> Guard:
 
 def guarded(name: str, work: Work, guards: list[tuple[int, Guard]]) -> Work:
     """Wrap the function of one overload in checks of some of its arguments."""
-    ((at, only), *others) = guards
-    if at == 0 and not others:  # the common case: an attribute is the first argument
-
-        def check_first(first: Value, *rest: Value) -> Value:
-            if not only(first):
-                raise no_such_overload(name)
-            return work(first, *rest)
-
-        return check_first
 
     def check(*args: Value) -> Value:
         for i, fits in guards:
