@@ -207,14 +207,14 @@ def untolerated(tolerations: Iterable[Toleration], spec: NodeSpec) -> list[Taint
     taints = [taint for taint in spec.taints if taint.effect in ("NoSchedule", "NoExecute")]
     if spec.unschedulable:
         taints = [_CORDON, *(taint for taint in taints if taint.key != _CORDON.key)]
-    return [taint for taint in taints if not any(_tolerates(one, taint) for one in tolerations)]
+    return [taint for taint in taints if not any(_tolerates(toleration, taint) for toleration in tolerations)]
 
 
-def _tolerates(one: Toleration, taint: Taint) -> bool:
+def _tolerates(by: Toleration, taint: Taint) -> bool:
     return (
-        (not one.effect or one.effect == taint.effect)
-        and (not one.key or one.key == taint.key)
-        and (one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value))
+        (not by.effect or by.effect == taint.effect)
+        and (not by.key or by.key == taint.key)
+        and (by.operator == "Exists" or (by.operator in ("", "Equal") and by.value == taint.value))
     )
 
 

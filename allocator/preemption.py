@@ -106,7 +106,7 @@ class Holders(msgspec.Struct, frozen=True):
         uid = pod.metadata.uid
         if uid not in self._guards:
             budgets = self.budgets.get(pod.metadata.namespace or "default", ())
-            self._guards[uid] = tuple(one for one in budgets if protects(one, pod))
+            self._guards[uid] = tuple(budget for budget in budgets if protects(budget, pod))
         return self._guards[uid]
 
     def disruption(self, pods: Sequence[Pod]) -> Disruption:
@@ -122,7 +122,7 @@ class Holders(msgspec.Struct, frozen=True):
             for guard in self.guards(pod):
                 key = guard.metadata.key
                 left[key] = left.get(key, guard.status.disruptions_allowed) - 1
-        return sum(max(0, -one) for one in left.values())
+        return sum(max(0, -allowed) for allowed in left.values())
 
     def protected(self, pods: Iterable[Pod]) -> list[Pod]:
         """List the pods whose eviction alone violates a budget."""
@@ -156,7 +156,9 @@ def holders_below(
         if not running or priority(other) >= limit:
             continue
         by_node.setdefault(other.spec.node_name, []).append(other)
-        pools = {(one.driver, one.pool) for key in claim_keys(other) for one in results_of(stock.claims.get(key))}
+        pools = {
+            (result.driver, result.pool) for key in claim_keys(other) for result in results_of(stock.claims.get(key))
+        }
         for pool in sorted(pools):
             by_pool.setdefault(pool, []).append(other)
     by_namespace: dict[str, list[PodDisruptionBudget]] = {}
@@ -198,7 +200,7 @@ def make_room(
 def fewest_to_end(nodes: Iterable[str], holders: Holders, stock: Stock, suffices: Suffices) -> PotentialVictims | None:
     """Find the node with the fewest pods whose end, all together, lets the pod fit; None if the end of a single pod would do."""
     candidates = [holders.potential_victims((node,), stock) for node in nodes]
-    candidates.sort(key=lambda one: len(one.staying))
+    candidates.sort(key=lambda candidate: len(candidate.staying))
     with suppress(Enough):
         for candidate in candidates:
             if len(candidate.staying) > 1 and suffices(candidate.and_leaving(candidate.staying)):
@@ -238,10 +240,12 @@ def without_unused_claims(stock: Stock, keys: Iterable[str], find: Find) -> Stoc
         consumers = claim.status.reserved_for
         if not consumers:
             continue
-        for one in consumers:
-            pod = find(claim.metadata.namespace, one.name) if one.resource == "pods" else None
+        for consumer in consumers:
+            pod = find(claim.metadata.namespace, consumer.name) if consumer.resource == "pods" else None
             # A consumer other than a pod cannot be looked up, and counts as alive.
-            if one.resource != "pods" or (pod is not None and pod.metadata.uid == one.uid and not pod.has_ended):
+            if consumer.resource != "pods" or (
+                pod is not None and pod.metadata.uid == consumer.uid and not pod.has_ended
+            ):
                 break
         else:
             free.append(_deallocated(claim))
@@ -271,7 +275,7 @@ def make_room_on(potential: PotentialVictims, holders: Holders, suffices: Suffic
     while waiting:
         back = waiting.pop()
         spared = _uids(back)
-        left = tuple(one for one in victims if one.metadata.uid not in spared)
+        left = tuple(pod for pod in victims if pod.metadata.uid not in spared)
         if not back or suffices(potential.and_leaving(left)):
             victims = left
         elif len(back) > 1:

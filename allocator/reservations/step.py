@@ -111,19 +111,19 @@ def step(
     table: Mapping[ReservationState, Mapping[Signal, ReservationState]] = TABLE,
 ) -> tuple[Effect, ...]:
     """Apply one event to the ledger and return the effects. `now` is any clock that does not go back."""
-    turn = _Turn(ledger, now, table)
+    transition = _Transition(ledger, now, table)
     try:
-        turn.handle(event)
-        turn.apply_facts()
-        turn.write_claims()
-        turn.update_overlay()
+        transition.handle(event)
+        transition.apply_facts()
+        transition.write_claims()
+        transition.update_overlay()
     except BaseException:
-        turn.undo_changes()
+        transition.undo_changes()
         raise
-    return tuple(turn.effects)
+    return tuple(transition.effects)
 
 
-class _Turn:
+class _Transition:
     """A ledger being changed by one event. Lives for one step."""
 
     def __init__(

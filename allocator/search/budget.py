@@ -51,13 +51,13 @@ class ProofPatience:
     16 of them once most refusals come from the search although the proofs saw nothing.
     """
 
-    __slots__ = ("caught", "refusals", "refusals_allowed", "turn")
+    __slots__ = ("candidates", "caught", "refusals", "refusals_allowed")
 
     def __init__(self, refusals_allowed: int) -> None:
         self.refusals_allowed = refusals_allowed  # less than 0: any number
         self.refusals = 0
         self.caught = 0  # candidates that a proof refused
-        self.turn = 0
+        self.candidates = 0
 
     def refuse(self) -> bool:
         """Note that a candidate led nowhere; say whether that was one too many."""
@@ -66,8 +66,8 @@ class ProofPatience:
 
     def is_worth_proof(self) -> bool:
         """Return whether the next candidate is worth a proof."""
-        self.turn += 1
-        return self.refusals <= 32 + 5 * self.caught or self.turn % 16 == 0
+        self.candidates += 1
+        return self.refusals <= 32 + 5 * self.caught or self.candidates % 16 == 0
 
 
 class Recall:

@@ -1,7 +1,7 @@
-"""A snapshot with nodes taken away or added. Pure.
+"""A snapshot with nodes removed or added. Pure.
 
-The pods of a node that is taken away are made again, as their owners would make them, and wait for a place; those of its DaemonSets and of its
-kubelet go with it. A node that is added is a healthy, idle copy of another one: its labels, what it can allocate and its devices.
+The pods of a removed node become pending, as their owners would create them again; those of DaemonSets and static pods are removed
+with it. An added node is a healthy, idle copy of another node: its labels, allocatable resources and devices.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def without_nodes(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
             leaving.append(pod)
     stock = without_pods(snapshot.stock, leaving)
     removed = [stock.nodes[name] for name in names if name in stock.nodes]
-    pages = [one for one in stock.slices.values() if one.spec.node_name in names]
+    pages = [page for page in stock.slices.values() if page.spec.node_name in names]
     for pod in leaving:
         meta = pod.metadata
-        of_daemon_set = any(one.kind == "DaemonSet" for one in meta.owner_references)
+        of_daemon_set = any(owner.kind == "DaemonSet" for owner in meta.owner_references)
         if meta.deletion_timestamp or _OF_KUBELET in meta.annotations or of_daemon_set:
             continue
         spec = replace(pod.spec, node_name="")
@@ -52,9 +52,9 @@ def with_more_nodes(snapshot: Snapshot, like: str, number: int) -> Snapshot:
     """Add copies of a node."""
     stock = snapshot.stock
     node = stock.nodes[like]
-    pages = [one for one in stock.slices.values() if one.spec.node_name == like]
+    pages = [page for page in stock.slices.values() if page.spec.node_name == like]
     free = (name for at in count(1) if (name := f"{like}-{at}") not in stock.nodes)
-    taints = tuple(one for one in node.spec.taints if not one.key.startswith(_STATE_OF_NODE))
+    taints = tuple(taint for taint in node.spec.taints if not taint.key.startswith(_STATE_OF_NODE))
     healthy = replace(node.spec, taints=taints, unschedulable=False)
     added: list[Node | ResourceSlice] = []
     for name in islice(free, number):

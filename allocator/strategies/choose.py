@@ -60,7 +60,7 @@ def choose_devices(
     chosen = STRATEGIES[strategy]
     view = NodeView(stock, local_pools, ask.cache, chosen.looks_at)
     narrowed = _narrow(claims, first)
-    found = [first]
+    answers = [first]
     budget = budget_of(ask.options)
     with suppress(OutOfBudget):  # the best of the plans that were found is taken
         for key in chosen.orders(view):
@@ -69,17 +69,17 @@ def choose_devices(
                 return key(place.id)
 
             budget.charge(2 * len(view.homes))
-            found.append(ask.solve(narrowed, partial(sorted, key=order)))
+            answers.append(ask.solve(narrowed, partial(sorted, key=order)))
     admin = any(result.admin_access for result in first.results)
     if len(claims) > 1 and not admin:
-        found.append(ask.one_by_one(narrowed, strategy))
-    plans = [DevicePlan(one, one.results, view.after(one.results)) for one in found if one.feasible]
+        answers.append(ask.one_by_one(narrowed, strategy))
+    plans = [DevicePlan(answer, answer.results, view.after(answer.results)) for answer in answers if answer.feasible]
     best = min(plans, key=lambda plan: chosen.cost(view, plan))
     score = min(100.0, max(0.0, chosen.score(view, best)))
     if any(request.first_available for claim in claims for request in claim.spec.devices.requests):
         # The claim's order of alternatives weighs more than the strategy's score.
         score = 0.75 * _preference(claims, best.answer) + 0.25 * score
-    return Chosen(replace(best.answer, steps=sum(one.steps for one in found)), score)
+    return Chosen(replace(best.answer, steps=sum(answer.steps for answer in answers)), score)
 
 
 class _NodeSearch:

@@ -37,12 +37,12 @@ class Placement(msgspec.Struct, frozen=True):
 def read_placement(text: str) -> Placement:
     """Parse the text form: a name, or names with weights."""
     parts: list[Weighted] = []
-    for one in text.split(","):
-        name, equals, weight = one.strip().partition("=")
+    for part in text.split(","):
+        name, equals, weight = part.strip().partition("=")
         if name not in STRATEGIES:
             known = ", ".join(sorted(STRATEGIES))
             raise UnknownStrategy(f"there is no strategy {name[:_LONGEST]!r}; there are {known}")
-        if name in (part.strategy for part in parts):
+        if name in (known.strategy for known in parts):
             raise UnknownStrategy(f"strategy {name} is named twice")
         number = 1
         if equals:
