@@ -66,17 +66,16 @@ def generated() -> Mapping[str, Callable[[], str]]:
         ".github/ISSUE_TEMPLATE/config.yml": lambda: addressed(
             (ROOT / ".github/ISSUE_TEMPLATE/config.yml").read_text()
         ),
-        **{f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name))) for name in ("check.md", "release.md")},  # type: ignore[misc]
-        "docs/allocator-api.md": allocator_api,
+        **{f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name))) for name in ("check.md", "versions.md")},  # type: ignore[misc]
+        "docs/bridge.md": bridge,
         "docs/configuration.md": configuration,
         "docs/doctor.md": doctor,
         "docs/findings.md": lambda: laid_out(printed("explain", "all", "-o", "markdown"), of_code),
         "docs/json.md": answers,
         "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/limits.md": limits,
-        "docs/operating.md": alerts,
+        "docs/operating.md": operating,
         "docs/parameters.md": parameters,
-        "docs/metrics.md": lambda: laid_out(metrics.page()),
         "docs/recording.svg": sessions.picture,
         "README.md": readme,
         VOCABULARIES: vocabularies,
@@ -155,13 +154,13 @@ def limits() -> str:
     return laid_out(LIMIT.sub(row, page))
 
 
-def allocator_api() -> str:
-    """List the calls of each port in their page."""
+def bridge() -> str:
+    """List the calls of each port of the allocator in their page."""
     from allocator.service.queries import API_ENDPOINTS
     from allocator.service.schedulers.extender import EXTENDER_ENDPOINTS
     from allocator.service.schedulers.plugin import PLUGIN_ENDPOINTS
 
-    page = text_at("allocator-api.md")
+    page = text_at("bridge.md")
     for port, endpoints in (("plugin", PLUGIN_ENDPOINTS), ("extender", EXTENDER_ENDPOINTS), ("api", API_ENDPOINTS)):
         calls = "\n".join(f"- `{one.method} {one.path}`: {one.text}" for one in endpoints)
         page = between(page, f"<!-- {port} -->", f"<!-- end of {port} -->", calls)
@@ -181,8 +180,8 @@ def parameters() -> str:
     return laid_out(between(text_at("parameters.md"), "<!-- drivers -->", "<!-- end of drivers -->", listed))
 
 
-def alerts() -> str:
-    """List the alert rules in their page: severity, metrics, what is wrong and what to do."""
+def operating() -> str:
+    """List the alert rules (severity, metrics, problem and action) and the metrics in their page."""
     from cluster import manifests
 
     source = (ROOT / "manifests/monitoring/alerts.yaml").read_text(encoding="utf-8")
@@ -191,11 +190,12 @@ def alerts() -> str:
         said = rule["annotations"]
         summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+).*?\}\}", lambda found: found[1].upper(), said["summary"])
         names = dict.fromkeys(re.findall(r"\bdrawbridge_\w+?(?=_bucket|\b)", rule["expr"]))
-        metrics = ", ".join(f"`{name}`" for name in names)
+        measured = ", ".join(f"`{name}`" for name in names)
         lines.append(
-            f"- **{rule['alert']}** ({rule['labels']['severity']}; {metrics}): {summary} {said['description']}"
+            f"- **{rule['alert']}** ({rule['labels']['severity']}; {measured}): {summary} {said['description']}"
         )
-    return laid_out(between(text_at("operating.md"), "<!-- alerts -->", "<!-- end of alerts -->", "\n".join(lines)))
+    page = between(text_at("operating.md"), "<!-- alerts -->", "<!-- end of alerts -->", "\n".join(lines))
+    return laid_out(between(page, "<!-- metrics -->", "<!-- end of metrics -->", metrics.listed()))
 
 
 def between(text: str, start: str, end: str, new: str) -> str:
@@ -261,7 +261,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
         for page in pages
-        if page.name not in ("CHANGELOG.md", "kinds.md", "metrics.md", "findings.md")
+        if page.name not in ("CHANGELOG.md", "kinds.md", "findings.md")
     }
 
 

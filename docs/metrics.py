@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md: every metric that the code makes, with its labels, its component and its help."""
+"""Lists every metric that the code makes in docs/operating.md, with its labels, its component and its help."""
 
 from __future__ import annotations
 
@@ -15,12 +15,6 @@ ROOT = Path(__file__).parent.parent
 SUFFIX = {"counter": "_total"}
 FORMS = {"counter": "counter", "histogram": "histogram"}
 COMPONENTS = {"webhook": "Webhook, controllers, authority", "allocator": "Allocator", "node": "Driver, adapter and node agent"}  # fmt: skip
-HEAD = """# Metrics
-
-For those who build dashboards and alerts: what each process shows at `/metrics`. When to worry about which is in
-[operating.md](operating.md#alerts). `make generate` writes this page from the code.
-
-"""
 
 
 class Metric(NamedTuple):
@@ -31,16 +25,17 @@ class Metric(NamedTuple):
     component: str
 
 
-def page() -> str:
+def listed() -> str:
+    """Return a list of the metrics for each component."""
     found = sorted(metrics())
-    lines = [HEAD.rstrip("\n")]
+    lines: list[str] = []
     for component, title in COMPONENTS.items():
-        lines += ["", f"## {title}", ""]
+        lines += ["", f"### {title}", ""]
         for one in found:
             if one.component == component:
                 labels = f" by {', '.join(one.labels)}" if one.labels else ""
                 lines.append(f"- `{one.name}` ({one.form}{labels}): {one.text}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines[1:])
 
 
 def metrics() -> Iterator[Metric]:

@@ -217,7 +217,7 @@ PLUGIN_ENDPOINTS = (
         "POST",
         "/plugin/v1/prefilter",
         Plugin.prefilter,
-        "pod, nodes; verdict, token, nodes with scores, message, reasons, [rest](reservations.md#what-an-answer-leaves-unnamed). "
+        "pod, nodes; verdict, token, nodes with scores, message, reasons, rest: the answer for the nodes that it does not name. "
         "With `suppose`: as if less important pods were gone, with `below` those below that priority, and held in thought alone",
         read_as(PodQuestion),
     ),
