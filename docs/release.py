@@ -34,9 +34,8 @@ NAMES = ROOT / "webhook" / "names.py"
 # Pages in which the version stands as part of a command, and what stands before it there.
 SHOWN = re.compile(r"(drawbridge:|newTag: |tag: |tags/v|drawbridge-|tag `v)\d+\.\d+\.\d+(?!\d)")
 SHOWN_IN = (
-    "docs/release.md",
+    "docs/versions.md",
     "docs/install.md",
-    "docs/gitops.md",
     "docs/tutorial-admin.md",
     "cli/commands/manifests.py",
     "e2e/README.md",
