@@ -81,7 +81,7 @@ cluster: setup ## Start a real cluster on this machine and print its KUBECONFIG
 cluster-down: setup ## End the cluster that `make cluster` started
 	$(BIN)/python -m e2e.down
 
-bench: setup ## Benchmarks beside the peers; prints the table of docs/benchmarks.md
+bench: setup ## Benchmarks beside the peers; prints the table of docs/comparison.md
 	$(BIN)/python -m bench
 
 soak: setup ## A live webhook between hostile reviews, flat in memory and descriptors: 10 minutes and 10,000 hostile ones, or MINUTES=60
@@ -114,7 +114,7 @@ site: setup ## The pages as a site with search, every link looked at: SITE=build
 	@build/mkdocs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock
 	NO_MKDOCS_2_WARNING=1 build/mkdocs/bin/mkdocs build --strict --site-dir $(abspath $(or $(SITE),build/site))
 
-release: setup ## Make twice, from HEAD, what a release publishes, and compare: TO=dist (docs/release.md)
+release: setup ## Make twice, from HEAD, what a release publishes, and compare: TO=dist (docs/versions.md)
 	$(BIN)/python -m docs.release $(or $(TO),dist) $(if $(DOWNLOADS),--downloads $(DOWNLOADS))
 
 bump: setup ## Change the version in every place: VERSION=0.2.0

@@ -276,13 +276,13 @@ class Part(NamedTuple):
 # By option. Folder and objects of the read-only allocator keep the names that installations have.
 PARTS = {
     "read-only": Part("read-only", "readOnly", "Also a read-only allocator alongside any scheduler (docs/bridge.md)."),
-    "node-agent": Part("node-agent", "nodeAgent", "Also an audit agent on labelled nodes (docs/node-agent.md)."),
+    "node-agent": Part("node-agent", "nodeAgent", "Also an audit agent on labelled nodes (docs/node.md)."),
     "driver": Part(
         "driver",
         "driver",
-        "Also our driver on labelled nodes; it reads a ConfigMap of yours, drawbridge-inventory (docs/driver.md).",
+        "Also our driver on labelled nodes; it reads a ConfigMap of yours, drawbridge-inventory (docs/node.md).",
     ),
-    "adapter": Part("adapter", "adapter", "Also device plugins as drivers, on labelled nodes (docs/adapter.md)."),
+    "adapter": Part("adapter", "adapter", "Also device plugins as drivers, on labelled nodes (docs/node.md)."),
     "guards": Part(
         "guards", "guards", "Also policies about who may give devices, bind pods, publish slices (docs/security.md)."
     ),

@@ -59,7 +59,7 @@ class App:
         if (head.method, head.path) not in self._routes:
             known = any(path == head.path for _, path in self._routes)
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
-            return _no(status, f"{head.method} {head.path[:80]} is not supported here", "see docs/allocator-api.md")
+            return _no(status, f"{head.method} {head.path[:80]} is not supported here", "see docs/bridge.md")
         most = self.limits.body
         if head.length > most:
             return _no(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {most} bytes", "send less")
@@ -115,7 +115,7 @@ def read_body(body: bytes, type_: type[Q]) -> Q:
         return decode(body, type_)
     except WireError as error:
         raise HttpError(
-            HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/allocator-api.md"
+            HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md"
         ) from None
 
 
@@ -141,7 +141,7 @@ def read_as(type_: type[Any]) -> Callable[[Head, bytes], tuple[Any]]:
 
 
 class Endpoint(NamedTuple):
-    """A method and a path, the function that answers there, what docs/allocator-api.md says of it, and what the function is given."""
+    """A method and a path, the function that answers there, what docs/bridge.md says of it, and what the function is given."""
 
     method: str
     path: str

@@ -26,7 +26,7 @@ AUDIENCE = "drawbridge-allocator"
 AGAIN = "ask again in a moment"
 # An agent of each node asks twice a minute, over its own connection.
 AGENT_LIMITS = Limits(body=0, connections=512, peer=512, deadline=5.0, idle=15.0)
-_MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (docs/node-agent.md)"
+_MOUNTED = f"send Authorization: Bearer and a token of the audience {AUDIENCE} (docs/node.md)"
 
 
 class NodeReservations:

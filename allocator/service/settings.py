@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reservations: Annotated[
         Address | None,
         Flag(
-            "Where audit agents read the reservations on their nodes, with tokens of their account (docs/node-agent.md).",
+            "Where audit agents read the reservations on their nodes, with tokens of their account (docs/node.md).",
         ),
     ] = None
     reservations_certs: Annotated[

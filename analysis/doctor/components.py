@@ -172,7 +172,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
                 "O003",
                 name_of(one),
                 "it does not exist, and pods of its namespace that mount it do not start",
-                "create it with the DeviceInventory of these nodes as inventory.yaml (docs/driver.md)",
+                "create it with the DeviceInventory of these nodes as inventory.yaml (docs/node.md)",
             )
             continue
         found[name_of(one)] = (

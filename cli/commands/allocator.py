@@ -141,7 +141,7 @@ def _refuse_contradictions(settings: Settings) -> None:
     _check_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/quota.md)")
     if not settings.quota_tls:
         _check_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")
-    _check_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node-agent.md)")
+    _check_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node.md)")
     agents = settings.reservations
     if agents is not None and not settings.reservations_tls and not _is_local(agents.host):
         problem = f"--reservations {agents} is not on loopback: without TLS bearer tokens would be sent in clear text"

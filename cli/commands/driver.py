@@ -1,7 +1,7 @@
 """`drawbridge driver`: a DRA driver for one node, whose devices are described, discovered, or those of device plugins.
 
 It runs beside the kubelet, publishes the devices, prepares them for pods, and refuses requests that contradict the claim's
-status (docs/driver.md). On SIGTERM it drains; prepared claims stay prepared.
+status (docs/node.md). On SIGTERM it drains; prepared claims stay prepared.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def command(
 ) -> Exit:
     """Publish the devices of this node and prepare them for pods, as a DRA driver.
 
-    Give one source of devices: --inventory or --discover (docs/driver.md), or --adapt (docs/adapter.md).
+    Give one source of devices: --inventory, --discover or --adapt (docs/node.md).
     """
     if classes:
         print_classes(driver_name, classes)

@@ -120,7 +120,7 @@ _OF_PARTS = [
 @inputs.all_of(_OF_PARTS)
 @inputs.option(
     "--reservations",
-    "With --bridge and --node-agent: show agents the reservations on their nodes (docs/node-agent.md).",
+    "With --bridge and --node-agent: show agents the reservations on their nodes (docs/node.md).",
 )
 @inputs.option(
     "--api-server",

@@ -1,4 +1,4 @@
-"""`drawbridge node-agent`: audits the devices of a node, and marks those that device plugins hold (docs/node-agent.md).
+"""`drawbridge node-agent`: audits the devices of a node, and marks those that device plugins hold (docs/node.md).
 
 It runs beside the kubelet and compares its records with those of drivers and the cluster.
 """
@@ -81,7 +81,7 @@ def command(
                 snapshot = await agent.look_once()
             return answer_of(snapshot, agent.watcher.hardware)
 
-        answer = loop.visit(kubeconfig, context, look, "docs/node-agent.md")
+        answer = loop.visit(kubeconfig, context, look, "docs/node.md")
         inputs.write(output, lambda: _report(answer), lambda: answer)
         return Exit.REFUSED if answer["findings"] else Exit.FINE
     log.configure(log_level)

@@ -144,7 +144,7 @@ def test_a_condition_that_a_killed_agent_left_is_named_and_ends_by_repair_and_by
     assert worn.types() == ["MemoryPressure", "PIDPressure"]
     assert of_node(examine(control_plane), name) == []
     worn()
-    page = (ROOT / "docs/node-agent.md").read_text(encoding="utf-8").replace("\\\n", "")
+    page = (ROOT / "docs/node.md").read_text(encoding="utf-8").replace("\\\n", "")
     [line] = re.findall(r'^kubectl (patch node "\$NODE" .*)$', page, re.MULTILINE)
     control_plane.kubectl(*shlex.split(line.replace("$NODE", name)))
     assert worn.types() == ["MemoryPressure", "PIDPressure"]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 NODE = "lost-0"
 CUT_SECONDS = 2.0  # until every watch is cut, so that none shows the pod
 LOST_SECONDS = 4.0  # together less than the lease lasts
-PROMISED_SECONDS = 30.0  # docs/reliability.md
+PROMISED_SECONDS = 30.0  # docs/operating.md
 
 
 def test_a_pod_by_name_that_comes_while_the_api_server_is_out_of_reach_is_placed_soon_after():

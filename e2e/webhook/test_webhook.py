@@ -265,7 +265,7 @@ def place(event):
 
 
 def test_a_pod_costs_the_api_server_one_call_to_us_and_no_write_of_ours(control_plane, fleet_node, gated):
-    """From its creation until it is bound, its claim made and allocated: what `docs/benchmarks.md` says of the price of a GPU pod rests on it."""
+    """From its creation until it is bound, its claim made and allocated: what `docs/comparison.md` says of the price of a GPU pod rests on it."""
     control_plane.create(gpu("first", gated))  # has the template made
     control_plane.wait_scheduled(gated, "first")
     control_plane.until(

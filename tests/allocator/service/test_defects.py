@@ -1,4 +1,4 @@
-"""Defects that Tensor Fusion's allocator had (docs/tensor-fusion.md): leaks, races and drift, none of which may happen here."""
+"""Defects that Tensor Fusion's allocator had (docs/migrate.md): leaks, races and drift, none of which may happen here."""
 
 from functools import partial
 

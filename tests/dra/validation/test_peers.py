@@ -98,8 +98,9 @@ def test_a_rule_about_nodes_says_nothing_of_devices_that_are_on_none():
 
 
 def test_the_rule_that_is_shown_to_administrators_has_no_findings():
-    page = Path(__file__).parents[3] / "docs/compatibility.md"
-    [example] = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    page = Path(__file__).parents[3] / "docs/bridge.md"
+    section = page.read_text(encoding="utf-8").partition("\n## Devices that exclude each other\n")[2]
+    [example] = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
     assert "scope: node" in example
     assert not codes(example, two_pools(plain("a", "mig"), plain("b", "mig")))
     assert codes(example, two_pools(plain("a", "mps"), plain("b", "mps"))) == {"D503"}

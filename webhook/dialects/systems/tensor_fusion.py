@@ -171,7 +171,7 @@ def read_tensor_fusion(pod: AskingPod[TensorFusionOptions]) -> DialectAnswer | S
     if isinstance(answer, Stop):
         return answer
     key, demand, notes = answer
-    lost = "Tensor Fusion's webhook must skip the pod (docs/tensor-fusion.md), and its quota no longer counts it"
+    lost = "Tensor Fusion's webhook must skip the pod (docs/migrate.md), and its quota no longer counts it"
     notes = [Note(enabled.key, Outcome.APPROXIMATED, lost), *notes]
     if counted:
         notes.append(Note(counted.key, Outcome.TRANSLATED, several(count, "distinct GPU")))
