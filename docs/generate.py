@@ -66,7 +66,10 @@ def generated() -> Mapping[str, Callable[[], str]]:
         ".github/ISSUE_TEMPLATE/config.yml": lambda: addressed(
             (ROOT / ".github/ISSUE_TEMPLATE/config.yml").read_text()
         ),
-        **{f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name))) for name in ("check.md", "versions.md")},  # type: ignore[misc]
+        **{
+            f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name)))  # type: ignore[misc]
+            for name in ("check.md", "versions.md")
+        },
         "docs/bridge.md": bridge,
         "docs/configuration.md": configuration,
         "docs/doctor.md": doctor,

@@ -114,9 +114,7 @@ def read_body(body: bytes, type_: type[Q]) -> Q:
     try:
         return decode(body, type_)
     except WireError as error:
-        raise HttpError(
-            HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md"
-        ) from None
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {error}", "see docs/bridge.md") from None
 
 
 def nothing(_: Head, body: bytes) -> tuple[()]:
