@@ -13,7 +13,6 @@ from webhook.translate.pod_template import (
 )
 from webhook.translate.pod_view import (
     MIRROR,
-    PLACEHOLDER,
     find_names,
     find_placeholder,
     is_passed_by,
@@ -46,7 +45,6 @@ __all__ = [
     "MIRROR",
     "NOTHING",
     "NO_NODE",
-    "PLACEHOLDER",
     "STANDALONE",
     "Decision",
     "MissedPod",
