@@ -158,10 +158,10 @@ def body(device: Device, *, shares: bool = True, closed: str = "") -> Body:
     readable = all(map(_readable, device.attributes.values()))
     plain = _PLAINS.token((shared, readable, closed, _content_key(device)), Plain)
     uses: list[CounterUse] = []
-    for one in device.consumes_counters:
-        counters = sorted([(name, counter.value.nano) for name, counter in one.counters.items()])
-        groups = sorted(set(one.compatibility_groups))
-        uses.append(CounterUse(one.counter_set, tuple(counters), tuple(groups)))
+    for consumed in device.consumes_counters:
+        counters = sorted([(name, counter.value.nano) for name, counter in consumed.counters.items()])
+        groups = sorted(set(consumed.compatibility_groups))
+        uses.append(CounterUse(consumed.counter_set, tuple(counters), tuple(groups)))
     consumption = tuple(uses)
 
     def make() -> Body:

@@ -60,7 +60,7 @@ class Page(msgspec.Struct, frozen=True, eq=False):
         return "" if self.everywhere else self.slice.spec.node_name or ""
 
 
-def page(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: Reading = ALL) -> Page:
+def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), reading: Reading = ALL) -> Page:
     """Make the page of a slice, with the taints of rules as resourceslice/tracker adds them."""
     spec = slice_.spec
     driver, pool = spec.driver, spec.pool.name
@@ -140,9 +140,9 @@ def gather(
             continue
         if pool.status is not PoolStatus.OK:
             # Order for lookups by device name: the node's own pages, those without a node name, others; newest first.
-            named = [(one.slice.spec.node_name, one) for one in every[id_]]
+            named = [(page.slice.spec.node_name, page) for page in every[id_]]
             named.sort(key=lambda pair: (pair[0] != own_name, bool(pair[0]), -pair[1].generation))
-            pool = msgspec.structs.replace(pool, unusable=tuple([one for _, one in named]))
+            pool = msgspec.structs.replace(pool, unusable=tuple([page for _, page in named]))
         pools.append(pool)
     return sorted(pools, key=lambda pool: (pool.binding, pool.id[0].encode(), pool.id[1].encode()))
 
@@ -204,10 +204,10 @@ class PoolDevices(msgspec.Struct, frozen=True):
     def of(cls, pages: Iterable[Page]) -> PoolDevices:
         """Index the devices of pages; of two with one name on a node, the first counts."""
         by_node: dict[str, dict[str, tuple[Page, Device]]] = {}
-        for one in pages:
-            on_node = by_node.setdefault(one.slice.spec.node_name or "", {})
-            for device in one.devices:
-                on_node.setdefault(device.name, (one, device))
+        for page in pages:
+            on_node = by_node.setdefault(page.slice.spec.node_name or "", {})
+            for device in page.devices:
+                on_node.setdefault(device.name, (page, device))
         return cls(by_node)
 
     def find(self, name: str, node: str) -> tuple[Page, Device] | None:
@@ -226,13 +226,13 @@ def _is_invalid(visible: Sequence[ResourceSlice], counters: Mapping[str, Collect
     Two devices that one node can use must not have the same name; slices of different nodes may repeat names. Node
     selectors are not evaluated: slices with different selectors count as slices for different nodes.
     """
-    declared = [counter_set.name for one in visible for counter_set in one.spec.shared_counters]
+    declared = [counter_set.name for slice_ in visible for counter_set in slice_.spec.shared_counters]
     if len(set(declared)) < len(declared):
         return True
     everywhere: set[str] = set()
     by_nodes: dict[object, set[str]] = {}
-    for one in visible:
-        spec = one.spec
+    for slice_ in visible:
+        spec = slice_.spec
         place = everywhere if spec.all_nodes else by_nodes.setdefault(spec.node_name or spec.node_selector, set())
         for device in spec.devices:
             if device.name in place:
@@ -240,20 +240,20 @@ def _is_invalid(visible: Sequence[ResourceSlice], counters: Mapping[str, Collect
             place.add(device.name)
     if any(not everywhere.isdisjoint(names) for names in by_nodes.values()):
         return True
-    return bool(_unknown_counter((one.spec.devices for one in visible), counters))
+    return bool(_unknown_counter((slice_.spec.devices for slice_ in visible), counters))
 
 
-def targets(page_: Page, node: Node) -> bool:
+def targets(page: Page, node: Node) -> bool:
     """Whether a slice has devices for the node; one without any node selection has none."""
-    spec = page_.slice.spec
-    if page_.everywhere or not page_.usable:
-        return page_.usable
+    spec = page.slice.spec
+    if page.everywhere or not page.usable:
+        return page.usable
     try:
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
             return reaches(spec, node)
-        return bool(spec.per_device_node_selection) and any(reaches(device, node) for device in page_.devices)
+        return bool(spec.per_device_node_selection) and any(reaches(device, node) for device in page.devices)
     except NodeSelectorError as error:
-        raise NodeSelectorError(f"ResourceSlice/{page_.name}: node selector: {error}") from error
+        raise NodeSelectorError(f"ResourceSlice/{page.name}: node selector: {error}") from error
 
 
 def reaches(place: Device | msgspec.Struct, node: Node) -> bool:
@@ -271,9 +271,9 @@ def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Re
     first = reached[0]
     generation = first.generation
     expected = first.slice.spec.pool.resource_slice_count
-    in_order = sorted(reached, key=lambda one: one.name.encode())
-    accessible = tuple([one for one in in_order if not one.slice.spec.shared_counters])
-    devices = [device for one in accessible for device in one.devices]
+    in_order = sorted(reached, key=lambda page: page.name.encode())
+    accessible = tuple([page for page in in_order if not page.slice.spec.shared_counters])
+    devices = [device for page in accessible for device in page.devices]
     binding = any(device.binding_conditions is not None for device in devices)
     reason = ""
     known: set[str] = set()
@@ -295,19 +295,19 @@ def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Re
             reason = f"{len(current)} slices of generation {generation} exist, resourceSliceCount says {expected}"
             return Pool(id_, PoolStatus.INCOMPLETE, reason)
         if len(reached) < len(current):
-            names = {one.name for one in reached}
+            names = {page.name for page in reached}
             rest = [other for other in current if other.name not in names]
     if not reading.on(gates.COUNTERS):
         return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, accessible=accessible, binding=binding)
     counters: dict[str, dict[str, int]] = {}
-    for one in (*in_order, *rest):
-        for counter_set in one.slice.spec.shared_counters:
+    for page in (*in_order, *rest):
+        for counter_set in page.slice.spec.shared_counters:
             if counter_set.name in counters:
                 reason = reason or f"counter set {counter_set.name} is declared twice"
             amounts = {name: counter.value.nano for name, counter in counter_set.counters.items()}
             counters[counter_set.name] = amounts
-    elsewhere = [one for one in rest if not one.slice.spec.shared_counters]
-    consuming = (one.devices for one in (*accessible, *elsewhere))
+    elsewhere = [page for page in rest if not page.slice.spec.shared_counters]
+    consuming = (page.devices for page in (*accessible, *elsewhere))
     reason = reason or _unknown_counter(consuming, counters)
     if reason:
         return Pool(id_, PoolStatus.INVALID, reason)

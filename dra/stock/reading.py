@@ -64,7 +64,7 @@ class Reading(msgspec.Struct, frozen=True):
         """Whether a slice counts towards the completeness of its pool."""
         if self.on(gates.GROUPS) or not self.since(37):
             return True
-        return not any(one.compatibility_groups for device in slice_.spec.devices for one in device.consumes_counters)
+        return not any(use.compatibility_groups for device in slice_.spec.devices for use in device.consumes_counters)
 
     def closed(self, device: Device) -> str:
         """Return the disabled feature gate without which a device is never allocated, or ""."""
@@ -90,9 +90,9 @@ class Reading(msgspec.Struct, frozen=True):
         if self.stable and device.allow_multiple_allocations is not None:
             changes["allow_multiple_allocations"] = None
         if not self.since(37):  # an older server does not store these
-            if "consumes_counters" not in changes and any(one.compatibility_groups for one in device.consumes_counters):
+            if "consumes_counters" not in changes and any(use.compatibility_groups for use in device.consumes_counters):
                 changes["consumes_counters"] = tuple(
-                    [replace(one, compatibility_groups=()) for one in device.consumes_counters]
+                    [replace(use, compatibility_groups=()) for use in device.consumes_counters]
                 )
             if not self.on(gates.LISTS):
                 scalars = {

@@ -27,7 +27,7 @@ from dra.objects import (
     serve_resources,
 )
 from dra.stock.amounts import Amounts, Difference, amounts_of, corrected, sums_of
-from dra.stock.pool import Page, PoolDevices, gather, newest, page, targets
+from dra.stock.pool import Page, PoolDevices, gather, newest, page_of, targets
 from dra.stock.reading import ALL, Reading, reading_of
 from dra.stock.usage import FREE, PoolId, PoolUse, pool_use, results_by_pool
 
@@ -137,8 +137,8 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         kept_rules = _key_all(rules)
         kept_slices = _key_all(slices)
         kept_claims = _key_all(claims)
-        pages = {key: page(slice_, kept_rules.values(), reading) for key, slice_ in kept_slices.items()}
-        pages_of = _group((one.pool, one) for one in pages.values())
+        pages = {key: page_of(slice_, kept_rules.values(), reading) for key, slice_ in kept_slices.items()}
+        pages_of = _group((page.pool, page) for page in pages.values())
         results_by_claim: dict[PoolId, Held] = {}
         for key, claim in kept_claims.items():
             for pool, results in results_by_pool(claim).items():
@@ -151,7 +151,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             _key_all(compatibilities),
             kept_claims,
             pages,
-            _group((one.node_name, one) for one in pages.values()),
+            _group((page.node_name, page) for page in pages.values()),
             pages_of,
             results_by_claim,
             {
@@ -196,9 +196,9 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
     def newest_pages(self, pool: PoolId) -> Pages:
         """List the pages of a pool that no newer ones supersede, complete or not."""
         pages = self.pages_of.get(pool, ())
-        if len({one.generation for one in pages}) < 2:
+        if len({page.generation for page in pages}) < 2:
             return pages
-        current = {id(one) for one in newest(page.slice for page in pages)}
+        current = {id(slice_) for slice_ in newest(page.slice for page in pages)}
         return tuple([page for page in pages if id(page.slice) in current])
 
     def every_newest_page(self) -> Iterator[Page]:
@@ -279,7 +279,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         elif type_ is DeviceTaintRule:
             rules = [rule for key in moved for rule in (known.get(key), objects.get(key)) if rule is not None]
             tainted = {
-                key: one.slice for key, one in self.pages.items() if any(_may_taint(rule, one) for rule in rules)
+                key: page.slice for key, page in self.pages.items() if any(_may_taint(rule, page) for rule in rules)
             }
             concerned = self._update_pages(changes, tainted, objects)
         elif type_ is Node:
@@ -300,23 +300,23 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         pools: set[PoolId] = set()
         for key, slice_ in slices.items():
             old = pages.get(key)
-            new = page(slice_, rules.values(), self.reading) if slice_ is not None else None
+            new = page_of(slice_, rules.values(), self.reading) if slice_ is not None else None
             if new is not None:
                 pages[key] = new
             else:
                 pages.pop(key, None)
-            both = [one for one in (old, new) if one is not None]
-            for node in {one.node_name for one in both}:
+            both = [page for page in (old, new) if page is not None]
+            for node in {page.node_name for page in both}:
                 belongs = new is not None and new.node_name == node
                 _replace_page(on, node, old, new if belongs else None)
-            for pool in {one.pool for one in both}:
+            for pool in {page.pool for page in both}:
                 belongs = new is not None and new.pool == pool
                 _replace_page(of, pool, old, new if belongs else None)
-            for one, known in ((old, self.pages_of), (new, of)):
-                if one is not None:
-                    concerned.update(each.node_name for each in (one, *known.get(one.pool, ())))
+            for changed, known in ((old, self.pages_of), (new, of)):
+                if changed is not None:
+                    concerned.update(page.node_name for page in (changed, *known.get(changed.pool, ())))
             if self.slices.get(key) is not slice_:  # otherwise only its taints have changed
-                pools.update(one.pool for one in both)
+                pools.update(page.pool for page in both)
         differences: list[Difference] = []
         holding = {key for pool in pools for key in self.results.get(pool, ())}
         for key in holding:
@@ -364,7 +364,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             else:
                 results.pop(pool)
                 uses.pop(pool, None)
-            nodes.update(one.node_name for one in self.pages_of.get(pool, ()))
+            nodes.update(page.node_name for page in self.pages_of.get(pool, ()))
         changes.update(results=results, uses=uses, sums=corrected(self.sums, differences))
         changes["holders"] = _holders(self.holders, holding)
         return None if "" in nodes else frozenset(nodes)
@@ -411,27 +411,27 @@ def _key_all(objects: Iterable[AnyStocked]) -> dict[str, AnyStocked]:
 
 def _group(pairs: Iterable[tuple[Where, Page]]) -> dict[Where, Pages]:
     groups: dict[Where, list[Page]] = {}
-    for place, one in pairs:
-        groups.setdefault(place, []).append(one)
+    for place, page in pairs:
+        groups.setdefault(place, []).append(page)
     return {place: tuple(group) for place, group in groups.items()}
 
 
 def _replace_page(index: dict[Where, Pages], place: Where, old: Page | None, new: Page | None) -> None:
     """Replace a page in place, to keep the input order; append a new one; remove it if there is no `new`."""
     pages = index.get(place, ())
-    replaced = [new if one is old else one for one in pages] if old in pages else [*pages, new]
-    left = tuple([one for one in replaced if one is not None])
+    replaced = [new if page is old else page for page in pages] if old in pages else [*pages, new]
+    left = tuple([page for page in replaced if page is not None])
     if left:
         index[place] = left
     else:
         index.pop(place, None)
 
 
-def _may_taint(rule: DeviceTaintRule, one: Page) -> bool:
+def _may_taint(rule: DeviceTaintRule, page: Page) -> bool:
     selector = rule.spec.device_selector
     return (
         selector is not None
-        and selector.driver in (None, one.pool[0])
-        and selector.pool in (None, one.pool[1])
-        and (selector.device is None or any(device.name == selector.device for device in one.devices))
+        and selector.driver in (None, page.pool[0])
+        and selector.pool in (None, page.pool[1])
+        and (selector.device is None or any(device.name == selector.device for device in page.devices))
     )

@@ -278,7 +278,8 @@ def _plugin(value: Mapping[str, Any], path: str) -> Findings:
     subnets = [(f"{path}/ipam/subnet", ipam.get("subnet"))]
     for i, ranges in enumerate(members(ipam.get("ranges"))):
         subnets += [
-            (f"{path}/ipam/ranges/{i}/{j}/subnet", mapping(one).get("subnet")) for j, one in enumerate(members(ranges))
+            (f"{path}/ipam/ranges/{i}/{j}/subnet", mapping(range_).get("subnet"))
+            for j, range_ in enumerate(members(ranges))
         ]
     for where, subnet in subnets:
         if subnet is not None and (wrong := _network(str(subnet))):

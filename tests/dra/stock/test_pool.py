@@ -4,7 +4,7 @@ import pytest
 
 from dra.errors import NodeSelectorError
 from dra.stock import PoolDevices
-from dra.stock.pool import PoolStatus, newest, page, usable
+from dra.stock.pool import PoolStatus, newest, page_of, usable
 from dra.stock.stock import Stock
 from tests.dra.samples import consuming, node, slice_
 
@@ -225,10 +225,10 @@ def test_a_device_name_that_is_there_for_all_nodes_is_not_a_nodes_to_use():
 def test_a_claim_has_the_device_of_its_own_node_then_that_of_no_node(of, where):
     slices = [slice_("a", "x"), slice_("b", "x", node="n1"), slice_("c", "x", **SHARED)]
     for given in (slices, slices[::-1]):
-        found = PoolDevices.of(map(page, given)).find("x", of)
+        found = PoolDevices.of(map(page_of, given)).find("x", of)
         assert found is not None
         assert (found[0].slice.spec.node_name or "") == where
-    alone = PoolDevices.of([page(slices[0])])
+    alone = PoolDevices.of([page_of(slices[0])])
     assert (alone.find("x", of) is not None) is (of in ("", "n0"))
 
 
