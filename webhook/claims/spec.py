@@ -566,7 +566,7 @@ def combine(parts: Sequence[Claims], supplies: Sequence[Supply], attribute: str)
 
 def count_devices(spec: ResourceClaimSpec) -> int:
     """Count the devices of a claim; a request for all devices of a node counts as one."""
-    return sum((request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests)
+    return sum([(request.exactly.count if request.exactly else 0) or 1 for request in spec.devices.requests])
 
 
 def _common_attribute(wanted: str, *supplies: Supply) -> tuple[str, str]:

@@ -203,7 +203,7 @@ def judge(cases: Sequence[Case], context: Context) -> CheckedPod:
         cases = tuple(check_nodes(cases, context))
     cases, scheduler = _choose_scheduler(cases, context)
     shared = _share_claims(cases, context)
-    devices = sum(count_devices(grant.spec) for grant in shared.grants)
+    devices = sum([count_devices(grant.spec) for grant in shared.grants])
     if devices > POD_LIMIT:  # a limit of the API server for claims; a device plugin has none
         if any(case.keeps and case.open for case in cases):
             return judge(leave_cpus(without_claims, f"{devices} devices for one pod, {POD_LIMIT} is the most"), context)

@@ -142,7 +142,7 @@ def annotate(
     texts = [*together, *map(str, together.values())]
     if 4 * sum(map(len, texts)) <= LARGEST:
         return annotations
-    size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    size = sum([len(text.encode(errors="surrogatepass")) for text in texts])
     return annotations if size <= LARGEST else None
 
 

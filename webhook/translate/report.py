@@ -136,8 +136,10 @@ class PodReport:
             key, outcome = note.key, note.outcome
             silent.pop(key, None)
             unit = case.unit if key == case.bare else WHOLE
-            shown = {"code": note.code, "basis": unit.basis, "assumed": unit.assumed}
-            self._decide(case.container, dialect, key, outcome, note.detail, **shown)
+            decision = Decision(self._object, case.container, dialect, key, outcome, note.detail, code=note.code)
+            if unit is not WHOLE:
+                decision = replace(decision, basis=unit.basis, assumed=unit.assumed)
+            self.decisions.append(decision)
             if outcome is Outcome.APPROXIMATED:
                 self._warn_of_loss(f"{_subject(case.container)}{key}", note.detail, is_dropped=note.is_dropped)
             elif note.code:

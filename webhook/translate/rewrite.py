@@ -256,7 +256,10 @@ def _entries(
 
 
 def _first_amounts(users: Sequence[str], amounts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
-    return next((amounts[user] for user in users if user in amounts), {})
+    for user in users:
+        if user in amounts:
+            return amounts[user]
+    return {}
 
 
 def claims_on_pod(pod: PodView, written: WrittenRecord) -> tuple[PodClaim, ...]:

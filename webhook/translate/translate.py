@@ -136,7 +136,7 @@ def _translate_keys(
         report.leave_pod(problem)
         return UNCHANGED
     budget = budget or Budget()
-    key_count = len(pod.cpus) + sum(len(slot.legacy_keys) for slot in pod.slots)
+    key_count = len(pod.cpus) + sum([len(slot.legacy_keys) for slot in pod.slots])
     budget.charge(_PRICE * (len(pod.slots) + key_count))
     new_keys, returned_keys = _split_keys(pod, written.record, report)
     returned_annotations = _returned_annotations(pod, written.record, report) if written.record.annotations else ()
