@@ -55,14 +55,12 @@ class NodeResult(msgspec.Struct, frozen=True):
     cause: Cause | None = None  # of the error
 
 
-def steps_in(milliseconds: int) -> int:
-    """Convert milliseconds to steps. Steps are counted rather than timed, so that a busy machine gives the same answer."""
-    return milliseconds * 1000 // MICROSECONDS
-
-
 def options_within(milliseconds: int | None) -> Options:
-    """Make the options of a search on each node, with as many milliseconds of steps as `--budget-ms` gives."""
-    return Options() if milliseconds is None else Options(steps=steps_in(milliseconds))
+    """Make the options of a search on each node, with as many milliseconds of steps as `--budget-ms` gives.
+
+    Steps are counted rather than timed, so that a busy machine gives the same answer.
+    """
+    return Options() if milliseconds is None else Options(steps=milliseconds * 1000 // MICROSECONDS)
 
 
 def budget_of(options: Options) -> Budget:

@@ -37,9 +37,8 @@ class FutureClaim(msgspec.Struct, frozen=True):
     spec: ResourceClaimSpec | None = None
 
 
-EXTENDED = (
-    "<extended-resources>"  # the entry of the claim that kube-scheduler creates; not a valid name of a real entry
-)
+# The entry of the claim that kube-scheduler creates; not a valid name of a real entry.
+EXTENDED = "<extended-resources>"
 ENTRY = "resource.kubernetes.io/pod-claim-name"  # annotation of a claim: the pod's entry it was created for
 
 
