@@ -109,7 +109,7 @@ def held_of_plugins(pod: Pod) -> Amounts:
     """Return what a pod on a node has of device plugins, in nano-units; nothing if a claim serves its extended resources."""
     if not pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None:
         return {}
-    return {key: amount for key, amount in requests(pod).items() if amount and is_extended(key)}
+    return {key: amount for key, amount in requests(pod).items() if amount and "/" in key}
 
 
 def since_of(claim: ResourceClaim) -> str:

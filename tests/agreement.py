@@ -212,7 +212,8 @@ def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the page: one block a pod."""
     result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
     _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
-    outcome = "refused" if mark == "✗" else "translated" if "became   claim" in block else None
+    became = re.search(r"became   (\w+)", block)
+    outcome = "refused" if mark == "✗" else became and {"claim": "translated"}.get(became[1], became[1])
     codes = CODE.findall(block.partition("because")[2]) if mark == "✗" else ()
     return Answer(outcome=outcome, refused=mark == "✗", codes=frozenset(codes), said=block)
 

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.service import WITHOUT_CLAIMS, Scheduler
-from analysis.loading import with_text_labels
+from analysis.loading import SURVEY, read_cluster, with_text_labels
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, BadRequest, NotFound
@@ -29,16 +29,17 @@ from dra.objects import Pod, claim_names
 from dra.validation import shape
 from runtime.controllers import ClaimController
 from runtime.http import Address
-from webhook.admission import answer_of_api_server
+from webhook.admission import answer_of_api_server, decide_object
 from webhook.names import NAMESPACE
 from webhook.service import Service, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from dra.finding import Finding
     from dra.objects import ResourceClaim
     from webhook.service import Decisions, Source
+    from webhook.translate import Decision
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 30.0
@@ -63,12 +64,14 @@ class Playground:
         address: Address,
         metrics: Address | None,
         session: aiohttp.ClientSession,
+        source: Source,
     ) -> None:
         self.cluster = cluster
         self.ignored = ignored
         self.url = f"https://{address}"
         self.metrics_url = f"http://{metrics}/metrics" if metrics else ""
         self._session = session
+        self._source = source
 
     async def push(self, pod: dict[str, Any]) -> Pushed:
         """Do with a pod what `kubectl apply` and the API server would do."""
@@ -138,6 +141,14 @@ class Playground:
     async def pod(self, namespace: str, name: str) -> Pod:
         """Read a pod."""
         return await self.cluster.get(resources.PODS, name, namespace)
+
+    async def decisions(self, pod: Pod) -> Sequence[Decision]:
+        """Decide about the keys of a pod as it was before the scheduler placed it, as all commands do."""
+        reading = await read_cluster(self.cluster, SURVEY)
+        raw = await self.cluster.get(resources.PODS.raw, pod.metadata.name, pod.metadata.namespace)
+        if pod.status.conditions:
+            raw = raw | {"spec": {key: value for key, value in raw["spec"].items() if key != "nodeName"}}
+        return decide_object(raw, reading.state(self._source.current), stored=True).decisions
 
     async def claims(self, pod: Pod) -> list[ResourceClaim]:
         """Read the claims of a pod, as far as they exist."""
@@ -209,7 +220,7 @@ async def playground(
                 trust = create_default_context(cadata=bundle)
                 connector = aiohttp.TCPConnector(ssl=trust)
                 async with aiohttp.ClientSession(connector=connector) as session:
-                    yield Playground(cluster, ignored, address, metrics, session)
+                    yield Playground(cluster, ignored, address, metrics, session, source)
             finally:
                 stop.set()
                 await serving

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from analysis.arrivals import created_pods
-from cluster import resources
 from dra.raw import mapping
 from rendering.story import End, PodProgress, describe_claim, describe_devices, describe_pod
 from webhook import names
+from webhook.dialects import Outcome
+from webhook.translate import outcome_of
 
 if TYPE_CHECKING:
     from analysis.loading import GeneratedNames
@@ -93,11 +94,9 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
     )
     if names.ORIGINAL in pod.metadata.annotations or pod.spec.resource_claims:
         return story
-    requested = {key for container in pod.spec.containers for key in container.resources.limits}
-    served = tuple(
-        f"DeviceClass {class_.metadata.name} serves {class_.spec.extended_resource_name} through extendedResourceName"
-        for class_ in (await playground.cluster.list(resources.DEVICE_CLASSES, limit=0)).items
-        if class_.spec.extended_resource_name in requested
-    )
-    end = End.SERVED if served else End.LEFT
-    return replace(story, end=end, became=(end.name.lower(),), because=served)
+    decisions = await playground.decisions(pod)
+    outcome = outcome_of(decisions)
+    if outcome is not Outcome.SERVED:
+        return replace(story, end=End.LEFT, became=(outcome.value,) if outcome else (), because=())
+    reasons = tuple(f"{one.key}: {one.reason}" for one in decisions if one.outcome is Outcome.SERVED)
+    return replace(story, end=End.SERVED, became=("served",), because=reasons)

@@ -258,6 +258,15 @@ NAMED = {
         "",
         False,
     ),
+    "a served key beside one that no node has, in mode off": (
+        Scene(
+            of_kind(*POD, template({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})), [namespace("off")], SERVED, WHOLE
+        ),
+        "left",
+        "",
+        False,
+    ),
+    "a served key, in mode off": (Scene(of_kind(*POD, ONE), [namespace("off")], SERVED, WHOLE), "left", "", True),
     "half a device": (Scene(of_kind(*POD, template(limits(gpu="500m")))), "refused", "R001", None),
     "a share of a size that nothing tells": (
         Scene(

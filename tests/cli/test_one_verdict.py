@@ -93,7 +93,7 @@ MODES = {
     "enforced here": ([declared(mode="observe"), namespace("enforce")], "", True),
     "nothing said": ([], "", True),
 }
-BY_SERVER = {"half", "differ", "requests only", "no number", "ephemeral"}
+BY_SERVER = {"half", "differ", "requests only", "ephemeral"}
 
 
 @pytest.mark.parametrize("told", MODES)
