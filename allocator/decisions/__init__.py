@@ -5,7 +5,7 @@ Pure: a pod and a stock come in, values go out. Nothing is held or written here;
 """
 
 from allocator.decisions.advice import advice
-from allocator.decisions.compact_answer import KnownNodes, OtherNodes, known_nodes, other_nodes
+from allocator.decisions.compact_answer import CompactAnswers, KnownNodes, known_nodes, other_nodes
 from allocator.decisions.decider import BY_DEFAULT, Decider, Hindrance, Outlook, Outlooks, Serving, demand_key
 from allocator.decisions.placement import STRATEGY, PlacementRules, full_nodes, placement_of
 from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_nodes
@@ -17,11 +17,11 @@ from allocator.decisions.trial import NodeGroup, claims_for, reaches_shared_pool
 __all__ = [
     "BY_DEFAULT",
     "STRATEGY",
+    "CompactAnswers",
     "Decider",
     "Hindrance",
     "KnownNodes",
     "NodeGroup",
-    "OtherNodes",
     "Outlook",
     "Outlooks",
     "PlacementRules",

@@ -1,14 +1,15 @@
 """What an answer about all nodes need not name: the largest kind of them, those that fit with one score, or that one reason keeps away.
 
 Left unnamed they are "all others", which is clear only if both sides know the same nodes. So the scheduler says in two numbers which it
-knows. If those are not ours, the answer names every node that fits, and one that is not named does not.
+knows. If those are not ours, the answer names every node that fits, and one that is not named does not. So schedulers and allocators of
+different versions understand each other.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from allocator.decisions.decider import Outlooks
 
 _K = TypeVar("_K")
+LONGEST_REASONS = 16
 
 
 class KnownNodes(Wire, frozen=True, kw_only=True):
@@ -63,6 +65,35 @@ def other_nodes(found: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
     if liked >= refused:
         return OtherNodes(fit=True, score=score)
     return OtherNodes(fit=False, message=message)
+
+
+class CompactAnswers:
+    """Puts outlooks into words. The names of nodes are summed up again only when there are other nodes."""
+
+    def __init__(self) -> None:
+        self._counted: Collection[str] = ()
+        self._known = known_nodes(())
+
+    def answer(self, token: str, found: Outlooks, known: KnownNodes | None, nodes: Collection[str]) -> dict[str, Any]:
+        """Answer a scheduler that knows some nodes, where `nodes` are those that there are. `rest` says what holds for unnamed ones."""
+        if nodes is not self._counted:  # one of them has changed: they are another mapping then
+            self._counted, self._known = nodes, known_nodes(nodes)
+        rest = other_nodes(found, nodes) if known == self._known else None
+        liked = rest.score if rest is not None and rest.fit else None
+        common_message = rest.message if rest is not None and not rest.fit else None
+        hindrances = found.hindrances if liked is not None else found.hindrances[:LONGEST_REASONS]
+        reasons: list[dict[str, Any]] = []
+        for one in hindrances:
+            named = () if one.message == common_message else one.nodes
+            reasons.append({"message": one.message, "nodes": named, "count": one.count})
+        answer: dict[str, Any] = {
+            "verdict": str(found.outlook),
+            "token": token,
+            "nodes": [{"name": name, "score": score} for name, score in found.nodes.items() if score != liked],
+            "message": found.message,
+            "reasons": reasons,
+        }
+        return answer if rest is None else answer | {"rest": rest}
 
 
 def _largest(kinds: Counter[_K], otherwise: _K) -> tuple[_K, int]:

@@ -91,7 +91,6 @@ class Service:
             allocator=bridge.allocator,
             pods=pods,
             preemption=self.extender_preemption,
-            requeue=self._requeue,
             metrics=metrics,
         )
         self.periodic_checks = checks = PeriodicChecks(knowledge, ledger, settings.sweep)
@@ -175,7 +174,8 @@ class Service:
         async with self.bridge.leading(), asyncio.TaskGroup() as group:
             group.create_task(self._keep())
             group.create_task(self.extender_preemption.run())
-            group.create_task(self._requeue.run())
+            if self._settings.extender is not None:  # the plugin reads these events itself
+                group.create_task(self._requeue.run())
             self.periodic_checks.begin()
             while True:
                 await asyncio.sleep(self._settings.tick)

@@ -74,7 +74,7 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
         return Judgement(Outlooks(Outlook.WAITING, message=waits_for), lacks_claim=True)
     found = decider.outlook(pod, stock, basis.placement, basis.full)
     if found.nodes:
-        return _without_kept_nodes(pod, found, basis, stock, decider)
+        return _without_outbid_nodes(pod, found, basis, stock, decider)
     if stock is known:
         return Judgement(found)
     # Without the nominated pods this pod might fit: the answer says so then, and the pod is requeued when a nomination ends.
@@ -119,10 +119,7 @@ def nominated_in_shared_pools(rivals: Mapping[str, Sequence[Pod]], stock: Stock)
 
 
 def _with_nominated(basis: Basis, decider: Decider) -> Stock:
-    """Return the stock in which these pods have their devices already.
-
-    Pools of a single node are looked at with the node's nominated pods: by the plugin in its filter, and by the extender in its own.
-    """
+    """Return the stock in which pods that are nominated to nodes of shared pools have their devices already; `_without_outbid_nodes` has the others."""
     stock = basis.stock
     for node, others in nominated_in_shared_pools(basis.rivals, stock).items():
         stock = with_pods(stock, node, others, decider.options())
@@ -144,18 +141,22 @@ def _by_plugins(pod: Pod, basis: Basis, stock: Stock, decider: Decider) -> Outlo
     return replace(plugins, hindrances=devices.hindrances)
 
 
-def _without_kept_nodes(pod: Pod, found: Outlooks, basis: Basis, stock: Stock, decider: Decider) -> Judgement:
-    """Leave out the nodes that are kept for others, where this pod would take what these need."""
-    nodes = {kept_node.node for _, kept_node in basis.kept_nodes} & found.nodes.keys()
-    taken: list[str] = []
-    for node in sorted(nodes):
+def _without_outbid_nodes(pod: Pod, found: Outlooks, basis: Basis, stock: Stock, decider: Decider) -> Judgement:
+    """Leave out the nodes where this pod would take what others, at least as important, need: nominated pods, and pods that a node is kept for."""
+    in_stock = nominated_in_shared_pools(basis.rivals, basis.stock)
+    taken = {
+        node
+        for node in basis.rivals.keys() & found.nodes.keys() - in_stock.keys()
+        if fits(pod, node, with_pods(stock, node, basis.rivals[node], decider.options()), decider)
+    }
+    for node in {kept_node.node for _, kept_node in basis.kept_nodes} & found.nodes.keys() - taken:
         serving = decider.serve(pod, node, stock, basis.placement, uncached=decider.options())
         if not isinstance(serving, str) and _is_outbid(node, serving.allocated_claims(), basis, stock, decider):
-            taken.append(node)
+            taken.add(node)
     if not taken:
         return Judgement(found)
     left = {name: score for name, score in found.nodes.items() if name not in taken}
-    hindrances = (*found.hindrances, Hindrance(OUTBID, tuple(taken)))
+    hindrances = (*found.hindrances, Hindrance(OUTBID, tuple(sorted(taken))))
     if left:
         return Judgement(replace(found, nodes=left, hindrances=hindrances), gives_way=True)
     return Judgement(Outlooks(Outlook.FULL, {}, OUTBID, hindrances), gives_way=True)

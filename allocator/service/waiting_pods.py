@@ -96,6 +96,10 @@ class WaitingPods:
         for pod in woken:
             self.put(pod, WaitReason.SCHEDULER)
 
+    def woken_before(self, time: float) -> list[Pod]:
+        """List the pods that were woken by this time, and that no scheduler has asked about since."""
+        return [row.pod for row in self._rows[WaitReason.SCHEDULER].values() if row.looked_at <= time]
+
     def due(self, reason: WaitReason, is_seen: Callable[[str], bool]) -> list[Pod]:
         """List some pods that have waited for this since their last look, and remove those that can no longer exist."""
         now = self._clock()

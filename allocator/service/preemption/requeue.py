@@ -1,25 +1,22 @@
 """Requeues pods of a stock scheduler. It learns of claims when the bridge does, perhaps before, and of slices, taint rules and quotas not at all.
 
 A scheduler that asks between its news and ours is refused by old news, and no event would follow: the pod would wait until the
-scheduler's queue is flushed, five minutes later. So a pod that was refused, may fit by what is known now, and has not been asked about
-again for a second, is requeued: an annotation on one of its claims is an event, and a stock scheduler tries all pods that an extender
-has refused at any event. One claim is enough for all of them. Nothing has to survive a crash: the next leader requeues every pod.
+scheduler's queue is flushed, five minutes later. So a pod that was woken, and has not been asked about again for a second (`WaitingPods`
+has both), is requeued: an annotation on one of its claims is an event, and a stock scheduler tries all pods that an extender has refused
+at any event. One claim is enough for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from allocator.service.app import HttpError
 from cluster.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
-from dra.objects import Pod, claim_names
+from dra.objects import claim_names
 from runtime.controllers import now_of_the_wall
 from runtime.informers import Backoff
 
@@ -27,20 +24,14 @@ if TYPE_CHECKING:
     from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
-    from allocator.service.requeue_events import RequeueEvent, RequeueEvents
+    from allocator.service.requeue_events import RequeueEvents
     from cluster.protocol import Cluster
 
 logger = logging.getLogger("drawbridge.allocator")
 ANNOTATION = "drawbridge.dev/tried-again"
-REMEMBERED = 4096  # pods that were refused
 PATIENCE = 1.0  # seconds in which a scheduler that has heard of it comes by itself
 POLL = 600.0
 REFUSALS = 8  # claims that the API server would not have changed, one after the other, before there is a rest
-
-
-class _Refused(msgspec.Struct, frozen=True):
-    pod: Pod
-    at: float
 
 
 class ExtenderRequeue:
@@ -67,19 +58,6 @@ class ExtenderRequeue:
         self._patience = patience
         self._backoff = backoff or Backoff()
         self._clock = asyncio.get_running_loop().time
-        self._refused: OrderedDict[str, _Refused] = OrderedDict()  # by namespace/name
-
-    def note(self, pod: Pod) -> None:
-        """Take note of a pod that its scheduler sets aside now."""
-        key = pod.metadata.key
-        self._refused[key] = _Refused(pod, self._clock())
-        self._refused.move_to_end(key)
-        while len(self._refused) > REMEMBERED:
-            self._refused.popitem(last=False)
-
-    def forget(self, pod: Pod) -> None:
-        """Requeue a pod no more: it has been offered nodes."""
-        self._refused.pop(pod.metadata.key, None)
 
     async def run(self) -> None:
         """Requeue pods until cancelled, once in `patience` at most. A fault here must not end the lead."""
@@ -91,7 +69,7 @@ class ExtenderRequeue:
             noticed_at = self._clock()
             await asyncio.sleep(self._patience + (self._backoff.seconds(failures, 0.5) if failures else 0.0))
             try:
-                await self._call(news, noticed_at)
+                await self._call(noticed_at)
             except (ApiError, HttpError) as error:
                 # Tried again with the same events: for a long time none may follow them. A replica that leads no more ends this loop.
                 self._count("Failed")
@@ -103,19 +81,12 @@ class ExtenderRequeue:
             seq = news.seq
             failures = 0
 
-    async def _call(self, news: RequeueEvent, noticed_at: float) -> None:
-        """Annotate a claim of a pod that the events name, waits, and was not asked about since they came."""
+    async def _call(self, noticed_at: float) -> None:
+        """Annotate a claim of a pod that was woken by then and not asked about since."""
         refusals = 0
         claims = self._knowledge.stock.claims
-        for key in tuple(self._refused) if news.all else news.pods:
-            refused = self._refused.get(key)
-            if refused is None or refused.at > noticed_at:
-                continue
-            if not self._pods.waits(refused.pod.metadata.uid):
-                del self._refused[key]
-                continue
-            pod = self._pods.newest(refused.pod)
-            for name in claim_names(pod):
+        for pod in self._pods.waiting.woken_before(noticed_at):
+            for name in claim_names(self._pods.newest(pod)):
                 claim = claims.get(f"{pod.metadata.namespace}/{name}")
                 if claim is None:
                     continue

@@ -83,7 +83,7 @@ class Supposition:
         question = partial(questions.fits_beside, pod, node, self._supposed.emptied, others)
         return self._pods.redact(pod, await self._runner.ask(pod.metadata.namespace, question))
 
-    async def place(self, token: str, node: str) -> None:
+    async def reserve(self, token: str, node: str) -> None:
         """Suppose that a member holds its devices, and that the victims of that are gone."""
         pod = self._pod_of(token)
         before = self._supposed
@@ -94,7 +94,7 @@ class Supposition:
         self._before[token] = before
         self._supposed = placed
 
-    def take_back(self, token: str) -> None:
+    def release(self, token: str) -> None:
         """Have a member hold nothing any more: the last first, as a scheduler does; those that came after it hold nothing either."""
         if (before := self._before.pop(token, None)) is not None:
             self._supposed = before

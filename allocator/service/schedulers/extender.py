@@ -15,7 +15,6 @@ import msgspec
 
 from allocator.decisions import Outlook
 from allocator.service.app import Endpoint, HttpError, json, read_as
-from allocator.service.preemption.nominations import OUTBID
 from cluster.errors import ApiError
 from cluster.resources import PODS
 from dra.objects import ObjectMeta, Pod
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from allocator.service.metrics import Metrics
     from allocator.service.pending_pods import PendingPods
     from allocator.service.preemption.extender_preemption import ExtenderPreemption
-    from allocator.service.preemption.requeue import ExtenderRequeue
     from cluster.protocol import Cluster
     from runtime.http import Reply
 
@@ -75,7 +73,6 @@ class Extender:
         allocator: Allocator,
         pods: PendingPods,
         preemption: ExtenderPreemption,
-        requeue: ExtenderRequeue,
         metrics: Metrics,
     ) -> None:
         self._cluster = cluster
@@ -83,7 +80,6 @@ class Extender:
         self._pods = pods
         self._metrics = metrics
         self._preemption = preemption
-        self._requeue = requeue
         self._scores: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by uid of the pod
 
     async def filter(self, args: ExtenderArgs) -> Reply:
@@ -91,15 +87,8 @@ class Extender:
         if names is None:
             return _filter_reply(error="the extender has to be configured with nodeCacheCapable: true")
         uid = pod.metadata.uid
-        token = _token(uid)
         try:
-            _, found = await self._allocator.outlook(pod, token=token)
-            # Nodes on which it does not fit beside others that have them nominated and are as important.
-            rivals = self._allocator.basis(self._pods.newest(pod)).rivals
-            outbid: dict[str, str] = {}
-            for name in (rivals.keys() & found.nodes.keys()).intersection(names):
-                if await self._allocator.fits(token, name, rivals[name], ()):
-                    outbid[name] = OUTBID
+            _, found = await self._allocator.outlook(pod, token=_token(uid))
         except HttpError as refusal:
             return _filter_reply(error=refusal.message)
         if found.outlook is Outlook.SKIP:
@@ -115,18 +104,15 @@ class Extender:
             self._scores[uid] = found.nodes
             while len(self._scores) > REMEMBERED:
                 self._scores.popitem(last=False)
-        fitting = [name for name in names if name in found.nodes and name not in outbid]
+        fitting = [name for name in names if name in found.nodes]
         if fitting:
-            self._requeue.forget(pod)
             return _filter_reply(fitting)  # the pod goes there: why not elsewhere is not read
-        self._requeue.note(pod)
         if taken_back := self._allocator.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
         self._preemption.note(pod, names, found)
         by_node = {name: one.message for one in found.hindrances for name in one.nodes}
         otherwise = found.message or "no devices for the claims"
-        refused = {name: by_node.get(name, otherwise) for name in names if name not in found.nodes}
-        return _filter_reply((), refused | outbid)
+        return _filter_reply((), {name: by_node.get(name, otherwise) for name in names})
 
     def prioritize(self, args: ScoreArgs) -> Reply:
         uid = args.pod.metadata.uid

@@ -1,8 +1,6 @@
 """The plugin's protocol (`/plugin/v1/...`): what it asks and is answered, as JSON, and nothing more.
 
-`nodes` of a prefilter says in two numbers which nodes the scheduler knows (`allocator.decisions.KnownNodes`). If we know the same, the answer leaves
-the largest kind of them unnamed, and `rest` says what holds for it: fit and score, or message. A scheduler that does not say, or knows others, gets every
-name and no `rest`. So a plugin and an allocator of different versions understand each other.
+What an answer about nodes leaves unnamed: `allocator.decisions.compact_answer`.
 
 A prefilter with `suppose`, any name, is about a group for which room may be made: less important pods are gone, with `below` those below that
 priority, and what is reserved with such an answer's token counts as held, for the next question with the same name. Nodes where no
@@ -15,64 +13,31 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from allocator.decisions import KnownNodes, known_nodes, other_nodes
+from allocator.decisions import CompactAnswers
 from allocator.service.app import Endpoint, HttpError, json, query, read_as
 from allocator.service.preemption.supposition import SUPPOSED
-from dra.objects import Pod
-from dra.wire import Wire
+from allocator.service.schedulers.plugin_messages import (
+    FilterQuestion,
+    NodeQuestion,
+    PodQuestion,
+    PreemptionQuestion,
+    ReservationQuestion,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from allocator.decisions import OtherNodes, Outlooks
     from allocator.service.allocator import Allocator
     from allocator.service.knowledge import Knowledge, Lead
     from allocator.service.preemption.evictions import Evictions
     from allocator.service.preemption.supposition import Supposition
     from allocator.service.requeue_events import RequeueEvents
-    from dra.objects import Node
+    from dra.objects import Pod
     from runtime.http import Reply
 
 COMMIT_SECONDS = 8.0  # the plugin waits 10 s for the answer to a commit
 POLL_SECONDS = 25.0
-LONGEST_REASONS = 16
 _NUMBER = re.compile(r"[0-9]{1,18}")
-
-
-class PodQuestion(Wire, frozen=True, kw_only=True):
-    pod: Pod
-    nodes: KnownNodes | None = None  # those that the scheduler knows
-    suppose: str = ""
-    below: int = 1 << 31  # more than a priority can be
-
-
-class FilterQuestion(Wire, frozen=True, kw_only=True):
-    token: str
-    node: str
-    add: tuple[Pod, ...] = ()
-    remove: tuple[Pod, ...] = ()
-
-
-class NodeQuestion(Wire, frozen=True, kw_only=True):
-    token: str
-    node: str
-
-
-class ReservationQuestion(Wire, frozen=True, kw_only=True):
-    reservation: str = ""
-    token: str = ""
-    node: str = ""
-
-
-class GroupMember(Wire, frozen=True, kw_only=True):
-    pod: Pod
-    node: str
-
-
-class PreemptionQuestion(Wire, frozen=True, kw_only=True):
-    pod: Pod | None = None
-    nodes: tuple[str, ...] = ()
-    group: tuple[GroupMember, ...] = ()
 
 
 class Plugin:
@@ -101,8 +66,7 @@ class Plugin:
         self._identity = identity
         self._expires = expires
         self._poll = poll
-        self._counted: Mapping[str, Node] = {}
-        self._census = known_nodes(())
+        self._answers = CompactAnswers()
 
     def state(self) -> Reply:
         answer = {
@@ -119,23 +83,18 @@ class Plugin:
             token, found = await self._supposition.outlook(pod, question.suppose, question.below)
         else:
             token, found = await self._allocator.outlook(pod)
-        nodes = self._knowledge.stock.nodes
-        if nodes is not self._counted:  # one of them has changed: they are another mapping then
-            self._counted = nodes
-            self._census = known_nodes(nodes)
-        same = question.nodes == self._census
-        return json(_outlook(token, found, other_nodes(found, nodes) if same else None))
+        return json(self._answers.answer(token, found, question.nodes, self._knowledge.stock.nodes))
+
+    def _verbs(self, token: str) -> Allocator | Supposition:
+        return self._supposition if token.startswith(SUPPOSED) else self._allocator
 
     async def filter(self, question: FilterQuestion) -> Reply:
-        judge = self._supposition if question.token.startswith(SUPPOSED) else self._allocator
-        problem = await judge.fits(question.token, question.node, question.add, question.remove)
+        verbs = self._verbs(question.token)
+        problem = await verbs.fits(question.token, question.node, question.add, question.remove)
         return json({"fits": not problem, "message": problem})
 
     async def reserve(self, question: NodeQuestion) -> Reply:
-        if question.token.startswith(SUPPOSED):
-            await self._supposition.place(question.token, question.node)
-        else:
-            await self._allocator.reserve(question.token, question.node)
+        await self._verbs(question.token).reserve(question.token, question.node)
         return json(
             {
                 "reservation": question.token,
@@ -147,10 +106,7 @@ class Plugin:
     def unreserve(self, question: ReservationQuestion) -> Reply:
         # A reservation uses the token of the question it came from.
         token = question.reservation or question.token
-        if token.startswith(SUPPOSED):
-            self._supposition.take_back(token)
-        else:
-            self._allocator.release(token)
+        self._verbs(token).release(token)
         return json({})
 
     async def postfilter(self, question: PreemptionQuestion) -> Reply:
@@ -185,30 +141,6 @@ class Plugin:
 def _named(pod: Pod) -> dict[str, str]:
     meta = pod.metadata
     return {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
-
-
-def _outlook(token: str, found: Outlooks, rest: OtherNodes | None) -> dict[str, Any]:
-    """Put into words what was found; the nodes of `rest` need no names."""
-    hindrances = found.hindrances
-    if rest is None or not rest.fit:
-        hindrances = hindrances[:LONGEST_REASONS]
-    liked = rest.score if rest is not None and rest.fit else None
-    common_message = rest.message if rest is not None and not rest.fit else None
-    nodes = [{"name": name, "score": score} for name, score in found.nodes.items() if score != liked]
-    reasons: list[dict[str, Any]] = []
-    for one in hindrances:
-        named = () if one.message == common_message else one.nodes
-        reasons.append({"message": one.message, "nodes": named, "count": one.count})
-    answer: dict[str, Any] = {
-        "verdict": str(found.outlook),
-        "token": token,
-        "nodes": nodes,
-        "message": found.message,
-        "reasons": reasons,
-    }
-    if rest is not None:
-        answer["rest"] = rest
-    return answer
 
 
 PLUGIN_ENDPOINTS = (

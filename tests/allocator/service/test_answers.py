@@ -15,8 +15,10 @@ from types import SimpleNamespace
 import pytest
 
 from allocator.decisions import Decider, Outlook, Outlooks, known_nodes, other_nodes
+from allocator.decisions.compact_answer import LONGEST_REASONS
 from allocator.decisions.decider import Hindrance
-from allocator.service.schedulers.plugin import LONGEST_REASONS, Plugin, PodQuestion
+from allocator.service.schedulers.plugin import Plugin
+from allocator.service.schedulers.plugin_messages import PodQuestion
 from allocator.strategies import read_placement
 from dra.objects import Node, Pod, ResourceSlice
 from dra.wire import convert, decode, encode

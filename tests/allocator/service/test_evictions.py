@@ -7,7 +7,7 @@ import pytest
 
 from allocator.service.app import HttpError
 from allocator.service.preemption import choices
-from allocator.service.preemption.nominations import SECONDS
+from allocator.service.preemption.nominations import OUTBID, SECONDS
 from allocator.service.question_runner import TURN
 from allocator.service.settings import Preempting
 from cluster import resources
@@ -586,6 +586,19 @@ async def test_a_pod_that_gives_way_to_a_nomination_is_woken_as_soon_as_that_end
             news = await one.bridge.requeue_events.after(before, PATIENCE)
         assert "default/late" in news.pods
         assert (await wait_for(one, "late", "n0"))["NodeNames"] == ["n0"]
+
+
+async def test_plugin_and_extender_leave_out_the_same_nodes_for_a_nominated_pod():
+    pods = [pod("urgent", "urgent", priority=2), pod("late", "late", priority=2)]
+    cluster = loaded(*fleet(1, 1), claim("urgent"), claim("late"), *pods)
+    async with running(cluster) as one:
+        await nominated(cluster, "n0")
+        await until(lambda: one.bridge.pods.find("pod-urgent").status.nominated_node_name)
+        _, said = await one.plugin("prefilter", {"pod": await one.pod("late")})
+        refused = await wait_for(one, "late", "n0")
+        assert (said["verdict"], said["nodes"]) == ("full", [])
+        assert refused["NodeNames"] == []
+        assert refused["FailedAndUnresolvableNodes"]["n0"] == said["reasons"][0]["message"] == OUTBID
 
 
 async def test_a_pod_blocked_by_a_nomination_is_requeued_when_the_nomination_ends():

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from allocator.service.preemption.requeue import ANNOTATION, ExtenderRequeue
-from allocator.service.requeue_events import RequeueEvent
 from cluster import resources
 from cluster.errors import Forbidden, Invalid
 from cluster.patch import Merge
@@ -58,6 +57,7 @@ async def requeue_of(one, **terms):
 async def test_a_pod_that_was_refused_before_we_heard_of_its_room_is_called_back():
     async with running(loaded(*full())) as one:
         await one.place("a")
+        await one.cluster.bind("a", "default", "n0")
         assert (await wait_for(one, "late", "n0"))["NodeNames"] == []
         await free(one, "a")
         await until(lambda: is_called(one, "late"))
@@ -72,37 +72,34 @@ async def test_a_pod_is_called_back_when_a_device_is_published_which_its_schedul
         assert (await wait_for(one, "late", "n0"))["NodeNames"] == ["n0"]
 
 
-@pytest.mark.parametrize("what", ["nothing", "asked since", "fits by now", "of others", "has a node"])
+@pytest.mark.parametrize("what", ["nothing", "asked since", "woken later", "has a node"])
 async def test_a_pod_that_asked_again_or_no_longer_waits_is_not_requeued(what):
     async with running(loaded(*full())) as one:
         found, counted = await requeue_of(one)
         late = one.bridge.pods.find("pod-late")
-        found.note(late)
-        heard = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        one.bridge.pods.waiting.wake([late])
         match what:
             case "asked since":
-                heard -= 1.0
-            case "fits by now":
-                found.forget(late)
+                await one.plugin("prefilter", {"pod": await one.pod("late")})
+            case "woken later":
+                now -= 1.0
             case "has a node":
                 await one.cluster.bind("late", "default", "n0")
                 await until(lambda: not one.bridge.pods.waits("pod-late"))
-        named = ("default/a",) if what == "of others" else ("default/late",)
-        await found._call(RequeueEvent(2, named), heard)
+        await found._call(now + 0.5)
         assert counted() == ({"Written": 1} if what == "nothing" else {})
 
 
-async def test_an_event_for_all_pods_requeues_waiting_pods_with_one_write_per_claim():
+async def test_pods_that_were_woken_together_are_requeued_with_one_write():
     more = [pod("other", "late"), pod("unknown", "none")]
     async with running(loaded(*full(), *more)) as one:
         found, counted = await requeue_of(one)
-        all_pods = RequeueEvent(7, all=True)
-        heard = asyncio.get_running_loop().time() + 1.0
-        await found._call(all_pods, heard)
+        later = asyncio.get_running_loop().time() + 1.0
+        await found._call(later)
         assert counted() == {}
-        for uid in ("pod-unknown", "pod-other", "pod-late"):
-            found.note(one.bridge.pods.find(uid))
-        await found._call(all_pods, heard)
+        one.bridge.pods.waiting.wake(one.bridge.pods.find(uid) for uid in ("pod-unknown", "pod-other", "pod-late"))
+        await found._call(later)
         assert counted() == {"Written": 1}
         await until(lambda: is_called(one, "late"))
 
@@ -114,12 +111,11 @@ async def test_a_server_that_refuses_is_counted_and_asked_again_without_other_ne
         run = asyncio.create_task(found.run())
         try:
             late = one.bridge.pods.find("pod-late")
-            found.note(late)
             cluster.faults[1] = Forbidden("no")
             await asyncio.sleep(0)  # it listens from here on
-            one.bridge.requeue_events.add(["default/late"])
+            one.bridge.pods.waiting.wake([late])
             await until(lambda: counted() == {"Written": 1, "Failed": 1})
-            one.bridge.requeue_events.add(["default/late"])
+            one.bridge.pods.waiting.wake([late])
             await until(lambda: counted() == {"Written": 2, "Failed": 1})
         finally:
             run.cancel()
@@ -128,14 +124,13 @@ async def test_a_server_that_refuses_is_counted_and_asked_again_without_other_ne
 async def test_a_replica_that_is_not_sure_of_its_lease_for_a_moment_calls_a_pod_back_all_the_same(monkeypatch):
     async with running(loaded(*full())) as one:
         found, counted = await requeue_of(one, patience=0.0, backoff=Backoff(least=0.01))
-        found.note(one.bridge.pods.find("pod-late"))
         sure = [False, False]
         may_write = one.bridge.lead.may_write
         monkeypatch.setattr(one.bridge.lead, "may_write", lambda: sure.pop() if sure else may_write())
         run = asyncio.create_task(found.run())
         try:
             await asyncio.sleep(0)  # it listens from here on
-            one.bridge.requeue_events.add(["default/late"])
+            one.bridge.pods.waiting.wake([one.bridge.pods.find("pod-late")])
             await until(lambda: counted().get("Written") == 1)
         finally:
             run.cancel()
@@ -148,23 +143,12 @@ async def test_one_unannotatable_claim_does_not_stop_the_requeue_of_other_pods(m
     cluster = faulty(*full(), claim("other"), pod("other", "other"), claim("third"), pod("third", "third"))
     async with running(cluster) as one:
         found, counted = await requeue_of(one, patience=0.0, backoff=Backoff(least=0.01))
-        for uid in ("pod-late", "pod-other", "pod-third"):
-            found.note(one.bridge.pods.find(uid))
         written = len(cluster.writes)
         cluster.faults |= {written + at: Invalid("spec: field is immutable") for at in range(1, refusals + 1)}
         run = asyncio.create_task(found.run())
         await asyncio.sleep(0)  # it listens from here on
-        one.bridge.requeue_events.add(all_pods=True)
+        one.bridge.pods.waiting.wake(one.bridge.pods.find(uid) for uid in ("pod-late", "pod-other", "pod-third"))
         await until(lambda: "Written" in counted())
         run.cancel()
         assert counted() == dict.fromkeys(expected, 1)
         assert len(cluster.writes) == written + refusals + 1
-
-
-async def test_no_more_is_remembered_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr("allocator.service.preemption.requeue.REMEMBERED", 2)
-    async with running(loaded(*full(), pod("more", "none"))) as one:
-        found, _ = await requeue_of(one)
-        for uid in ("pod-a", "pod-late", "pod-more"):
-            found.note(one.bridge.pods.find(uid))
-        assert list(found._refused) == ["default/late", "default/more"]

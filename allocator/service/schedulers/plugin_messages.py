@@ -1,0 +1,43 @@
+"""What the plugin sends in the bodies of its calls."""
+
+from __future__ import annotations
+
+from allocator.decisions import KnownNodes
+from dra.objects import Pod
+from dra.wire import Wire
+
+
+class PodQuestion(Wire, frozen=True, kw_only=True):
+    pod: Pod
+    nodes: KnownNodes | None = None  # those that the scheduler knows
+    suppose: str = ""
+    below: int = 1 << 31  # more than a priority can be
+
+
+class FilterQuestion(Wire, frozen=True, kw_only=True):
+    token: str
+    node: str
+    add: tuple[Pod, ...] = ()
+    remove: tuple[Pod, ...] = ()
+
+
+class NodeQuestion(Wire, frozen=True, kw_only=True):
+    token: str
+    node: str
+
+
+class ReservationQuestion(Wire, frozen=True, kw_only=True):
+    reservation: str = ""
+    token: str = ""
+    node: str = ""
+
+
+class GroupMember(Wire, frozen=True, kw_only=True):
+    pod: Pod
+    node: str
+
+
+class PreemptionQuestion(Wire, frozen=True, kw_only=True):
+    pod: Pod | None = None
+    nodes: tuple[str, ...] = ()
+    group: tuple[GroupMember, ...] = ()
