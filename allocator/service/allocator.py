@@ -25,6 +25,7 @@ import msgspec
 
 from allocator.decisions import Outlook, Outlooks, devices_ready, find_claims, latest_binding, unusable
 from allocator.pods import claim_obstacle
+from allocator.preemption import claims_in_reach
 from allocator.reservations import ReservationState, effects, events, overlaps, pools_of
 from allocator.service import questions
 from allocator.service.app import HttpError
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from allocator.service.question_runner import QuestionRunner
     from allocator.service.quota.quotas import Quotas
     from dra.objects import Pod
-    from dra.stock import PoolId
+    from dra.stock import PoolId, Stock
 
 MANY = 1000
 TOKENS = 16384  # questions that may still be followed by a reservation
@@ -172,22 +173,32 @@ class Allocator:
 
     def is_node_useful(self, pod: Pod, kept_node: KeptNode) -> bool:
         """Say whether a pod would fit on the node that is kept for it once those it waits for are gone; one that takes long to decide on would not."""
-        question = partial(questions.is_node_useful, pod, kept_node, self.basis(pod, with_pods=True))
+        stock = self._knowledge.stock
+        basis = self.basis(pod)._replace(pods=self._holders([kept_node.node], stock))
+        question = partial(questions.is_node_useful, pod, kept_node, basis)
         return self._runner.within_turn(pod.metadata.namespace, question, otherwise=False)
 
-    def basis(self, pod: Pod, *, with_pods: bool = False) -> Basis:
+    def basis(self, pod: Pod) -> Basis:
         """Gather what an answer about a pod rests on."""
         placement, _ = self._pods.placement_of(pod)
         nominations, state = self._pods.nominations, self._ledger.state
         kept_nodes = nominations.kept_for_others(pod, state)
+        stock = self._knowledge.stock
         return Basis(
-            self._knowledge.stock,
+            stock,
             placement,
             self._ledger.full_nodes(pod),
             nominations.rivals(pod, state),
             kept_nodes,
-            dict(self._knowledge.pods.objects) if kept_nodes or with_pods else {},
+            self._holders([one.node for _, one in kept_nodes], stock),
         )
+
+    def _holders(self, nodes: Iterable[str], stock: Stock) -> dict[tuple[str, str], Pod]:
+        """Find the pods that hold what some nodes could use."""
+        known = self._knowledge.pods.objects
+        claims = [stock.claims[key] for node in nodes for key in claims_in_reach(node, stock) if key in stock.claims]
+        keys = {(claim.metadata.namespace, one.name) for claim in claims for one in claim.status.reserved_for}
+        return {key: known[key] for key in keys if key in known}
 
     def _missing(self, pod: Pod) -> str:
         """Say what a pod lacks before it can be decided on, "" if nothing; unusable claims are taken back."""
@@ -260,9 +271,12 @@ class Allocator:
             if problem := self._obstacle(pod, node):
                 raise self._again(pod, problem)
             generation, basis = state.generation, self.basis(pod)
-            serving = await self._runner.ask(pod.metadata.namespace, partial(questions.serve, pod, node, basis))
-            if not basis.holds_on(node, self.basis(pod)):
-                continue  # while it was decided in the thread
+            namespace, question = pod.metadata.namespace, partial(questions.serve, pod, node, basis)
+            serving = self._runner.within_turn(namespace, question, None)
+            if serving is None:
+                serving = await self._runner.ask_thread(namespace, question)
+                if not basis.holds_on(node, self.basis(pod)):
+                    continue
             if isinstance(serving, str):
                 if serving == OUTBID:
                     self._pods.nominations.give_way(pod)

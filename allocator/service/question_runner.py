@@ -60,8 +60,10 @@ class QuestionRunner:
         """Compute a question, in so many seconds if it takes long. A question of which the caller is cancelled is given up."""
         late = cast("T", _LATE)
         answer = self.within_turn(namespace, question, late)
-        if answer is not late:
-            return answer
+        return answer if answer is not late else await self.ask_thread(namespace, question, seconds)
+
+    async def ask_thread(self, namespace: str, question: Callable[[Decider], T], seconds: float = SECONDS) -> T:
+        """Compute a question in the thread, after the questions of namespaces that owe less."""
         long_question = _LongQuestion(namespace, question, seconds, self._loop.create_future())
         self._waiting.append(long_question)
         self._begin_next()

@@ -35,7 +35,7 @@ class Basis(NamedTuple):
     full: Mapping[str, str]  # nodes that have the most pods they may have, and the sentence that says so
     rivals: Mapping[str, Sequence[Pod]]  # by node that is nominated for them: pods that are at least as important
     kept_nodes: Sequence[tuple[Pod, KeptNode]]  # nodes that are kept for such pods
-    pods: Mapping[tuple[str, str], Pod]  # all pods by namespace and name, if a node is kept
+    pods: Mapping[tuple[str, str], Pod]  # those that hold what the kept nodes could use, by namespace and name
 
     def holds_on(self, node: str, later: Basis) -> bool:
         """Say whether a node, and what else decides about the pod there, is the same later. What claims hold is for the ledger to compare."""

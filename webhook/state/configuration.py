@@ -140,7 +140,7 @@ class Configuration:
         self._prefixes = tuple(prefix for prefix, _, _ in self._patterned)
         translated = [row for row in asking if row.outcome is not Outcome.LEFT]
         # Whether a decision depends on more of a pod than the fields that are always read.
-        self.reads_all = bool(self.variables or file.mixed or translated)
+        self.reads_all = bool(file.mixed or translated)
 
     def asks(self, keys: Iterable[str]) -> bool:
         return not self._asking.isdisjoint(keys) or any(name.startswith(self._prefixes) for name in keys)

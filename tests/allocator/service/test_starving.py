@@ -235,3 +235,14 @@ async def test_kept_devices_are_not_given_out_through_another_node_of_the_pool()
         await create(one, "low", priority=1)
         status, said = await one.place("low", "n1")
         assert (status, OUTBID in said["error"]) == (409, True)
+
+
+async def test_a_reservation_that_is_decided_on_the_loop_gathers_what_it_rests_on_once(monkeypatch):
+    async with running(loaded(*fleet(1, 1), claim("a"), pod("a", "a"))) as one:
+        allocator = one.bridge.allocator
+        gathered, gather = [], allocator.basis
+        monkeypatch.setattr(allocator, "basis", lambda pod: (gathered.append(pod.metadata.name), gather(pod))[1])
+        _, found = await one.plugin("prefilter", {"pod": await one.pod("a")})
+        gathered.clear()
+        status, _ = await one.plugin("reserve", {"token": found["token"], "node": "n0"})
+        assert (status, gathered) == (200, ["a"])

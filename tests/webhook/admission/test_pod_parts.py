@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 
 from tests.draws import draws
@@ -99,7 +100,7 @@ def test_unused_pod_fields_are_not_decoded_unless_the_configuration_reads_them()
         {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
     ]
     table = {"name": "mine", "title": "Mine", "target": "gpu", "keys": keys}
-    assert configured(dialects=[table]).reads_all
+    assert not configured(dialects=[table]).reads_all
     assert configured(mixed={"nvidia.com/gpu": {"prefer": "dra"}}).reads_all
 
 
@@ -111,3 +112,19 @@ def test_both_decoders_reject_a_malformed_review_with_the_same_words(body):
             how(body)
         said.append((refused.value.status, str(refused.value)))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("variable", [{"value": "H100"}, {"valueFrom": {"fieldRef": {}}}, {"value": 5}, {}])
+def test_a_table_that_reads_variables_decides_on_the_parts_as_on_the_whole_pod(monkeypatch, variable):
+    keys = [
+        {"name": "m.example/gpu", "role": "count", "unit": "count", "meaning": "cards"},
+        {"name": "M_PRODUCT", "role": "models", "unit": "list", "place": "env", "meaning": "products"},
+    ]
+    table = {"name": "mine", "title": "Mine", "target": "gpu", "keys": keys}
+    state = msgspec.structs.replace(ENFORCE, configuration=configured(dialects=[table]))
+    asking = {"name": "c", "env": [{"name": "M_PRODUCT", **variable}], "resources": {"limits": {"m.example/gpu": "1"}}}
+    body = review({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [asking]}})
+    on_parts = admission.mutate(body, state)
+    monkeypatch.setattr(admission.reviews, "decode_pod", lambda one: (reviews.decode(one), None))
+    assert admission.mutate(body, state) == on_parts
+    assert on_parts.record.decisions
