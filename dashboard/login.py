@@ -87,12 +87,12 @@ class Login:
         """The account of a request's token; None without one that counts."""
         kind, _, shown = request.headers.get("Authorization", "").partition(" ")
         token = shown.strip() if kind.lower() == "bearer" else request.cookies.get(COOKIE, "")
-        return await self.account(token)
+        return await self.account(token, request.remote or "")
 
-    async def account(self, token: str) -> Account | None:
+    async def account(self, token: str, peer: str) -> Account | None:
         """The account of a token. HTTPTooManyRequests and HTTPServiceUnavailable where it cannot be found out."""
         try:
-            account = await self._accounts.of(token)
+            account = await self._accounts.of(token, peer)
         except TooManyTokens:
             raise web.HTTPTooManyRequests(headers={"Retry-After": "5"}) from None
         except ApiError as error:

@@ -454,7 +454,7 @@ class Dashboard:
         if self._login is None:
             raise web.HTTPNotFound
         token = (await _fields(request)).get("token", "").strip()
-        if await self._login.account(token) is None:
+        if await self._login.account(token, request.remote or "") is None:
             return _ask_for_token("This token is not accepted: it is of another cluster, or has expired.")
         answer = web.Response(status=303, headers={"Location": "/"})
         answer.set_cookie(COOKIE, token, max_age=LASTS, path="/", secure=True, httponly=True, samesite="Strict")

@@ -1,14 +1,15 @@
 """Finds the account of a ServiceAccount token and the node of its pod by TokenReview; results are cached for a while.
 
 A token is valid only for its audience, so one that was stolen elsewhere is useless here. Invalid tokens must be reviewed, too, so the number of
-concurrent reviews is limited, and negative results are cached as well.
+concurrent reviews is limited, and negative results are cached as well. An address may have a part of the reviews that wait, and tokens that were
+valid before do not wait behind new ones: so a client that guesses keeps neither kind from being reviewed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -27,6 +28,7 @@ INVALID_SECONDS = 10.0  # that an invalid token is cached
 MOST_CACHED = 8192
 CONCURRENT_REVIEWS = 8
 MOST_WAITING = 64
+MOST_WAITING_OF_PEER = 16
 LONGEST = 4096  # bytes of a token
 _NODE = "authentication.kubernetes.io/node-name"
 
@@ -70,10 +72,11 @@ class TokenReviews:
         self._audience = audience
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[Account, float]] = OrderedDict()
-        self._turn = asyncio.Semaphore(CONCURRENT_REVIEWS)
-        self._waiting = 0
+        # Whether a token was valid before, and how many reviews of such tokens run at a time.
+        self._turns = {was_valid: asyncio.Semaphore(CONCURRENT_REVIEWS) for was_valid in (True, False)}
+        self._waiting: Counter[str] = Counter()  # new tokens, by the address that shows them
 
-    async def of(self, token: str) -> Account:
+    async def of(self, token: str, peer: str = "") -> Account:
         """Return the account of a token, without a name if it is invalid. Raises ApiError if the server does not answer, or TooManyTokens."""
         if not 0 < len(token) <= LONGEST or not token.isascii():
             return Account()
@@ -81,14 +84,20 @@ class TokenReviews:
         account, until = self._known.get(digest, (Account(), 0.0))
         if self._clock() < until:
             return account
-        if self._waiting >= MOST_WAITING:
-            raise TooManyTokens
-        self._waiting += 1
-        try:
-            async with self._turn:
+        was_valid = bool(account.name)
+        if was_valid:
+            async with self._turns[was_valid]:
                 account = await self._ask(token)
-        finally:
-            self._waiting -= 1
+        else:
+            if self._waiting.total() >= MOST_WAITING or self._waiting[peer] >= MOST_WAITING_OF_PEER:
+                raise TooManyTokens
+            self._waiting[peer] += 1
+            try:
+                async with self._turns[was_valid]:
+                    account = await self._ask(token)
+            finally:
+                self._waiting[peer] -= 1
+                self._waiting += Counter()  # forgets the addresses of which none waits
         self._known[digest] = account, self._clock() + (VALID_SECONDS if account.name else INVALID_SECONDS)
         self._known.move_to_end(digest)
         while len(self._known) > MOST_CACHED:

@@ -205,3 +205,38 @@ async def test_the_reservations_endpoint_refuses_a_request_body():
         async with session.get(f"http://{one.listening.reservations}/reservations", data=b"x") as answer:
             assert (answer.status, (await answer.json())["error"]) == (413, "a body has at most 0 bytes")
         assert (await one.told("n0"))[0] == 200
+
+
+class SlowServer:
+    """Answers TokenReviews once it is let, and knows tokens that begin with `good`."""
+
+    def __init__(self):
+        self.answers = asyncio.Event()
+        self.reviewed = []
+
+    async def create(self, _, body):
+        token = body["spec"]["token"]
+        self.reviewed.append(token)
+        await self.answers.wait()
+        return {"status": {"authenticated": token.startswith("good"), "user": {"username": token}}}
+
+
+async def test_an_address_that_guesses_keeps_no_token_of_another_address_from_its_review():
+    server, now = SlowServer(), 0.0
+    reviews = TokenReviews(server, "", lambda: now)
+    server.answers.set()
+    assert (await reviews.of("good-known", "10.0.0.9")).name == "good-known"
+    server.answers.clear()
+    now = 1000.0  # it is reviewed again
+    guesses = [asyncio.create_task(reviews.of(f"bad-{at}", "10.0.0.1")) for at in range(100)]
+    await asyncio.sleep(0)
+    valid = [asyncio.create_task(reviews.of(f"good-{at}", f"10.0.1.{at}")) for at in range(23)]
+    known = asyncio.create_task(reviews.of("good-known", "10.0.0.1"))
+    await asyncio.sleep(0)
+    assert server.reviewed[-1] == "good-known", "it does not wait behind new ones"
+    server.answers.set()
+    async with asyncio.timeout(10):
+        assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{at}" for at in range(23)]
+        assert (await known).name == "good-known"
+        found = await asyncio.gather(*guesses, return_exceptions=True)
+    assert sum(isinstance(one, TooManyTokens) for one in found) == 84
