@@ -13,7 +13,7 @@ from tests.webhook.pods import EXAMPLES
 from webhook.dialects import TARGETS
 
 FACTS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
-INVENTORIES = ("drivers", "fleet", "workload", "rules/devices", "partitions/nvidia-dynamic-mig.yaml")
+INVENTORIES = ("drivers", "fleet", "rules/devices", "partitions/nvidia-dynamic-mig.yaml")
 _WORD = re.compile(r"(?P<name>[^:=?+]+)(:(?P<kind>\w+))?(=(?P<value>\S+?))?(?P<policy>\+)?(?P<optional>\?)?")
 
 
