@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.schemas.schema import ANSWERS, NAMES, schema_of, text_of
-from docs import kinds, metrics, sessions, settings
+from docs import keys, kinds, metrics, sessions, settings
 from docs import map as picture
 from docs.layout import laid_out
 from docs.release import addressed
@@ -36,7 +36,6 @@ COMPARED = {
     "validate": "objects validated",
     "yaml": "YAML documents",
 }
-VOCABULARIES = "docs/vocabularies.md"
 # A row of the page of limits: what, at most how much of it, and where the code says so.
 LIMIT = re.compile(r"^(\|[^|]+\| )[^|]*?( [KM]iB)?( \| `([\w.]+)` \|)$", re.MULTILINE)
 STEP_LIMITS = re.compile(r"(<!-- steps: .*? -->\n).*(<!-- end of steps -->)", re.DOTALL)
@@ -75,15 +74,15 @@ def generated() -> Mapping[str, Callable[[], str]]:
         "docs/doctor.md": doctor,
         "docs/findings.md": lambda: laid_out(printed("explain", "all", "-o", "markdown"), of_code),
         "docs/json.md": answers,
-        "docs/kinds.md": lambda: laid_out(kinds.page()),
         "docs/limits.md": limits,
         "docs/operating.md": operating,
-        "docs/parameters.md": parameters,
+        "docs/translation.md": lambda: laid_out(
+            between(text_at("translation.md"), "<!-- kinds -->", "<!-- end of kinds -->", kinds.listed())
+        ),
         "docs/recording.svg": sessions.picture,
         "README.md": readme,
-        VOCABULARIES: vocabularies,
+        "docs/keys.md": key_page,
         **{f"docs/{name}": lambda name=name: laid_out(sessions.played(text_at(name))) for name in TYPED},  # type: ignore[misc]
-        "docs/rules.md": rules,
         **{f"docs/schemas/{name}.json": lambda name=name: text_of(name) for name in NAMES},  # type: ignore[misc]
         "manifests/base/webhooks.yaml": lambda: (
             header.format("") + manifests.dump(configurations(Configuration().dialects, options))
@@ -111,10 +110,9 @@ def readme() -> str:
 
 
 def configuration() -> str:
-    """List the settings in their page."""
-    return laid_out(
-        between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
-    )
+    """List the settings, and the drivers whose parameters are known, in their page."""
+    page = between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
+    return laid_out(between(page, "<!-- drivers -->", "<!-- end of drivers -->", drivers()))
 
 
 def answers() -> str:
@@ -137,10 +135,10 @@ def told(key: str, field: Mapping[str, str]) -> str:
     return f" ({text[0].lower()}{text[1:]})" if text and key != "unread" else ""
 
 
-def rules() -> str:
-    """List what a row of a table says in the page about tables."""
-    page = between(text_at("rules.md"), "<!-- row -->", "<!-- end of row -->", settings.of_rows())
-    return laid_out(sessions.played(page))
+def key_page() -> str:
+    """List the keys of every system, and the fields of a row, in their page."""
+    page = between(text_at("keys.md"), "<!-- keys -->", "<!-- end of keys -->", keys.listed())
+    return laid_out(between(page, "<!-- row -->", "<!-- end of row -->", settings.of_rows()))
 
 
 def limits() -> str:
@@ -170,8 +168,8 @@ def bridge() -> str:
     return laid_out(page)
 
 
-def parameters() -> str:
-    """List in their page the drivers whose parameters are known; those of which all the same is known stand together."""
+def drivers() -> str:
+    """List the drivers whose parameters are known; drivers with the same parameters are one item."""
     from dra.validation.parameters.entries import DRIVERS
 
     names: dict[str, list[str]] = {}
@@ -179,8 +177,7 @@ def parameters() -> str:
         version = f"`{driver.version}`" if driver.version else "none"
         kinds_ = ", ".join(f"`{kind}`" for kind in driver.kinds) or "none"
         names.setdefault(f"{version}; {kinds_}; {driver.order.value}; {driver.source}", []).append(f"`{name}`")
-    listed = "\n".join(f"- {', '.join(same)}: {known}" for known, same in names.items())
-    return laid_out(between(text_at("parameters.md"), "<!-- drivers -->", "<!-- end of drivers -->", listed))
+    return "\n".join(f"- {', '.join(same)}: {known}" for known, same in names.items())
 
 
 def operating() -> str:
@@ -223,19 +220,6 @@ def doctor() -> str:
     return laid_out(between(page, "<!-- reads -->", "<!-- end of reads -->", "\n".join(reads)))
 
 
-def vocabularies() -> str:
-    """Put the tables below the head of their page, which is written by hand and has no headings."""
-    head, _, _ = (ROOT / VOCABULARIES).read_text(encoding="utf-8").partition("\n## ")
-    tables = printed("dialects", "-o", "markdown").partition("\n\n")[2]
-    return head.rstrip("\n") + "\n\n" + laid_out(tables, of_key)
-
-
-def of_key(_: list[str], row: list[str]) -> list[str]:
-    """Write a row of a vocabulary: key, place, unit, what becomes of it, and what it says."""
-    key, place, unit, outcome, words = row
-    return [f"- {key} ({place}, {unit}): {outcome}. {words.replace('<br>', '. ')}"]
-
-
 def of_code(_: list[str], row: list[str]) -> list[str]:
     """Write a row of the findings: code, severity, meaning, what helps, and of a refusal what becomes of the pod without it."""
     code, severity, meaning, remedy, without = row
@@ -264,7 +248,7 @@ def narrow() -> Mapping[str, Callable[[], str]]:
     return {
         str(page.relative_to(ROOT)): lambda page=page: laid_out(page.read_text(encoding="utf-8"))  # type: ignore[misc]
         for page in pages
-        if page.name not in ("CHANGELOG.md", "kinds.md", "findings.md")
+        if page.name not in ("CHANGELOG.md", "findings.md")
     }
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Schema = dict[str, Any]
 
 EACH_FILE = {"apiVersion", "kind", "metadata"}
-# Types with pages of their own: docs/rules.md, and Kubernetes' for a ResourceSlice.
+# Types with pages of their own: docs/keys.md, and Kubernetes' for a ResourceSlice.
 ELSEWHERE = {"Dialect", "Target", "DeviceAttribute", "DeviceCapacity"}
 PAGE = re.compile(r"`?docs/([\w-]+\.md)(#[\w-]+)?`?")
 
@@ -26,7 +26,7 @@ def listed() -> str:
 
 
 def of_rows() -> str:
-    """Write an item for each field of a row of a table, for docs/rules.md."""
+    """Write an item for each field of a row of a table, for docs/keys.md."""
     types = schema_of(CONFIGURATION)["definitions"]
     return "\n".join(items(types["Row"]["properties"], types, tuple(types["Row"]["required"])))
 

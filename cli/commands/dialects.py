@@ -53,7 +53,7 @@ def _plain(dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
 
 
 def _report(dialects: Sequence[Dialect]) -> Report:
-    """Make the tables of docs/vocabularies.md."""
+    """Make the tables of docs/keys.md."""
     head = ("Key", "Where", "Unit", "Outcome", "What it says")
     parts: list[Part] = []
     for dialect in dialects:

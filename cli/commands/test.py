@@ -29,7 +29,7 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     """Run test cases: what becomes of pods under a configuration and an inventory.
 
     In directories (default: the working directory) the files named drawbridge-test.yaml are read. Each has `cases`: a `name`, a `pod` (a file
-    or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/rules.md). Exit code 1: a case
+    or an object), `inventory`, and `expect`: `outcome`, `code`, `devices`, `left`, `says`, `fits` (docs/commands.md). Exit code 1: a case
     failed. With -q only failed cases are listed.
     """
     from analysis.cases import FILE, run

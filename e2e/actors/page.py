@@ -1,11 +1,11 @@
-"""docs/policy.md as its tests read it: sections with commands, and what kubectl prints for each on a real API server."""
+""""What kubectl prints" of docs/translation.md, for its tests: sections with commands, and what kubectl prints for each."""
 
 import re
 import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "translation.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```\n\$ kubectl (.*)\n((?:.*\n)*?)```")
 TEAM = "team-a"  # the namespace on the page
 NODES = re.compile(r"none of \d+ nodes could|the only node could not")  # how many there are is the cluster's affair
@@ -13,9 +13,9 @@ NODES = re.compile(r"none of \d+ nodes could|the only node could not")  # how ma
 
 def section(title):
     """The commands under a title, and what the page says that each prints."""
-    _, mark, rest = TEXT.partition(f"\n## {title}\n")
+    _, mark, rest = TEXT.partition(f"\n#### {title}\n")
     assert mark, title
-    return BLOCK.findall(rest.partition("\n## ")[0])
+    return BLOCK.findall(re.split(r"\n##+ ", rest, maxsplit=1)[0])
 
 
 def follow(cluster, namespace, title):

@@ -1,4 +1,4 @@
-"""docs/policy.md shows what kubectl prints: pods and claims that the webhook admits, warns of and turns back, on a real API server."""
+"""docs/translation.md shows what kubectl prints: pods and claims that the webhook admits, warns of and turns back, on a real API server."""
 
 import pytest
 

@@ -56,7 +56,7 @@ def webhook_of_the_module(webhook):
 
 
 def put(webhook, name):
-    """Put rules in force as docs/rules.md says, all but the webhook configurations."""
+    """Put rules in force as docs/keys.md says, all but the webhook configurations."""
     webhook.configure((RULES / name / "rules.yaml").read_text())
 
 

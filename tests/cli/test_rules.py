@@ -154,7 +154,7 @@ def test_a_truth_that_no_device_publishes_is_told_as_what_it_is(tmp_path):
 
 
 def test_the_shortest_file_of_the_page_is_taken(tmp_path):
-    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
+    page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     text, *_ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = tmp_path / "rules.yaml"
     rules.write_text(text)
@@ -164,14 +164,14 @@ def test_the_shortest_file_of_the_page_is_taken(tmp_path):
 
 
 def test_the_page_names_every_role_that_a_table_can_have_and_no_other():
-    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
+    page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
     table = page.partition("| role | on | takes |")[2].partition("\n\n")[0]
     told = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert told == {role.value for roles in plain.ROLES.values() for role in roles}
 
 
 def test_one_line_gives_a_name_of_ours_to_pairs():
-    page = (EXAMPLES.parents[1] / "docs" / "rules.md").read_text()
-    (line,) = re.findall(r"^keys: .*$", page, re.MULTILINE)
+    page = (EXAMPLES.parents[1] / "docs" / "keys.md").read_text()
+    (line,) = re.findall(r"^ *(keys: .*)$", page, re.MULTILINE)
     done = became(pod({"example.com/gpu-and-rail": 2}), **yaml.safe_load(line))
     assert [one["class"] for one in exactly(done)] == ["gpu.nvidia.com", "dranet"] * 2

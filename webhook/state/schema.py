@@ -257,9 +257,9 @@ class File(_Declared, frozen=True, kw_only=True):
     # Target: the DeviceClass that serves it, where it has another name than its vendor's.
     classes: dict[str, str] = {}
     # Target: what its driver is told of each device in a claim (`opaque.parameters`); `<i>` in a text is the device's number
-    # (docs/rules.md).
+    # (docs/keys.md#keys-of-your-own).
     parameters: dict[str, Opaque] = {}
-    # Kinds of device beside ours (docs/rules.md).
+    # Kinds of device beside ours (docs/keys.md#keys-of-your-own).
     targets: tuple[Target, ...] = ()
     # Memory of models that the fleet does not show.
     models: tuple[Model, ...] = ()
@@ -272,9 +272,9 @@ class File(_Declared, frozen=True, kw_only=True):
     keys: dict[str, dict[str, str]] = {}
     # Dialects that are switched off.
     disabled: tuple[str, ...] = ()
-    # Tables of your own, in the form that `drawbridge dialects -o yaml` prints (docs/rules.md).
+    # Tables of your own, in the form that `drawbridge dialects -o yaml` prints (docs/keys.md#keys-of-your-own).
     dialects: tuple[Dialect, ...] = ()
-    # Keys of one container whose devices belong under one switch (docs/rules.md).
+    # Keys of one container whose devices belong under one switch (docs/keys.md#keys-of-your-own).
     joint: tuple[Joint, ...] = ()
     # Key that a ResourceQuota limits: the key by which a ResourceQuota counts its claims from now on; until then the key is
     # left. `CLASS.deviceclass.resource.k8s.io/devices`, `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME`

@@ -1,0 +1,52 @@
+"""Writes the tables of docs/keys.md from the rows that the webhook reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from webhook.dialects import VOCABULARIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from webhook.dialects import Dialect, Row
+
+
+def listed() -> str:
+    """List the keys of every system; keys with the same outcome for the same reason are one item."""
+    return "\n\n".join(section(vocabulary.table) for vocabulary in VOCABULARIES)
+
+
+def section(dialect: Dialect) -> str:
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in dialect.keys:
+        apart = () if row.because else (row.name,)
+        unit = () if row.outcome == "left" else (row.unit,)
+        groups.setdefault((row.outcome, row.place, *unit, row.because, *apart), []).append(row)
+    scope = "each container" if dialect.scope == "container" else "the whole pod"
+    lines = [f"### {dialect.title} ({dialect.name})", "", f"Numbers count for {scope}.", ""]
+    return "\n".join([*lines, *(item(rows) for rows in groups.values())])
+
+
+def item(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    reason = f". {sentence(first.because)}" if first.because else ""
+    if len(rows) == 1:
+        return f"- `{first.name}` ({first.place}, {first.unit}): {first.outcome}. {sentence(first.meaning)}{reason}"
+    if first.outcome == "left":
+        return f"- {', '.join(f'`{row.name}`' for row in rows)} ({first.place}): left{reason}"
+    return f"- {'; '.join(described(rows))} ({first.place}, {first.unit}): {first.outcome}{reason}"
+
+
+def described(rows: Sequence[Row]) -> Iterator[str]:
+    """Name keys with what they mean, keys of the same meaning together."""
+    meanings: dict[str, list[str]] = {}
+    for row in rows:
+        meanings.setdefault(row.meaning, []).append(f"`{row.name}`")
+    for meaning, names in meanings.items():
+        yield f"{', '.join(names)} = {meaning}"
+
+
+def sentence(text: str) -> str:
+    """Begin with a capital, unless the first word is a name."""
+    return text if "/" in text.partition(" ")[0] else text[0].upper() + text[1:]
