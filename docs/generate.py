@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.schemas.schema import ANSWERS, NAMES, schema_of, text_of
+from analysis.schemas.schema import NAMES, text_of
 from docs import keys, kinds, metrics, sessions, settings
 from docs import map as picture
 from docs.layout import laid_out
 from docs.release import addressed
-from dra.codes import CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,8 +41,6 @@ STEP_LIMITS = re.compile(r"(<!-- steps: .*? -->\n).*(<!-- end of steps -->)", re
 UNITS = {" KiB": 1 << 10, " MiB": 1 << 20, "": 1}
 # Pages whose commands are typed, with the answers below them.
 TYPED = (
-    "explain.md",
-    "simulate.md",
     "tutorial-admin.md",
     "tutorial-developer.md",
     "tutorial-driver.md",
@@ -65,15 +62,11 @@ def generated() -> Mapping[str, Callable[[], str]]:
         ".github/ISSUE_TEMPLATE/config.yml": lambda: addressed(
             (ROOT / ".github/ISSUE_TEMPLATE/config.yml").read_text()
         ),
-        **{
-            f"docs/{name}": lambda name=name: laid_out(addressed(text_at(name)))  # type: ignore[misc]
-            for name in ("check.md", "versions.md")
-        },
+        "docs/versions.md": lambda: laid_out(addressed(text_at("versions.md"))),
         "docs/bridge.md": bridge,
         "docs/configuration.md": configuration,
-        "docs/doctor.md": doctor,
+        "docs/commands.md": commands,
         "docs/findings.md": lambda: laid_out(printed("explain", "all", "-o", "markdown"), of_code),
-        "docs/json.md": answers,
         "docs/limits.md": limits,
         "docs/operating.md": operating,
         "docs/translation.md": lambda: laid_out(
@@ -113,26 +106,6 @@ def configuration() -> str:
     """List the settings, and the drivers whose parameters are known, in their page."""
     page = between(text_at("configuration.md"), "<!-- fields -->", "<!-- end of fields -->", settings.listed())
     return laid_out(between(page, "<!-- drivers -->", "<!-- end of drivers -->", drivers()))
-
-
-def answers() -> str:
-    """List the documents that commands print with `-o json`, and the keys at the top of each, in their page."""
-    lines: list[str] = []
-    for command, types in ANSWERS.items():
-        schema = schema_of(command)
-        for type_ in types:
-            struct = schema["definitions"][type_.__name__]
-            title = struct["description"].removesuffix(".").replace("`drawbridge ", "`").replace(" -o json`", "`")
-            keys = [f"`{key}`{told(key, field)}" for key, field in struct["properties"].items() if key != "errors"]
-            line = f"- {title}: {', '.join(keys)}"
-            lines += [line] * (line not in lines)
-    return laid_out(between(text_at("json.md"), "<!-- answers -->", "<!-- end of answers -->", "\n".join(lines)))
-
-
-def told(key: str, field: Mapping[str, str]) -> str:
-    """Say in brackets what a key has, where there is more to say than its name; the page says of all what is unread."""
-    text = field.get("description", "").removesuffix(".")
-    return f" ({text[0].lower()}{text[1:]})" if text and key != "unread" else ""
 
 
 def key_page() -> str:
@@ -204,20 +177,20 @@ def between(text: str, start: str, end: str, new: str) -> str:
     return f"{before}{start}\n\n{new}\n\n{rest[rest.index(end) :]}"
 
 
-def doctor() -> str:
-    """Tabulate in their page what each rule of doctor reads, and what `--repair` does."""
+def commands() -> str:
+    """Write the answers of commands into their page, and what each rule of doctor reads and repairs."""
     from analysis.doctor import RULES
 
-    repairs = ["| finding | means | `--repair` |", "|---|---|---|"]
+    repairs: list[str] = []
     codes_of: dict[tuple[str, ...], dict[str, None]] = {}
     for rule in RULES:
         for code in rule.codes.split():
-            repairs += [f"| `{code}` | {CODES[code].title} | {rule.repair} |"] * bool(rule.repair)
+            repairs += [f"- `{code}`: {rule.repair}"] * bool(rule.repair)
             codes_of.setdefault((*rule.needs, *rule.may_be_none), {})[f"`{code}`"] = None
-    reads = ["| findings | are made of |", "|---|---|"]
-    reads += [f"| {', '.join(codes)} | {', '.join(needs)} |" for needs, codes in codes_of.items()]
-    page = between(text_at("doctor.md"), "<!-- repairs -->", "<!-- end of repairs -->", "\n".join(repairs))
-    return laid_out(between(page, "<!-- reads -->", "<!-- end of reads -->", "\n".join(reads)))
+    reads = [f"- {', '.join(codes)}: {', '.join(needs)}" for needs, codes in codes_of.items()]
+    page = between(text_at("commands.md"), "<!-- repairs -->", "<!-- end of repairs -->", "\n".join(repairs))
+    page = between(page, "<!-- reads -->", "<!-- end of reads -->", "\n".join(reads))
+    return laid_out(sessions.played(addressed(page)))
 
 
 def of_code(_: list[str], row: list[str]) -> list[str]:
