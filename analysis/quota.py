@@ -151,7 +151,7 @@ def necessary(reading: Reading, namespace: str) -> Reading:
         if missed := reasons.get(kind):
             raise CommandFailed(
                 f"{missed.kind} cannot be read: {missed.reason}",
-                "ask for the rights of manifests/explain/role.yaml, or for those in one namespace and use -n (docs/quota.md)",
+                "ask for the rights of manifests/explain/role.yaml, or for those in one namespace and use -n (docs/configuration.md#quotas)",
             )
     return replace(reading, unread=unread)
 

@@ -369,7 +369,10 @@ def quota(view: DashboardView) -> Html:
     """What quotas leave."""
     if not view.picture.quotas:
         return layout(
-            "Quota", view, el("p", "No DeviceQuota: nothing is limited (docs/quota.md says how to)."), current="quota"
+            "Quota",
+            view,
+            el("p", "No DeviceQuota: nothing is limited (docs/configuration.md#quotas says how to)."),
+            current="quota",
         )
     parts = map(part_as_html, tables(view.picture.quotas[:NODES_A_PAGE], _HOLDERS))
     return layout("Quota", view, *parts, _more(view.picture.quotas), current="quota")

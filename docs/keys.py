@@ -23,19 +23,24 @@ def section(dialect: Dialect) -> str:
         apart = () if row.because else (row.name,)
         unit = () if row.outcome == "left" else (row.unit,)
         groups.setdefault((row.outcome, row.place, *unit, row.because, *apart), []).append(row)
-    scope = "each container" if dialect.scope == "container" else "the whole pod"
-    lines = [f"### {dialect.title} ({dialect.name})", "", f"Numbers count for {scope}.", ""]
-    return "\n".join([*lines, *(item(rows) for rows in groups.values())])
+    scope = ["Numbers count for the whole pod.", ""] if dialect.scope == "pod" else []
+    title = f"### {sentence(dialect.title)} ({dialect.name})"
+    return "\n".join([title, "", *scope, *(item(rows) for rows in groups.values())])
 
 
 def item(rows: Sequence[Row]) -> str:
+    """Write keys, what they are, their outcome, what they mean and the reason; the page says what is left out."""
     first = rows[0]
+    kind = [first.place] * (first.place != "resource") + [first.unit] * (
+        first.unit != "count" and first.outcome != "left"
+    )
+    what = f" ({', '.join(kind)})" if kind else ""
     reason = f". {sentence(first.because)}" if first.because else ""
     if len(rows) == 1:
-        return f"- `{first.name}` ({first.place}, {first.unit}): {first.outcome}. {sentence(first.meaning)}{reason}"
+        return f"- `{first.name}`{what}: {first.outcome}. {sentence(first.meaning)}{reason}"
     if first.outcome == "left":
-        return f"- {', '.join(f'`{row.name}`' for row in rows)} ({first.place}): left{reason}"
-    return f"- {'; '.join(described(rows))} ({first.place}, {first.unit}): {first.outcome}{reason}"
+        return f"- {', '.join(f'`{row.name}`' for row in rows)}{what}: left{reason}"
+    return f"- {'; '.join(described(rows))}{what}: {first.outcome}{reason}"
 
 
 def described(rows: Sequence[Row]) -> Iterator[str]:

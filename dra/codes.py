@@ -76,7 +76,7 @@ CODES: Final[dict[str, FindingCode]] = {
     "D213": FindingCode("a resource that a container cannot request", _ERROR, "write a domain in lower case and a name, as in nvidia.com/gpu: only cpu, memory, ephemeral-storage and hugepages have no domain"),
     "D214": FindingCode("invalid drawbridge.dev/mode label", _ERROR, "write off, observe, warn or enforce, in quotes, or leave the label out: until then drawbridge only warns there"),
     "D215": FindingCode("the object exceeds the inspection limit", _WARNING, "split the object, or run `drawbridge translate` on that part alone"),
-    "D216": FindingCode("a DeviceQuota would refuse it", _WARNING, "request no more than the quota allows, release devices, or have the quota raised: it holds where an allocator of drawbridge asks (docs/quota.md)"),
+    "D216": FindingCode("a DeviceQuota would refuse it", _WARNING, "request no more than the quota allows, release devices, or have the quota raised: it holds where an allocator of drawbridge asks (docs/configuration.md#quotas)"),
     "D217": FindingCode("a DeviceQuota has room for some of the replicas only", _INFO, "the others wait until the namespace releases devices: lower the number, or have the quota raised"),
     "D218": FindingCode("a pod that is left behind a fence", _WARNING, "change `extendedResources: leave`, or give the pod the bridge's scheduler: no other one places it"),
     "D219": FindingCode("a container, or a whole pod, beyond what a LimitRange allows", _WARNING, "ask for amounts within the LimitRange of the namespace, or have it changed: the API server refuses the pod"),

@@ -419,7 +419,7 @@ def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
                 "O010" if ready else "O009",
                 name_of(one),
                 f"{ready} of {wanted} replicas are ready: {_why(one, parts)}",
-                "correct what prevents it (docs/doctor.md); its log says more",
+                "correct what prevents it (docs/commands.md#drawbridge-doctor); its log says more",
             )
         else:
             continue

@@ -96,7 +96,7 @@ NEEDS = Needs(
         resources.LIMIT_RANGES,
         resources.NODES.raw,
     ),
-    "docs/doctor.md",
+    "docs/commands.md#drawbridge-doctor",
     events=(f"reportingComponent={COMPONENT}", *(f"reason={one}" for one in (FAILED_CREATE, *FAILED_OF_PODS))),
     typed=True,
 )

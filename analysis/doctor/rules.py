@@ -1,6 +1,6 @@
 """The rules of doctor, in one table: what each finds, from which input, and what `--repair` does about it.
 
-`diagnose` runs the rules whose input was read; `not_checked` names the others. docs/doctor.md is made from the table.
+`diagnose` runs the rules whose input was read; `not_checked` names the others. The list in docs/commands.md is made from the table.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class Needs(NamedTuple):
     """
 
     kinds: tuple[Resource[Any], ...] = OUTLOOK_KINDS
-    page: str = "docs/explain.md"
+    page: str = "docs/commands.md#drawbridge-explain"
     stored: Callable[[Pod], bool] = lambda _: False
     workloads: bool = False
     typed: bool = False
@@ -153,7 +153,7 @@ SURVEY: Final = Needs(
         *resources.WORKLOADS,
         resources.PODS,
     ),
-    "docs/survey.md",
+    "docs/commands.md#drawbridge-survey",
     workloads=True,
 )
 

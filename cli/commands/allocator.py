@@ -138,7 +138,7 @@ def _refuse_contradictions(settings: Settings) -> None:
         _check_loopback(settings, remedy, "plugin", "extender", "api")
     if settings.quota_client_ca and not settings.quota_tls:
         raise Broken("--quota-client-ca needs a listener with TLS", "give --quota-certs, too")
-    _check_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/quota.md)")
+    _check_usable(settings.quota_tls, "give a folder with tls.crt, tls.key and ca.crt (docs/configuration.md#quotas)")
     if not settings.quota_tls:
         _check_loopback(settings, "give --quota-certs, or an address of 127.0.0.1", "quota")
     _check_usable(settings.reservations_tls, "give a folder with tls.crt and tls.key (docs/node.md)")

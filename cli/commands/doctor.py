@@ -98,7 +98,7 @@ def command(
         in_force, repairs = observed.in_force, diagnose(observed)
         outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
     else:
-        in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/doctor.md")
+        in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/commands.md#drawbridge-doctor")
     in_force.report()
     checked = formats.by_object(outcomes)
     notes = {finding: lines for finding, outcome in outcomes.items() if (lines := outcome.lines())}

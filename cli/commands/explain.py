@@ -145,7 +145,9 @@ def _with_causes(
     if not (reading.is_live and any(map(explain.keeper_of, pods))):
         return story
     now = datetime.now(UTC)
-    found = loop.visit(kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/explain.md")
+    found = loop.visit(
+        kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/commands.md#drawbridge-explain"
+    )
     if isinstance(story, explain.PodStory):
         return explain.with_cause(story, found)
     groups = [replace(one, first=explain.with_cause(one.first, found)) for one in story.pods]

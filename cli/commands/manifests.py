@@ -110,7 +110,7 @@ _OF_PARTS = [
 @inputs.option("--bridge", "Add the allocator, and a scheduler that uses it (docs/bridge.md).")
 @inputs.option("--apart", "With --bridge: scheduler and allocator in separate pods, with your certificates.")
 @inputs.option("--plugin", "With --bridge: a scheduler with our plugin, instead of a stock kube-scheduler.")
-@inputs.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/quota.md).")
+@inputs.option("--quota", "With --bridge: enforce DeviceQuotas at admission (docs/configuration.md#quotas).")
 @inputs.option(
     "--scheduler-image",
     "With --bridge: the image of kube-scheduler in the cluster's version; with --plugin: of our scheduler.",

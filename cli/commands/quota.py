@@ -33,7 +33,9 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
     if files:
         reading = read_dump(files)
     else:
-        reading = necessary(visit(kubeconfig, context, Needs(KINDS, "docs/quota.md"), namespace=namespace), namespace)
+        reading = necessary(
+            visit(kubeconfig, context, Needs(KINDS, "docs/configuration.md#quotas"), namespace=namespace), namespace
+        )
     reports = [one for one in report(reading) if not namespace or one.quota.startswith(f"{namespace}/")]
     parts = [*tables(reports, _HOLDERS if output != "text" else None)]
     inputs.write(

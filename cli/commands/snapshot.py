@@ -70,7 +70,7 @@ def command(
     def read(cluster: Cluster) -> Coroutine[Any, Any, SnapshotRead]:
         return saved.read(cluster, given, namespace)
 
-    snapshot = loop.visit(kubeconfig, context, read, "docs/survey.md")
+    snapshot = loop.visit(kubeconfig, context, read, "docs/commands.md#drawbridge-survey")
     snapshot.in_force.report()
     try:
         saved.write(snapshot.lines, path, replace=force)

@@ -296,7 +296,7 @@ def test_additional_fields_of_an_installation_are_no_difference():
 
 def test_every_finding_has_a_row_with_what_to_do():
     codes = {code for code in CODES if code.startswith("O")}
-    section = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    section = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert len(codes) > 50
     assert sorted(code for code in codes if f"`{code}`" not in section) == []
 

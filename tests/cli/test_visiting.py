@@ -11,7 +11,7 @@ from tests.allocator.service.sidecar import loaded, pod
 
 HELPS = {
     Unauthorized: "may have expired: log in again",
-    Forbidden: "ask for the rights listed in docs/survey.md",
+    Forbidden: "ask for the rights listed in docs/commands.md#drawbridge-survey",
     Throttled: "look for clients that send too many requests",
     Unavailable: "try again when the API server answers",
     ConfigError: "name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context",
@@ -24,7 +24,7 @@ def test_the_remedy_depends_on_the_error_of_the_api_server(error):
         raise ExceptionGroup("informers", [error("so it said")])
 
     with pytest.raises(CommandFailed) as told:
-        visit("", "", look, "docs/survey.md")
+        visit("", "", look, "docs/commands.md#drawbridge-survey")
     assert told.value.message == "so it said"
     assert HELPS[error] in told.value.remedy
 
@@ -34,7 +34,7 @@ def test_a_server_that_fails_by_itself_is_not_a_matter_of_rights():
         raise ApiError("etcdserver: mvcc: database space exceeded", status=500)
 
     with pytest.raises(CommandFailed) as told:
-        visit("", "", look, "docs/survey.md")
+        visit("", "", look, "docs/commands.md#drawbridge-survey")
     assert "at etcd, which may have no space (NOSPACE)" in told.value.remedy
 
 

@@ -164,7 +164,7 @@ def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, bu
 
 
 def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Budget) -> tuple[str, ...]:
-    """List what drivers would refuse of a claim's parameters (docs/parameters.md); nothing if the budget ends.
+    """List what drivers would refuse of a claim's parameters (docs/configuration.md); nothing if the budget ends.
 
     These are warnings: a newer driver may take more than the sources that were read, and an administrator who runs one knows that.
     """

@@ -217,7 +217,11 @@ def _wrong_placement(placing: Placing) -> Iterable[Finding]:
         try:
             read_placement(strategy)
         except UnknownStrategy as error:
-            yield mistake(f"{path}/{where}", str(error), "write NAME, or NAME=WEIGHT,NAME=WEIGHT (docs/simulate.md)")
+            yield mistake(
+                f"{path}/{where}",
+                str(error),
+                "write NAME, or NAME=WEIGHT,NAME=WEIGHT (docs/commands.md#drawbridge-simulate)",
+            )
     if placing.most_pods_per_node < 0:
         reason = f"{placing.most_pods_per_node} is not a number of pods"
         yield mistake(f"{path}/mostPodsPerNode", reason, "write 0 for any number, or 1 and more")

@@ -247,7 +247,7 @@ class File(_Declared, frozen=True, kw_only=True):
     # is refused.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
     # Claims that no node could serve even if idle; `auto` refuses where no autoscaler, or only declared nodes, could make one
-    # that does (docs/translation.md#nodes-that-come-when-they-are-asked-for).
+    # that does (docs/translation.md#autoscaled-nodes).
     impossible: Literal["auto", "refuse", "warn"] = "auto"
     # The scheduler of fully translated pods that named the scheduler of their dialect; `""` keeps theirs.
     target_scheduler: str = "default-scheduler"
@@ -263,10 +263,10 @@ class File(_Declared, frozen=True, kw_only=True):
     targets: tuple[Target, ...] = ()
     # Memory of models that the fleet does not show.
     models: tuple[Model, ...] = ()
-    # Which drivers and nodes are believed, where not all are (docs/translation.md#what-it-rests-on).
+    # Which drivers and nodes are believed, where not all are (docs/translation.md#evidence).
     evidence: Evidence = Evidence()
     # What an autoscaler can make: no pod is refused as impossible that such a node could serve
-    # (docs/translation.md#nodes-that-come-when-they-are-asked-for).
+    # (docs/translation.md#autoscaled-nodes).
     node_templates: tuple[NodeTemplate, ...] = ()
     # Dialect: its keys under the names this cluster uses; `""` switches a key off.
     keys: dict[str, dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""docs/simulate.md of matrices in use shows what the command prints; docs/explain.md is written by `make generate`."""
+"""docs/commands.md shows what `drawbridge matrix` prints."""
 
 import re
 import shlex
@@ -10,7 +10,11 @@ from tests.cli.running import run
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"```\n\$ drawbridge (.*)\n((?:.*\n)*?)```")
-IN_USE = [one for one in BLOCK.findall((ROOT / "docs" / "simulate.md").read_text()) if "examples/why" in one[0]]
+IN_USE = [
+    one
+    for one in BLOCK.findall((ROOT / "docs" / "commands.md").read_text())
+    if one[0].startswith("matrix -f manifests/examples/why")
+]
 
 
 def test_the_page_of_matrices_shows_one_in_use():
