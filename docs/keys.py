@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from webhook.dialects import VOCABULARIES
@@ -22,7 +23,7 @@ def section(dialect: Dialect) -> str:
     for row in dialect.keys:
         apart = () if row.because else (row.name,)
         unit = () if row.outcome == "left" else (row.unit,)
-        groups.setdefault((row.outcome, row.place, *unit, row.because, *apart), []).append(row)
+        groups.setdefault((row.outcome, row.place, *unit, because(row), *apart), []).append(row)
     scope = ["Numbers count for the whole pod.", ""] if dialect.scope == "pod" else []
     title = f"### {sentence(dialect.title)} ({dialect.name})"
     return "\n".join([title, "", *scope, *(item(rows) for rows in groups.values())])
@@ -35,12 +36,17 @@ def item(rows: Sequence[Row]) -> str:
         first.unit != "count" and first.outcome != "left"
     )
     what = f" ({', '.join(kind)})" if kind else ""
-    reason = f". {sentence(first.because)}" if first.because else ""
+    reason = f". {sentence(because(first))}" if first.because else ""
     if len(rows) == 1:
         return f"- `{first.name}`{what}: {first.outcome}. {sentence(first.meaning)}{reason}"
     if first.outcome == "left":
         return f"- {', '.join(f'`{row.name}`' for row in rows)}{what}: left{reason}"
     return f"- {'; '.join(described(rows))}{what}: {first.outcome}{reason}"
+
+
+def because(row: Row) -> str:
+    """Return the reason without the name of the device, so that devices without a driver share an entry."""
+    return re.sub(r"(no DRA driver for) an? .+? (is known)", r"\1 it \2", row.because)
 
 
 def described(rows: Sequence[Row]) -> Iterator[str]:

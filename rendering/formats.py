@@ -260,13 +260,13 @@ def choose_codes(wanted: str, also: tuple[str, ...] = ()) -> Mapping[str, Findin
 
 
 _ABOUT: Final = (
-    "For authors of manifests and for administrators: every code that a finding can have, and what helps.",
-    "A code never changes its meaning. `drawbridge check` prints those about manifests.",
-    "Errors are what the API server of the newest supported Kubernetes would answer,",
-    "by itself (D) or because the webhook refuses it (R).",
-    "Warnings are accepted by it and do not work, or not as meant.",
-    "Those with M are what `translate` and `survey` say in formats that know only findings.",
-    "`drawbridge doctor` prints those with O, and `drawbridge survey` those with S.",
+    "For authors of manifests and administrators: every code of a finding, and what helps.",
+    "A code never changes its meaning.",
+    "`drawbridge check` reports D and R:",
+    "errors are what the API server of the newest supported Kubernetes (D) or the webhook (R) refuses;",
+    "warnings are what is accepted and does not work, or not as meant.",
+    "M are outcomes of `translate` and `survey` in formats that know only findings.",
+    "`drawbridge doctor` reports O, and `drawbridge survey` reports S.",
 )
 _CHAPTERS: Final = {
     "D0": "What is written",

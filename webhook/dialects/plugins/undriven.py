@@ -89,7 +89,9 @@ def _rows() -> Iterator[Row]:
     """Write the resource names of each vendor, and then the annotations that say which devices may serve."""
     choices: dict[str, str] = {}
     for domain, (device, keys, hints) in _VENDORS.items():
-        reason = _DRIVEN.get(domain, "no DRA driver for it is known: its device plugin keeps serving it")
+        article = "an" if device[0] in "AEIOU" else "a"
+        undriven = f"no DRA driver for {article} {device} is known: its device plugin keeps serving it"
+        reason = _DRIVEN.get(domain) or undriven
         for key in keys:
             name = f"{domain}/{key}"
             yield left(name, f"{device}: {key.rpartition('>')[2] or key}", reason, common=name in _COMMON)
