@@ -44,37 +44,37 @@ class Model(_Declared, frozen=True, kw_only=True):
 class Joint(_Declared, frozen=True, kw_only=True):
     """Keys that belong together in a container: devices of both come in pairs under one value of an attribute."""
 
-    # Key of the one kind of device.
+    # The key of one kind of device.
     primary: str
-    # Key of the other.
+    # The key of the other kind.
     secondary: str
-    # That both have in common; `auto` is the PCIe root, or the NUMA node where that is not published.
+    # The attribute that both kinds publish; `auto` is the PCIe root, or else the NUMA node.
     attribute: str = AUTO
-    # Counts that do not divide, or no common attribute: leave the container, or refuse the pod.
+    # If the counts do not divide, or no attribute is common: leave the container, or refuse the pod.
     otherwise: Literal["leave", "refuse"] = "leave"
 
 
 class Placing(_Declared, frozen=True, kw_only=True):
     """How the bridge places pods that say nothing about it themselves, and whose Namespace does not."""
 
-    # A name, or several with weights: NAME=WEIGHT,NAME=WEIGHT.
+    # A strategy, or several with weights: NAME=WEIGHT,NAME=WEIGHT.
     strategy: str = ALLOCATORS_DEFAULT
-    # Namespace: another strategy for its pods.
+    # Namespace: the strategy for its pods.
     namespaces: dict[str, str] = {}
-    # Pods with devices, placed by the bridge; 0 for any number.
+    # The maximum of pods with devices on a node, placed by the bridge; 0 is no maximum.
     most_pods_per_node: int = 0
 
 
 class BridgeSettings(_Declared, frozen=True, kw_only=True):
     """The scheduler with our bridge, and the drivers whose devices it manages."""
 
-    # Given to translated pods that ask for devices of these drivers.
+    # The scheduler of translated pods that request devices of these drivers.
     scheduler_name: str
     # Drivers whose devices the bridge manages.
     drivers: tuple[str, ...] = ()
-    # Whether a DeviceTaintRule keeps all other schedulers from these devices: claims that go to the bridge tolerate it.
+    # Whether a DeviceTaintRule keeps other schedulers from these devices; claims for the bridge tolerate it.
     fence: bool = False
-    # How pods are placed that say nothing themselves, and whose Namespace does not.
+    # How to place pods if neither the pod nor its Namespace has a strategy.
     placement: Placing = Placing()
 
 
@@ -85,7 +85,7 @@ class Evidence(_Declared, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = ()
     # Labels of the nodes whose slices, labels and `allocatable` count.
     node_selector: dict[str, str] = {}
-    # Where device plugins and autoscalers run: of these namespaces their DaemonSets, Deployments and ConfigMaps are read
+    # The namespaces of device plugins and autoscalers, whose DaemonSets, Deployments and ConfigMaps are read
     # (docs/translation.md#objects-of-device-plugins-and-autoscalers).
     namespaces: tuple[str, ...] = ()
 
@@ -97,18 +97,18 @@ class Evidence(_Declared, frozen=True, kw_only=True):
 class PreferredNodes(_Declared, frozen=True, kw_only=True):
     """Which nodes are preferred for pods, while a fleet moves node by node. One of the three is said."""
 
-    # Nodes that publish devices to a driver, or those whose device plugins hand the name out.
+    # Nodes with a driver (`dra`), or nodes with a device plugin for the name (`plugin`).
     prefer: Literal["dra", "plugin"] | None = None
-    # Percent of the workloads that prefer nodes with a driver.
+    # Percentage of the workloads that prefer nodes with a driver.
     percent: int | None = None
-    # Pods that demand these labels of their node prefer nodes with a driver.
+    # Pods that require these node labels prefer nodes with a driver.
     node_selector: dict[str, str] = {}
 
 
 class MixedFleet(PreferredNodes, frozen=True, kw_only=True):
     """The same, for a name; and for pods of some namespaces otherwise."""
 
-    # Namespace: one of the three, for its pods.
+    # Namespace: any of the three above, for its pods.
     namespaces: dict[str, PreferredNodes] = {}
 
 
@@ -118,13 +118,13 @@ class ExtendedResources(_Declared, frozen=True, kw_only=True):
     The pod's annotation counts before its Namespace, that before `autoscaled`, then come the driver and the default.
     """
 
-    # Where nothing else is said. Left out: translate for drivers that the bridge manages, leave for all others.
+    # The default. Left out: translate for drivers that the bridge manages, leave for all others.
     default: Serving | None = None
-    # Driver: what becomes of pods that ask for its devices.
+    # Driver: the same for pods that request its devices.
     drivers: dict[str, Serving] = {}
-    # Namespace: what becomes of its pods; it counts before `autoscaled`, and that before the driver.
+    # Namespace: the same for its pods; it takes precedence over `autoscaled`, which takes precedence over the driver.
     namespaces: dict[str, Serving] = {}
-    # Pods whose nodes an autoscaler makes that does not consider claims.
+    # Pods that an autoscaler may make nodes for, if it ignores claims.
     autoscaled: Serving | None = None
 
     def choose(self, driver: str, namespace: str, annotation: str, *, managed: bool, autoscaled: bool) -> Serving:
@@ -142,9 +142,9 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
     The namespace counts before the default.
     """
 
-    # In namespaces that are not named.
+    # Namespaces that are not named.
     default: Serving = "leave"
-    # Namespace: what becomes of its pods.
+    # Namespace: the same for its pods.
     namespaces: dict[str, Serving] = {}
 
     def wanted(self, namespace: str) -> bool:
@@ -158,7 +158,7 @@ class CPUClaims(_Declared, frozen=True, kw_only=True):
 class Kueue(_Declared, frozen=True, kw_only=True):
     """What Kueue can account for: classes that its `deviceClassMappings` name, with its webhook for DRA on."""
 
-    # Classes under `deviceClassMappings` of Kueue: pods that it counts one by one are translated to no others
+    # Classes under `deviceClassMappings` of Kueue: pods that Kueue counts by themselves are translated to these classes only
     # (docs/translation.md#workloads-of-other-projects).
     device_classes: tuple[str, ...] = ()
 
@@ -168,7 +168,7 @@ class TemplateDevices(_Declared, frozen=True, kw_only=True):
 
     # As in `spec.driver` of a ResourceSlice.
     driver: str
-    # How many of these devices a node has.
+    # The number of these devices on a node.
     count: int = 1
     # As in a ResourceSlice.
     attributes: dict[str, DeviceAttribute] = {}
@@ -181,24 +181,24 @@ class TemplateDevices(_Declared, frozen=True, kw_only=True):
 class NodeTemplate(_Declared, frozen=True, kw_only=True):
     """Nodes that an autoscaler can make: what one of them publishes, and how many there may be."""
 
-    # By which warnings call it.
+    # The name in warnings.
     name: str
-    # That all its nodes have, and no others.
+    # Labels of all its nodes, and of no other nodes.
     labels: dict[str, str] = {}
-    # How many such nodes there may be; not limited if not set.
+    # The maximum of such nodes; no maximum if not set.
     max_nodes: int | None = None
-    # What its drivers publish of one node.
+    # The devices that drivers publish for one node.
     devices: tuple[TemplateDevices, ...] = ()
-    # What device plugins hand out there.
+    # The resources of device plugins on one node.
     allocatable: dict[str, Quantity] = {}
 
 
 class KubernetesSettings(_Declared, frozen=True, kw_only=True):
     """The API server and its scheduler, where they do not tell: what they tell counts for more."""
 
-    # 1.N, for files; a cluster tells its version.
+    # 1.N, for files; a cluster reports its version.
     version: str = ""
-    # As both are started with: name, and whether it is on.
+    # Feature gates of both: name, and whether it is on.
     feature_gates: dict[str, bool] = {}
 
     def declared(self) -> Declared:
@@ -219,75 +219,72 @@ class File(_Declared, frozen=True, kw_only=True):
     api_version: Literal["drawbridge.dev/v1alpha1"]
     kind: Literal["DrawbridgeConfiguration"]
     metadata: Metadata = Metadata()
-    # What is done in namespaces without the label `drawbridge.dev/mode`; `drawbridge manifests` installs `observe` where no
-    # mode is said.
+    # The mode of namespaces without the label `drawbridge.dev/mode`; `drawbridge manifests` installs `observe` by default.
     mode: Mode = "enforce"
-    # Percent of the workloads in namespaces that enforce; the others are only warned.
+    # Percentage of the workloads that are translated in namespaces that enforce; the others are only warned.
     canary: int = 100
-    # How many pods a minute are evicted that were created without claims while the webhook was away, and wait for
-    # what no node hands out; 0 evicts none. It needs `manifests/missed/role.yaml` (docs/operating.md#a-pod-stays-pending).
+    # Pods evicted per minute that were created without claims while the webhook was unavailable, and wait for a resource that
+    # no node has; 0 evicts none. It needs `manifests/missed/role.yaml` (docs/operating.md#a-pod-stays-pending).
     evict_missed_pods: int = 0
-    # Requests that a claim can express only roughly: `warn` and `allow` translate them, `leave` keeps the container
+    # Requests that a claim can only approximate: `warn` and `allow` translate them, `leave` leaves the container
     # (docs/translation.md#outcomes).
     approximations: Literal["allow", "warn", "leave"] = "warn"
-    # Name: which nodes are preferred for pods that ask by it, where some nodes have moved from device plugins to drivers
+    # Resource name: which nodes its pods prefer while some nodes have moved from device plugins to drivers
     # (docs/migrate.md#while-the-fleet-is-mixed).
     mixed: dict[str, MixedFleet] = {}
-    # Pods that ask by a name that a DeviceClass serves: left to the scheduler, or translated
+    # Pods that request a name that a DeviceClass serves: left to the scheduler, or translated
     # (docs/translation.md#names-that-core-serves).
     extended_resources: ExtendedResources = ExtendedResources()
-    # Pods whose whole CPUs are asked for by claims as well, of a driver that gives CPUs out
+    # Guaranteed pods with whole CPUs, which can have claims of them as well
     # (docs/configuration.md#cpus-of-guaranteed-pods-by-claim).
     cpu_claims: CPUClaims = CPUClaims()
-    # Percentages where no device size is known.
+    # Percentages of a device whose size is not known.
     unresolved: Literal["leave", "refuse"] = "leave"
     # Claims that the API server or the pod's scheduler would drop or misread.
     not_understood: Literal["leave", "refuse"] = "leave"
-    # HAMi's binding to a NUMA node, where the driver publishes none: the container stays, the binding is dropped, or the pod
-    # is refused.
+    # HAMi's binding to a NUMA node, if the driver publishes none: leave the container, drop the binding, or refuse the pod.
     numa_bind: Literal["leave", "drop", "refuse"] = "leave"
-    # Claims that no node could serve even if idle; `auto` refuses where no autoscaler, or only declared nodes, could make one
-    # that does (docs/translation.md#autoscaled-nodes).
+    # Claims that no node could serve even if idle; `auto` refuses them unless an autoscaler may make a node that is not
+    # declared (docs/translation.md#autoscaled-nodes).
     impossible: Literal["auto", "refuse", "warn"] = "auto"
-    # The scheduler of fully translated pods that named the scheduler of their dialect; `""` keeps theirs.
+    # The scheduler of fully translated pods that named their system's scheduler; `""` keeps it.
     target_scheduler: str = "default-scheduler"
-    # Name that several systems use: what it means. `leave`, a dialect, or a word of the dialect that reads it bare: `whole`,
-    # `shared`, `mig:<profile>`.
+    # Name that several systems use: its meaning. `leave`, a dialect, `whole`, `shared` or `mig:<profile>`.
     meanings: dict[str, str] = {}
-    # Target: the DeviceClass that serves it, where it has another name than its vendor's.
+    # Target: its DeviceClass, if the name differs from the vendor's.
     classes: dict[str, str] = {}
-    # Target: what its driver is told of each device in a claim (`opaque.parameters`); `<i>` in a text is the device's number
+    # Target: the parameters for its driver in claims (`opaque.parameters`); `<i>` in a text is the number of the device
     # (docs/keys.md#keys-of-your-own).
     parameters: dict[str, Opaque] = {}
-    # Kinds of device beside ours (docs/keys.md#keys-of-your-own).
+    # Kinds of device of your own (docs/keys.md#keys-of-your-own).
     targets: tuple[Target, ...] = ()
-    # Memory of models that the fleet does not show.
+    # The memory of models that no node publishes.
     models: tuple[Model, ...] = ()
-    # Which drivers and nodes are believed, where not all are (docs/translation.md#evidence).
+    # Which drivers and nodes count as evidence; all by default (docs/translation.md#evidence).
     evidence: Evidence = Evidence()
-    # What an autoscaler can make: no pod is refused as impossible that such a node could serve
+    # Nodes that an autoscaler can make: a pod that such a node could serve is not refused as impossible
     # (docs/translation.md#autoscaled-nodes).
     node_templates: tuple[NodeTemplate, ...] = ()
-    # Dialect: its keys under the names this cluster uses; `""` switches a key off.
+    # Dialect: its keys, and the names that this cluster uses instead; `""` turns a key off.
     keys: dict[str, dict[str, str]] = {}
-    # Dialects that are switched off.
+    # Dialects that are off.
     disabled: tuple[str, ...] = ()
     # Tables of your own, in the form that `drawbridge dialects -o yaml` prints (docs/keys.md#keys-of-your-own).
     dialects: tuple[Dialect, ...] = ()
-    # Keys of one container whose devices belong under one switch (docs/keys.md#keys-of-your-own).
+    # Pairs of keys of a container whose devices must share an attribute (docs/keys.md#keys-of-your-own).
     joint: tuple[Joint, ...] = ()
-    # Key that a ResourceQuota limits: the key by which a ResourceQuota counts its claims from now on; until then the key is
-    # left. `CLASS.deviceclass.resource.k8s.io/devices`, `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME`
-    # of a class's `extendedResourceName`, or `count/resourceclaims.resource.k8s.io`. Pods are warned where no ResourceQuota
-    # of their namespace limits that key, or where it does not count their claims.
+    # Key that a ResourceQuota limits: the key that counts its claims instead; without it the key is left.
+    # `CLASS.deviceclass.resource.k8s.io/devices`, `requests.deviceclass.resource.kubernetes.io/CLASS`, `requests.NAME`
+    # of a class's `extendedResourceName`, or `count/resourceclaims.resource.k8s.io`. Pods get a warning if no
+    # ResourceQuota of their namespace limits that key, or if it does not count their claims.
     quotas: dict[str, str] = {}
-    # Name: what that scheduler makes of claims, for instance a Volcano that serves them.
+    # Scheduler: what it supports of claims, for instance a Volcano that allocates them.
     schedulers: dict[str, Scheduler] = {}
-    # The scheduler that asks our allocator, where it is installed (docs/bridge.md#placement).
+    # The scheduler that calls our allocator, if it is installed (docs/bridge.md#placement).
     bridge: BridgeSettings | None = None
-    # What the API server does not tell of its version and gates (docs/versions.md).
+    # The version and feature gates of the server, if it does not report them (docs/versions.md).
     kubernetes: KubernetesSettings = KubernetesSettings()
-    # What Kueue can count.
+    # What Kueue counts.
     kueue: Kueue = Kueue()
 
     def options(self, dialect: str) -> Options:
