@@ -11,7 +11,7 @@ import msgspec
 from allocator.pods import requests
 from allocator.reports import DeviceState, node_report
 from analysis.naming import refuse_unknown_node
-from dra.objects import is_extended, results_of
+from dra.objects import results_of
 from dra.quantity import Quantity
 from webhook.dialects import Role
 from webhook.state import Configuration

@@ -15,7 +15,7 @@ import msgspec
 from analysis import capacity
 from analysis.loading import Object, inside
 from dra.errors import QuantityError
-from dra.objects import Pod, is_extended
+from dra.objects import Pod
 from dra.quantity import NANO
 from dra.wire import WireError, convert
 
@@ -57,7 +57,7 @@ def plugin_stocks(
     handed: dict[str, dict[str, int]] = {}
     for node in stock.nodes.values():
         for key, amount in node.status.allocatable.items():
-            if is_extended(key) and amount.nano > 0:
+            if "/" in key and amount.nano > 0:
                 handed.setdefault(key, {})[node.metadata.name] = amount.nano // NANO
     publishing = {(page.node_name, page.slice.spec.driver) for page in stock.every_newest_page()}
     found: list[PluginStock] = []

@@ -63,6 +63,7 @@ class Playground:
         ignored: list[dict[str, Any]],
         address: Address,
         metrics: Address | None,
+        *,
         session: aiohttp.ClientSession,
         source: Source,
     ) -> None:
@@ -220,7 +221,7 @@ async def playground(
                 trust = create_default_context(cadata=bundle)
                 connector = aiohttp.TCPConnector(ssl=trust)
                 async with aiohttp.ClientSession(connector=connector) as session:
-                    yield Playground(cluster, ignored, address, metrics, session, source)
+                    yield Playground(cluster, ignored, address, metrics, session=session, source=source)
             finally:
                 stop.set()
                 await serving

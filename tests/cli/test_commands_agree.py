@@ -260,7 +260,10 @@ NAMED = {
     ),
     "a served key beside one that no node has, in mode off": (
         Scene(
-            of_kind(*POD, template({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})), [namespace("off")], SERVED, WHOLE
+            of_kind(*POD, template({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})),
+            [namespace("off")],
+            SERVED,
+            WHOLE,
         ),
         "left",
         "",
@@ -401,17 +404,24 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
 
 
 def test_the_commands_count_the_same_devices(tmp_path):
-    pods = [asking(2, nodeName="p"), asking(1, nodeName="p")]
+    pods = [asking(2, nodeName="p"), asking(1, nodeName="p"), of_kind(*POD, template({"limits": {KUBERNETES: "1"}}))]
+    pods[2]["spec"]["nodeName"] = "p"
     for number, one in enumerate(pods):
         one["metadata"] |= {"name": f"r{number}", "uid": str(number)}
         one["status"] = {"phase": "Running"}
     old, new = (json.loads(json.dumps(one)) for one in moved("a")[-1:] * 2)
     new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
     dump = tmp_path / "dump.json"
-    dump.write_text(as_list([*moved("a")[:-1], old, new, node("p", gpu=4), *pods]))
+    dump.write_text(as_list([*moved("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES: 4}), *pods]))
     survey, nodes, pools = (asked(one, "-f", dump) for one in ("survey", "nodes", "matrix"))
     listed = [one for row in nodes["nodes"] for one in row["devices"]]
-    held = sum(int(holder["share"][GPU]) for one in listed if one["state"] == "plugin" for holder in one["holders"])
+    held = sum(
+        int(amount)
+        for one in listed
+        if one["state"] == "plugin"
+        for holder in one["holders"]
+        for amount in holder["share"].values()
+    )
     counts = {
         "devices": {
             "survey": sum(one["devices"] for one in survey["drivers"]),
@@ -420,7 +430,7 @@ def test_the_commands_count_the_same_devices(tmp_path):
         },
         "in use": {"survey": sum(one["moving"] + one["staying"] for one in survey["plugins"]), "nodes": held},
     }
-    right = {"devices": 8, "in use": 3}
+    right = {"devices": 8, "in use": 4}
     found = {
         f"{what}: {name} {one}, right {right[what]}"
         for what in right
@@ -430,6 +440,7 @@ def test_the_commands_count_the_same_devices(tmp_path):
     assert not found
 
 
+KUBERNETES = "kubernetes.io/gpu"  # nodes count it, though it is no extended resource
 FINDINGS_OF = {"check": "findings", "doctor": "findings", "survey": "obstacles"}
 
 
