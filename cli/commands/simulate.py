@@ -20,7 +20,11 @@ EMPTY: dict[str, Any] = {
 }
 
 
-@inputs.command("simulate", empty=EMPTY, examples=("drawbridge simulate -f fleet.yaml -f deploy/",))
+@inputs.command(
+    "simulate",
+    empty=EMPTY,
+    examples=("drawbridge simulate -f fleet.yaml -f deploy/", "drawbridge simulate -f dump.yaml --remove-node gpu-7"),
+)
 @inputs.files(required=False)
 @inputs.config()
 @inputs.mode_option()
