@@ -23,7 +23,7 @@ EMPTY: dict[str, Any] = {
 @inputs.command(
     "simulate",
     empty=EMPTY,
-    examples=("drawbridge simulate -f fleet.yaml -f deploy/", "drawbridge simulate -f dump.yaml --remove-node gpu-7"),
+    examples=("drawbridge simulate -f fleet.yaml -f deploy/", "drawbridge simulate -f dump.yaml --remove-node node-a"),
 )
 @inputs.files(required=False)
 @inputs.config()

@@ -56,5 +56,5 @@ def test_each_line_finds_what_the_lines_before_it_left(tmp_path, monkeypatch):
     assert re.search(r"^-.*nvidia.com/gpu: ", said["translate"].stdout, re.MULTILINE)
     assert re.search(r"^\+\s+deviceClassName: gpu.nvidia.com$", said["translate"].stdout, re.MULTILINE)
     assert "assumed: nvidia.com/gpu is a whole device" in said["translate"].stderr
-    assert "DeviceClass gpu.nvidia.com serves nvidia.com/gpu" in said["demo"].stdout
+    assert "nvidia.com/gpu: DeviceClass gpu.nvidia.com serves it" in said["demo"].stdout
     assert "0 errors" in said["check"].stdout

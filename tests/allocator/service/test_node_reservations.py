@@ -235,7 +235,7 @@ async def test_an_address_that_guesses_keeps_no_token_of_another_address_from_it
     await asyncio.sleep(0)
     assert server.reviewed[-1] == "good-known", "it does not wait behind new ones"
     server.answers.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert [account.name for account in await asyncio.gather(*valid)] == [f"good-{at}" for at in range(23)]
         assert (await known).name == "good-known"
         found = await asyncio.gather(*guesses, return_exceptions=True)
