@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from webhook.translate import Decision
 
 LOOPBACK = "127.0.0.1"
+# A decision needs the fleet and the namespaces, and no other pod: a demo of many pods does not read them all for each.
+_PODS = (resources.PODS, *resources.WORKLOADS)
+_AROUND = SURVEY._replace(kinds=tuple(kind for kind in SURVEY.kinds if kind not in _PODS))
 START_SECONDS = 30.0
 PLACED = "PodScheduled"
 
@@ -145,7 +148,7 @@ class Playground:
 
     async def decisions(self, pod: Pod) -> Sequence[Decision]:
         """Decide about the keys of a pod as it was before the scheduler placed it, as all commands do."""
-        reading = await read_cluster(self.cluster, SURVEY)
+        reading = await read_cluster(self.cluster, _AROUND)
         raw = await self.cluster.get(resources.PODS.raw, pod.metadata.name, pod.metadata.namespace)
         if pod.status.conditions:
             raw = raw | {"spec": {key: value for key, value in raw["spec"].items() if key != "nodeName"}}
