@@ -484,3 +484,17 @@ async def test_a_claim_counts_under_the_quotas_of_its_pods_priority_class():
         low, high = [made_for(await one.pod(name), name, count=2) for name in ("low", "high")]
         assert await ask(one, low) == ""
         assert "2 asked for, 0 of 1 used" in await ask(one, high)
+
+
+async def test_claims_that_only_say_they_are_made_for_a_pod_get_no_more_than_the_quota_allows():
+    """Anyone who may create claims may write the owner and the annotation that kube-controller-manager writes."""
+    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("t", 2))
+    async with running(cluster, **HERE) as one:
+        assert await ask(one, using("p", "t")) == ""
+        cluster.load([using("p", "t")])
+        await until(lambda: one.bridge.knowledge.pod("default", "p") is not None)
+        stored = await one.pod("p")
+        nobody = {"metadata": {"name": "nobody", "uid": "no-such-pod"}}
+        said = [await ask(one, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate((stored, stored, stored, nobody))]  # fmt: skip
+        assert said[:2] == ["", ""]
+        assert all("1 asked for, 2 of 2 used" in refusal for refusal in said[2:])
