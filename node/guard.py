@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from dra.errors import CapacityError
-from dra.objects import ObjectMeta, ResourceSlice
+from dra.objects import POD_CLAIM_NAME, ObjectMeta, ResourceSlice
 from dra.policy import Rules, admits, conflicting, group_states, own_state
 from dra.quantity import Quantity
 from dra.stock import Pool, PoolUse, Stock, available, charges
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # A UID becomes part of a file name.
 _UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,62}").fullmatch
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
-ENTRY = "resource.kubernetes.io/pod-claim-name"
 Results: TypeAlias = "tuple[DeviceRequestAllocationResult, ...]"
 
 
@@ -100,7 +99,7 @@ class Guard:
             return GuardRefusal("Changed", message)
         # The annotation becomes part of a path, and every account that may write claims can set it: only a DNS label is used.
         metadata = claim.metadata
-        entry = metadata.annotations.get(ENTRY, "")
+        entry = metadata.annotations.get(POD_CLAIM_NAME, "")
         return Prepared(
             uid=metadata.uid,
             namespace=metadata.namespace,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from certs.annotations import BUNDLE_KEEPER, CERT_MANAGER, RULES
 from cluster.resources import WORKLOADS
-from dra.objects import IMPLICIT
+from dra.objects import IMPLICIT, POD_CLAIM_NAME
 from webhook import names
 from webhook.dialects import Outcome, Position, Role
 from webhook.state import CPUClaims
@@ -117,7 +117,7 @@ def validating(dialects: Sequence[Dialect], options: Registration) -> Json:
         webhooks.append(workloads)
     if options.claims:
         # A claim made from a template was judged with its pod; to refuse it here would only leave that pod pending.
-        generated = "'resource.kubernetes.io/pod-claim-name' in object.?metadata.?annotations.orValue({})"
+        generated = f"'{POD_CLAIM_NAME}' in object.?metadata.?annotations.orValue({{}})"
         claims = _webhook(f"claims.validate.{names.DOMAIN}", "/validate", options) | {
             "failurePolicy": "Ignore",
             "rules": [_rule("resource.k8s.io", "v1", ("resourceclaims", "resourceclaimtemplates"), "CREATE")],

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from allocator.pods import plugin_may_serve, reaches, requests_by_name
-from dra.objects import EXTENDED_CLAIM, DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec, extended_claim
+from dra.objects import (
+    EXTENDED_CLAIM,
+    POD_CLAIM_NAME,
+    DeviceQuota,
+    Pod,
+    ResourceClaim,
+    ResourceClaimSpec,
+    extended_claim,
+    owning_pods,
+)
 from dra.policy import COUNT_KEY, quota_keys, quota_lines
 from dra.stock import ALL_CLASSES, Amounts, total
 
@@ -39,7 +48,6 @@ class FutureClaim(msgspec.Struct, frozen=True):
 
 # The entry of the claim that kube-scheduler creates; not a valid name of a real entry.
 EXTENDED = "<extended-resources>"
-ENTRY = "resource.kubernetes.io/pod-claim-name"  # annotation of a claim: the pod's entry it was created for
 
 
 class PodEntry(NamedTuple):
@@ -58,11 +66,9 @@ class PodEntry(NamedTuple):
 def entry_of(claim: ResourceClaim) -> PodEntry | None:
     """Return the pod's entry that a claim is created for; None if a person creates it."""
     meta = claim.metadata
-    entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(ENTRY)
-    for owner in meta.owner_references:
-        if entry and owner.controller and owner.kind == "Pod":
-            return PodEntry(owner.uid, entry, owner.name)
-    return None
+    entry = EXTENDED if meta.annotations.get(EXTENDED_CLAIM) == "true" else meta.annotations.get(POD_CLAIM_NAME)
+    owners = owning_pods(claim)
+    return PodEntry(owners[0].uid, entry, owners[0].name) if owners and entry else None
 
 
 def future_extended_claims(pod: Pod, stock: Stock) -> dict[str, FutureClaim]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from allocator.reports import drift
 from analysis.capacity import UNKNOWN, since_of, texts
 from analysis.explain.stories import ClaimState, ClaimStory, Consumer, DeviceTold
-from dra.objects import owning_pods, results_of, why_orphaned
+from dra.objects import POD_CLAIM_NAME, owning_pods, results_of, why_orphaned
 from dra.stock import Stock
 from dra.texts import list_first
 from rendering import story
@@ -74,7 +74,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
         state=state_of_claim(claim),
         entry=entry,
         # The controller notes for which entry of a pod it made a claim.
-        template=template or claim.metadata.annotations.get("resource.kubernetes.io/pod-claim-name", ""),
+        template=template or claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
         asks=tuple(story.describe_requests(claim)),
         since=since_of(claim),
         devices=tuple(devices),

@@ -2,6 +2,7 @@
 
 from dra.objects import defaults, node, versions
 from dra.objects.claim import (
+    POD_CLAIM_NAME,
     AllocatedDeviceStatus,
     AllocationResult,
     CapacityRequirements,
@@ -100,6 +101,7 @@ from dra.objects.taint import DeviceTaint, DeviceTaintRule, DeviceToleration, bl
 __all__ = [
     "EXTENDED_CLAIM",
     "IMPLICIT",
+    "POD_CLAIM_NAME",
     "POD_TEMPLATES",
     "AllocatedDeviceStatus",
     "AllocationResult",

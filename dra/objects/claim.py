@@ -166,6 +166,11 @@ class ResourceClaim(Wire, frozen=True, kw_only=True):
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
+POD_CLAIM_NAME = (
+    "resource.kubernetes.io/pod-claim-name"  # annotation: the entry of its pod that a claim was created for
+)
+
+
 def owning_pods(claim: ResourceClaim) -> list[OwnerReference]:
     """Return the pod that a claim was created for, as its controller."""
     return [owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"]

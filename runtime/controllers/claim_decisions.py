@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cluster.patch import Apply, Merge, Operations
-from dra.objects import claim_name, is_reserved_for
+from dra.objects import POD_CLAIM_NAME, claim_name, is_reserved_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cluster.resources import Key, Raw
     from dra.objects import Pod, ResourceClaim, ResourceClaimConsumerReference
 
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MANAGER = "ResourceClaimController"
 # Leaves room for a hyphen and five random characters in 63.

@@ -11,12 +11,11 @@ from cluster import Merge
 from cluster.embedded.embedded import Embedded
 from cluster.errors import NotFound
 from cluster.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from dra.objects.claim import ResourceClaim
+from dra.objects.claim import POD_CLAIM_NAME, ResourceClaim
 from dra.objects.pod import Pod
 from dra.wire import convert
 from runtime.controllers.claim_controller import ClaimController
 from runtime.controllers.claim_decisions import (
-    POD_CLAIM_NAME,
     Create,
     Delete,
     RecordNames,
