@@ -125,7 +125,14 @@ class Driver:
         plugin = DraPlugin(self._preparing, self.health)
         async with GrpcSocket(plugin, self._endpoint), GrpcSocket(self.registration, self._registry_socket):
             logger.info("ready", extra={"driver": driver})
-            await run_until(stop, self.publisher.run, self._follow_claims, self._follow_health, metrics=self.metrics)
+            await run_until(
+                stop,
+                self.publisher.run,
+                self._follow_claims,
+                self._follow_health,
+                self._follow_files,
+                metrics=self.metrics,
+            )
         await self._preparing.wait_for_statuses()
 
     def update_machine(self, machine: Machine) -> None:
@@ -174,6 +181,21 @@ class Driver:
             logger.info("a device is healthy again", extra={"device": name})
         self._failures = after
         self.publisher.update_machine(tainted(self._machine, after))
+
+    async def _follow_files(self) -> None:
+        """Periodically write the deleted files of prepared claims again. After a failure the next attempt waits longer."""
+        interval = self._look_interval
+        while True:
+            await asyncio.sleep(interval)
+            interval = self._look_interval
+            if has_later(self._endpoint):
+                continue  # the later instance does it
+            try:
+                complete = await asyncio.to_thread(self._store.restore)
+            except (OSError, BrokenCheckpoint):  # `_follow_claims` reports it
+                complete = False
+            if not complete:
+                interval = SETTLE_INTERVAL
 
     async def _follow_claims(self) -> None:
         """Periodically read the DeviceCompatibility rules, and unprepare claims deleted long ago."""

@@ -166,11 +166,33 @@ class PreparedStore:
                     self._disk.take(Remove(f"{self._cdi}/{name}"))
             self._sweep_metadata(checkpoint)
             for record in checkpoint.claims.values():
-                try:
-                    self._write_files(record)
-                except (SpecUnavailable, OSError) as error:
-                    extra = {"uid": record.uid, "why": str(error)}
-                    logger.warning("cannot repair the CDI file until the kubelet prepares the claim again", extra=extra)
+                self._repair_files(record)
+
+    def restore(self) -> bool:
+        """Write the files of claims that lack one, and report whether all files are there now.
+
+        The kubelet does not prepare a claim again whose pod runs, so without its file a container could not restart. Claims whose files
+        differ are left alone: in a rolling update the other version may have written them.
+        """
+        for folder in (self._cdi, self._metadata):
+            self._disk.make_folder(folder)
+        with self._disk.locked(self._lock):
+            incomplete = [record for record in self._read().claims.values() if self._lacks_file(record)]
+            repaired = [self._repair_files(record) for record in incomplete]
+        return all(repaired)
+
+    def _lacks_file(self, record: Prepared) -> bool:
+        metadata_paths = [f"{self._metadata}/{name}" for name in self._writer.metadata(record)]
+        return any(self._disk.read(path) is None for path in (self._path(record.uid), *metadata_paths))
+
+    def _repair_files(self, record: Prepared) -> bool:
+        try:
+            self._write_files(record)
+        except (SpecUnavailable, OSError) as error:
+            extra = {"uid": record.uid, "why": str(error)}
+            logger.warning("cannot write the CDI file of a prepared claim", extra=extra)
+            return False
+        return True
 
     def _judge(self, reference: ClaimReference, known: Checkpoint, claim: ResourceClaim | str | None) -> Prepared | str:
         if claim is None:

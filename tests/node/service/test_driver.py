@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -68,6 +69,9 @@ class Kubelet:
 
     def sockets(self):
         return sorted((self.folder / "plugins_registry").iterdir())
+
+    def cdi_files(self):
+        return sorted(Path(self.paths.cdi).iterdir())
 
     async def call(self, path, route, request, answer):
         async with Channel(path=str(path), codec=Codec()) as channel:
@@ -354,6 +358,26 @@ async def test_a_server_without_device_taints_is_told_of_a_failure_once(cluster,
             await asyncio.sleep(0.1)
         assert len(patched) == 1
         assert [one.spec for one in await slices(cluster)] == [before.spec]
+
+
+async def test_a_running_driver_writes_deleted_files_of_prepared_claims_again(cluster, kubelet):
+    async with running(cluster, kubelet, look_interval=0.01):
+        info = await kubelet.register()
+        reference = await allocated(cluster, "a", result("gpu-0"))
+        await kubelet.prepare(info.endpoint, reference)
+        folder = Path(kubelet.paths.cdi)
+        [file] = kubelet.cdi_files()
+        written = file.read_bytes()
+
+        async def is_restored():
+            return file.exists() and file.read_bytes() == written
+
+        for delete in (file.unlink, lambda: shutil.rmtree(folder)):
+            delete()
+            await eventually(is_restored)
+        await kubelet.unprepare(info.endpoint, reference)
+        await asyncio.sleep(0.1)
+        assert kubelet.cdi_files() == []
 
 
 async def test_a_file_without_permission_is_not_a_failure_and_one_that_fails_is(monkeypatch):

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -176,6 +177,38 @@ def test_a_reboot_that_empties_the_folder_of_files_is_repaired(tmp_path):
     (tmp_path / "cdi" / FILE).unlink()
     store(tmp_path).repair()
     assert (tmp_path / "cdi" / FILE).read_bytes() == written
+
+
+@pytest.mark.parametrize("lost", ["cdi", "metadata"])
+def test_files_that_are_deleted_while_the_driver_runs_are_written_again(tmp_path, lost):
+    prepare(store(tmp_path), A, claim("c", result("gpu-1")))
+    running = store(tmp_path)
+    folder = tmp_path / lost
+    written = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in sorted(written)[:1]:
+        (folder / name).unlink()
+    assert running.restore()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == written
+    shutil.rmtree(folder)
+    assert running.restore()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == written
+
+
+def test_a_file_that_another_version_wrote_differently_is_not_replaced_while_both_run(tmp_path):
+    prepare(store(tmp_path), A)
+    (tmp_path / "cdi" / FILE).write_bytes(b"{}")
+    store(tmp_path).restore()
+    assert (tmp_path / "cdi" / FILE).read_bytes() == b"{}"
+
+
+def test_a_file_that_cannot_be_written_again_is_reported_and_the_others_are_written(tmp_path):
+    prepare(store(tmp_path), A, claim("c", result("gpu-1")))
+    shutil.rmtree(tmp_path / "metadata")
+    (tmp_path / "cdi" / FILE).unlink()
+    assert store(tmp_path, Full("cdi")).restore() is False
+    assert (len(files(tmp_path)), len(told(tmp_path))) == (1, 2)
+    assert store(tmp_path).restore() is True
+    assert len(files(tmp_path)) == 2
 
 
 def test_a_modified_cdi_file_is_restored_when_the_kubelet_prepares_again(tmp_path):
