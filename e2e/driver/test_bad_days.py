@@ -260,6 +260,25 @@ def test_after_a_reboot_pods_get_their_devices_again(control_plane, node_cluster
         freed(driver, set())
 
 
+def test_cdi_files_that_are_deleted_under_a_running_driver_are_written_before_the_next_container_starts(
+    control_plane, node_cluster, namespace, created
+):
+    with installed(node_cluster, DRIVER, gpus(0)) as driver:
+        made, item = one_each(namespace, ["p"], node_cluster)
+        item["spec"]["restartPolicy"] = "Always"
+        item["spec"]["containers"][0]["command"][-1] = "env; echo spoken=yes; sleep 5"
+        created(made, item)
+        assert cards(driver, namespace, ["p"]) == ["GPU-0"]
+        [file] = driver.files()
+        written = file.read_bytes()
+        node_cluster.box.run("rm", f"{CDI}/{file.name}")
+        control_plane.until("the file is there again", lambda: file.exists() and file.read_bytes() == written, 30)
+        before = restarts(control_plane, namespace, "p")
+        control_plane.until("the container starts again", lambda: restarts(control_plane, namespace, "p") > before, 90)
+        end(control_plane, namespace, "p")
+        freed(driver, set())
+
+
 def test_a_device_that_fails_stays_with_its_pod_and_no_other_gets_it_until_it_is_well(
     control_plane, node_cluster, namespace, created
 ):

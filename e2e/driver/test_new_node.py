@@ -1,0 +1,148 @@
+"""A node that is drained or comes back under its name with other devices, and a driver between two API servers."""
+
+import contextlib
+
+import pytest
+
+from e2e.actors import fleet
+from e2e.actors.client import Client
+from e2e.actors.proxy import Proxy
+from e2e.actors.workloads import request, template, using_template
+from e2e.driver.installed import GPU, freed, installed, seen, user
+from e2e.ground.addresses import free_port
+from e2e.ground.controlplane import ControlPlane
+from e2e.ground.node import KUBELET, Node
+
+pytestmark = [pytest.mark.real, pytest.mark.node, pytest.mark.time_limit(420, "a node ends and starts again")]
+
+DRIVER = "new.example.com"
+CLASS = "e2e-new-node"
+NS = "default"
+
+
+def gpus(**uuids):
+    return {"gpus": [GPU | {"name": name.replace("_", "-"), "uuid": uuid} for name, uuid in uuids.items()]}
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A control plane whose node may be deleted."""
+    with ControlPlane(name="new-node") as cp:
+        cp.create(fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), template("one", NS, request("r", CLASS)))
+        yield Node(cp).start()
+
+
+def node_of(cp, name):
+    return cp.read({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+
+
+def offered(driver):
+    return sorted(device["name"] for item in driver.slices() for device in item["spec"].get("devices", ()))
+
+
+def owners(driver):
+    return {owner["uid"] for item in driver.slices() for owner in item["metadata"]["ownerReferences"]}
+
+
+def run(node, *names):
+    node.cluster.create(*(user(NS, name, node.name, [using_template("one")]) for name in names))
+
+
+def card(driver, name):
+    [value] = [value for key, value in seen(driver, NS, name).items() if key != "card"]
+    return value
+
+
+def end(node, *names):
+    for name in names:
+        path = f"/api/v1/namespaces/{NS}/pods/{name}"
+        if node.cluster.read({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NS}}):
+            node.cluster.delete(path, gracePeriodSeconds=0)
+
+
+@pytest.mark.parametrize("disk", ["kept", "wiped"])
+def test_a_node_made_anew_offers_its_devices_alone_and_nothing_of_the_old_one_stays(own, disk):
+    """The pods of the old node are still bound to the new one, until somebody deletes them."""
+    cp = own.cluster
+    with installed(own, DRIVER, gpus(gpu_0="OLD-0", gpu_1="OLD-1")) as driver:
+        run(own, "a", "b")
+        assert sorted(card(driver, name) for name in ("a", "b")) == ["OLD-0", "OLD-1"]
+        old = node_of(cp, own.name)["metadata"]["uid"]
+        driver.running.stop(hard=True)
+        own.kubelet.stop()
+        cp.delete(f"/api/v1/nodes/{own.name}")
+        if disk == "wiped":
+            own.box.run("rm", "-rf", f"{KUBELET}/plugins/{DRIVER}", f"{KUBELET}/dra_manager_state")
+        own.kubelet = own.spawn("kubelet", own.kubelet_argv)
+        new = cp.until("the node is there again", lambda: node_of(cp, own.name))["metadata"]["uid"]
+        assert new != old
+        driver.offer(gpus(gpu_1="NEW-1", gpu_5="NEW-5"))
+        driver.start()
+        cp.until("its devices alone are offered", lambda: offered(driver) == ["gpu-1", "gpu-5"], 60)
+        cp.until("the new node owns the slices", lambda: owners(driver) == {new}, 60)
+        end(own, "a", "b")
+        freed(driver, set())
+        run(own, "c", "d")
+        assert sorted(card(driver, name) for name in ("c", "d")) == ["NEW-1", "NEW-5"]
+        end(own, "c", "d")
+        freed(driver, set())
+
+
+def test_a_driver_that_runs_while_its_node_is_deleted_publishes_for_the_next_one(own):
+    cp = own.cluster
+    with installed(own, DRIVER, gpus(gpu_0="GPU-0")) as driver:
+        cp.delete(f"/api/v1/nodes/{own.name}")
+        cp.until("the slices are gone", lambda: not driver.slices(), 60)
+        own.restart_kubelet()
+        new = cp.until("the node is there again", lambda: node_of(cp, own.name))["metadata"]["uid"]
+        cp.until("its devices are offered", lambda: offered(driver) == ["gpu-0"] and owners(driver) == {new}, 60)
+        run(own, "e")
+        assert card(driver, "e") == "GPU-0"
+        end(own, "e")
+        freed(driver, set())
+
+
+def test_a_node_with_the_effect_no_execute_gets_its_devices_back_and_gives_them_again(own):
+    cp = own.cluster
+    path = f"/api/v1/nodes/{own.name}"
+    with installed(own, DRIVER, gpus(gpu_0="GPU-0")) as driver:
+        run(own, "g")
+        assert card(driver, "g") == "GPU-0"
+        cp.patch(path, {"spec": {"taints": [{"key": "example.com/repair", "effect": "NoExecute"}]}})
+        freed(driver, set())
+        run(own, "h")
+        cp.wait_unschedulable(NS, "h")
+        assert offered(driver) == ["gpu-0"]
+        cp.patch(path, {"spec": {"taints": None}})
+        assert card(driver, "h") == "GPU-0"
+        end(own, "h")
+        freed(driver, set())
+
+
+def test_a_driver_that_changes_between_two_api_servers_misses_nothing(own):
+    """As behind the Service kubernetes: the second server has its own watch cache, and knows no watch of the first one."""
+    cp = own.cluster
+    port = free_port()
+    changed = {f"--secure-port={cp.port}": f"--secure-port={port}"}
+    second = cp.spawn("kube-apiserver-2", [changed.get(str(one), one) for one in cp.apiserver.argv])
+    first = cp.address, cp.port
+    proxy = Proxy(cp.url, cp.ca, cp.token)
+    kubeconfig = cp.write_kubeconfig("driver-by-proxy", cp.token, f"http://127.0.0.1:{proxy.port}")
+    cluster_of_second = contextlib.closing(Client(f"https://{cp.address}:{port}", cp.token, cp.ca))
+    with (
+        contextlib.closing(proxy),
+        cluster_of_second as other,
+        installed(own, DRIVER, gpus(gpu_0="GPU-0"), kubeconfig=kubeconfig) as driver,
+    ):
+        cp.until("the second API server is ready", lambda: other.get("/readyz") == "ok", 60)
+        for number, (target, elsewhere) in enumerate([((cp.address, port), cp), (first, other)]):
+            proxy.target = target
+            proxy.cuts += 1
+            [old] = driver.slices()
+            elsewhere.delete(f"/apis/resource.k8s.io/v1/resourceslices/{old['metadata']['name']}")
+            cp.until("another slice is published", driver.slices, 60)
+            run(own, f"f{number}")
+            assert card(driver, f"f{number}") == "GPU-0"
+            end(own, f"f{number}")
+            freed(driver, set())
+    second.stop(hard=True)
