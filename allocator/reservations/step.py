@@ -297,7 +297,7 @@ class _Transition:
     def commit(self, token: str) -> None:
         reservation = self.ledger.reservations.get(self.ledger.tokens.get(token, ""))
         if reservation is None:
-            unknown = "the reservation is not known; decide again"
+            unknown = "the reservation is not known"
             self.effects.append(Dropped(token, "", unknown))
             return
         pod = reservation.pod

@@ -10,9 +10,11 @@ import asyncio
 import logging
 import re
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any, assert_never
 
 from allocator.reservations import effects, events
+from allocator.service.settings import REST_SECONDS
 from cluster.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized
 from cluster.patch import Merge
 from cluster.resources import RESOURCE_CLAIMS
@@ -39,6 +41,8 @@ WRITERS = 64  # writes under way at once
 DEADLINE = 10.0  # seconds for one write, pauses that the server asks for included
 # How the API server says that an account lacks a right. Every other refusal is about one object.
 LACKS = re.compile(r'User ".*" cannot patch resource|requires resource="resourceclaims/binding", verb="patch"')
+# Answers after which a write is not carried out later.
+ANSWERED = (Conflict, NotFound, Throttled, Forbidden, Unauthorized, Invalid, BadRequest)
 LACKING_SECONDS = 120.0  # a right that was missing, and has not been asked for since, may be there by now
 
 
@@ -54,6 +58,8 @@ class Commits:
         self._cluster = cluster
         self._lead = lead
         self._metrics = metrics
+        self._sent = 0  # writes that have no answer yet
+        self._unanswered_at = -inf  # when a write was last given up without one
         self.unsure = 0  # times that a write was not sent, since another replica might lead by now
         # By kind of write: what the server said last of a right, and when.
         self._lacking: dict[str, tuple[str, float]] = {}
@@ -69,6 +75,7 @@ class Commits:
         claim = effect.claim
         uid, version = claim.metadata.uid, claim.metadata.resource_version
         outcome: Outcome = events.Lost(uid, version)
+        throttled = ""
         try:
             async with self._writers, asyncio.timeout(DEADLINE):
                 while isinstance(outcome, events.Lost):
@@ -78,8 +85,9 @@ class Commits:
                         await asyncio.sleep(FENCE_SECONDS)
                         continue
                     try:
-                        outcome = events.Written(version, await write(self._cluster, effect))
+                        outcome = events.Written(version, await self._send(effect))
                     except Throttled as error:
+                        throttled = f"the API server is busy ({error.message or 'HTTP 429'})"
                         await asyncio.sleep(error.retry_after)
                     except (Forbidden, Invalid) as error:
                         if FENCE not in error.message:
@@ -94,10 +102,9 @@ class Commits:
                 self._lacking[write_kind] = error.message, self._clock()
             outcome = events.Denied(uid, version, error.message)
         except (ApiError, TimeoutError) as error:
-            logger.warning(
-                "a write was not answered",
-                extra={"claim": claim.metadata.name, "problem": str(error) or "it took too long"},
-            )
+            problem = str(error) or throttled or "there was no answer"
+            extra = {"write": write_kind, "claim": claim.metadata.key, "problem": problem, "seconds": DEADLINE}
+            logger.warning("a write failed; the claim is read again", extra=extra)
         except Exception:
             logger.exception("a bug while writing; please report it", extra={"claim": claim.metadata.name})
         self._metrics.writes.labels(write_kind, type(outcome).__name__).inc()
@@ -107,6 +114,21 @@ class Commits:
         elif isinstance(outcome, events.Written):
             self._lacking.pop(write_kind, None)
         report(outcome)
+
+    async def _send(self, effect: effects.ClaimWrite) -> ResourceClaim:
+        self._sent += 1
+        try:
+            return await write(self._cluster, effect)
+        except BaseException as error:
+            if not isinstance(error, ANSWERED):
+                self._unanswered_at = self._clock()
+            raise
+        finally:
+            self._sent -= 1
+
+    def may_write_late(self) -> bool:
+        """Say whether the API server may still carry out a write of ours."""
+        return self._sent > 0 or self._clock() - self._unanswered_at < REST_SECONDS
 
     def lacking(self, seconds: float = LACKING_SECONDS) -> str:
         """Say which rights were missing in so many seconds; "" if none was. The refusal of one object says nothing about the others."""

@@ -62,10 +62,12 @@ class Service:
             name=settings.lease,
             identity=settings.identity,
             term=settings.term,
+            ends_on_restore=True,
         )
         recorder = Recorder(cluster, "drawbridge-allocator", instance=settings.identity)
         metrics = self.metrics
         self.bridge = bridge = Bridge(cluster, settings, self.election, recorder, metrics)
+        self.election.may_write_late = bridge.ledger.commits.may_write_late
         knowledge, lead, pods, ledger = bridge.knowledge, bridge.lead, bridge.pods, bridge.ledger
         self._plugin = Plugin(
             allocator=bridge.allocator,

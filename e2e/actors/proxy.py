@@ -68,6 +68,8 @@ class Proxy:
         self.held = threading.Event()
         self.let_go = threading.Event()
         self.late = b""  # what the server said to it in the end
+        self.instead = b""  # what that write is answered with, whatever the server has said to it
+        self.silenced = ""  # watches of this resource stay open, and show nothing; "*" for all
         self.pause = 0.0  # seconds that each request is held for
         self.forgotten = 0.0  # until when watches from a version are told that it is gone
         self.cuts = 0  # times that all watches were cut
@@ -82,22 +84,28 @@ class Proxy:
         """Break the line at a write, counted from now on: before the server has it, or after it has `answered`."""
         self.expect(write, answered=answered, which=which, holding=False)
 
-    def hold_at(self, write: int) -> None:
+    def hold_at(self, write: int, *, which: Callable[[Request], bool] = of_claim) -> None:
         """Keep a write on its way until it is `let_go`; everything else gets through."""
-        self.expect(write, answered=True, which=of_claim, holding=True)
+        self.expect(write, answered=True, which=which, holding=True)
+
+    def answer_at(self, write: int, answer: bytes, *, which: Callable[[Request], bool] = of_claim) -> None:
+        """Pass a write on, and answer it with this instead of what the server says; everything else gets through."""
+        self.expect(write, answered=True, which=which, holding=False)
+        self.instead = answer
 
     def expect(self, write: int, *, answered: bool, which: Callable[[Request], bool], holding: bool) -> None:
         """Forget what was to happen, and what has, and have this happen next."""
         with self.lock:
             for sign in (self.broken, self.held, self.let_go):
                 sign.clear()
-            self.late = b""
+            self.late = self.instead = b""
             self.writes, self.cut_at, self.answered, self.which = 0, write, answered, which
             self.holding = holding
 
     def restore(self) -> None:
         """Let everything through."""
         self.pause = self.forgotten = 0.0
+        self.silenced = ""
         self.break_at(0, answered=True)
 
     def forget(self, seconds: float) -> None:
@@ -110,11 +118,14 @@ class Proxy:
         from_a_version = b"watch=" in line and b"resourceVersion=" in line and b"sendInitialEvents" not in line
         return from_a_version and time.monotonic() < self.forgotten
 
-    def counted(self, request: bytes) -> bool:
+    def silences(self, request: Request) -> bool:
+        """Whether this is a watch that shows nothing now."""
+        name = request.path.partition("?")[0].rpartition("/")[2]
+        return bool(self.silenced) and "watch=" in request.path and self.silenced in ("*", name)
+
+    def counted(self, request: Request) -> bool:
         """Count a request; say whether it is the one to break at."""
-        head, _, body = request.partition(b"\r\n\r\n")
-        verb, path, _ = head.partition(b"\r\n")[0].decode().split(" ")
-        if not self.which(Request(verb, path, body)):
+        if not self.which(request):
             return False
         with self.lock:
             self.writes += 1
@@ -142,7 +153,10 @@ class Relay(socketserver.BaseRequestHandler):
         if proxy.forgets(request):
             self.request.sendall(GONE)
             return
-        last = proxy.counted(request)
+        head, _, body = request.partition(b"\r\n\r\n")
+        verb, path, _ = head.partition(b"\r\n")[0].decode().split(" ")
+        asked = Request(verb, path, body)
+        last = proxy.counted(asked)
         if last and proxy.holding:
             proxy.held.set()
             proxy.let_go.wait(HELD_SECONDS)
@@ -158,14 +172,24 @@ class Relay(socketserver.BaseRequestHandler):
                     proxy.late = read_all(server)
                     self.request.sendall(proxy.late)
                     return
-                self.relay(server, proxy, silent=last)
+                if last and proxy.instead:
+                    proxy.late = read_all(server)
+                    self.request.sendall(proxy.instead)
+                    proxy.held.set()
+                    return
+                self.relay(server, proxy, asked, silent=last)
         except OSError:
             return
 
-    def relay(self, server: ssl.SSLSocket, proxy: Proxy, *, silent: bool) -> None:
+    def relay(self, server: ssl.SSLSocket, proxy: Proxy, asked: Request, *, silent: bool) -> None:
         server.settimeout(0.2)
         cuts = proxy.cuts
         while not proxy.broken.is_set() and proxy.cuts == cuts:
+            if proxy.silences(asked):
+                if is_gone(self.request):
+                    return
+                time.sleep(0.05)
+                continue
             try:
                 chunk = server.recv(CHUNK)
             except TimeoutError:

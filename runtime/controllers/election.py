@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cluster import resources
 from cluster.errors import AlreadyExists, ApiError, Conflict, NotFound
 from cluster.patch import Merge
+from dra.objects import is_later
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +31,8 @@ logger = logging.getLogger("drawbridge.election")
 class Term(NamedTuple):
     """Seconds that a lease lasts, between a candidate's attempts, and that a leader that lost it waits before it leads again.
 
-    The last (`rest`) is for leaders whose late writes would count again if they led again: after it none is under way.
+    The last (`rest`) is for leaders whose late writes would count again if they led again: after it none is under way. A candidate that knows
+    that it has none under way needs no rest (`Election.may_write_late`).
     """
 
     duration: float = 15.0
@@ -48,20 +50,28 @@ class Term(NamedTuple):
         return max(1, ceil(self.duration))
 
 
+class StoreRestoredError(Exception):
+    """The API server's store was restored to an older copy: what this process has read is of no use."""
+
+
 class Election:
     """One candidate for one Lease."""
 
-    def __init__(self, cluster: Cluster, *, namespace: str, name: str, identity: str, term: Term | None = None) -> None:
+    def __init__(self, cluster: Cluster, *, namespace: str, name: str, identity: str, term: Term | None = None, ends_on_restore: bool = False) -> None:
+        """With `ends_on_restore`, `run` raises StoreRestoredError when an answer has an older version of the Lease than an earlier one."""
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
         self.identity = identity
         self._term = term or Term()
         self._seen: tuple[str, float] = ("", 0.0)  # the record's version, and when this process first saw it
+        self._ends_on_restore = ends_on_restore
+        self._latest = ""  # the latest version of the Lease that the API server has answered with
         self._taken = False  # whether another live holder had the lease at the last attempt
         self._renewed = -inf  # when the last successful renewal was started
         self._ended = -inf  # when this candidate last stopped leading
         self.leading = False
+        self.may_write_late: Callable[[], bool] = lambda: True  # whether a write of this candidate may be under way
         self.notes: dict[str, str] = {}  # annotations that the leader writes on the lease, such as its address
         self.holders_notes: Mapping[str, str] = {}  # the annotations of the holder at the last attempt
 
@@ -82,8 +92,9 @@ class Election:
                 renewal = asyncio.ensure_future(self._renew())
                 try:
                     await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
-                    if work.done():
-                        work.result()  # raises the error of the work
+                    for task in (work, renewal):
+                        if task.done():
+                            task.result()  # raises its error
                 finally:
                     self.leading = False
                     self._ended = asyncio.get_running_loop().time()
@@ -98,7 +109,7 @@ class Election:
 
     async def release(self) -> None:
         """Release the lease, so that the next candidate can start at once."""
-        with suppress(ApiError):  # the lease will expire
+        with suppress(ApiError, StoreRestoredError):  # the lease will expire
             lease = await self._read()
             if lease is not None and lease.spec.holder_identity == self.identity:
                 version = {"resourceVersion": lease.metadata.resource_version}
@@ -128,7 +139,9 @@ class Election:
         try:
             lease = await self._read()
             if lease is None:
-                await self._cluster.create(resources.LEASES, self._record(None), self._namespace)
+                self._note_version(
+                    await self._cluster.create(resources.LEASES, self._record(None), self._namespace)
+                )
                 self._renewed = begun
                 return True
             version, holder = lease.metadata.resource_version, lease.spec.holder_identity
@@ -139,9 +152,13 @@ class Election:
                 self._taken = True
                 return False
             # Another candidate has led since, and this one stopped only recently.
-            if not self.leading and holder != self.identity and begun - self._ended < self._term.rest:
+            rests = not self.leading and holder != self.identity and begun - self._ended < self._term.rest
+            if rests and self.may_write_late():
                 return False
-            await self._cluster.patch(resources.LEASES, self._name, Merge(self._record(lease)), self._namespace)
+            renewed = await self._cluster.patch(
+                resources.LEASES, self._name, Merge(self._record(lease)), self._namespace
+            )
+            self._note_version(renewed)
         except (AlreadyExists, Conflict):
             return False
         except ApiError as error:
@@ -155,8 +172,18 @@ class Election:
             lease = await self._cluster.get(resources.LEASES, self._name, self._namespace)
         except NotFound:
             return None
+        self._note_version(lease)
         self.holders_notes = lease.metadata.annotations if lease.spec.holder_identity else {}
         return lease
+
+    def _note_version(self, lease: Lease) -> None:
+        version = lease.metadata.resource_version
+        if self._ends_on_restore and is_later(self._latest, version):
+            raise StoreRestoredError(
+                f"Lease {self._namespace}/{self._name} has resourceVersion {version} after {self._latest}: "
+                "the API server's store was restored to an older copy, so this process ends and reads everything again"
+            )
+        self._latest = version
 
     def _record(self, lease: Lease | None) -> resources.Raw:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

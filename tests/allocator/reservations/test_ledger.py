@@ -369,7 +369,7 @@ def test_a_retry_of_a_reserved_pod_finds_everything_written():
     world.tell(Commit("t2"))
     assert world.told[-1] == Ready("t2", "a", "n1")
     assert world.run() == []
-    assert world.tell(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known; decide again")]
+    assert world.tell(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known")]
 
 
 def test_a_reserved_pod_whose_scheduler_was_never_told_loses_what_it_has_as_soon_as_it_is_let_go_of():

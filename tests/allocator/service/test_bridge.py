@@ -534,6 +534,27 @@ async def test_a_busy_server_is_given_the_time_it_asks_for():
         assert one.service.metrics.registry.get_sample_value("drawbridge_claim_writes_total", lost) is None
 
 
+async def test_a_server_that_stays_busy_is_named_in_the_log_and_its_refusals_are_answers(caplog, monkeypatch):
+    monkeypatch.setattr(commits, "DEADLINE", 0.3)
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = Throttled("too many requests", retry_after=60)
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+        [said] = [record for record in caplog.records if record.message.startswith("a write failed")]
+        assert said.problem == "the API server is busy (too many requests)"
+        assert not one.bridge.ledger.commits.may_write_late()
+
+
+@pytest.mark.parametrize(("error", "late"), [(Unavailable("the connection broke"), True), (Conflict("another"), False)])
+async def test_a_write_may_land_late_only_if_it_had_no_answer(error, late):
+    cluster = faulty(*fleet(), claim("a"), pod("p", "a"))
+    cluster.faults[1] = error
+    async with running(cluster) as one:
+        assert (await one.place("p"))[0] == 200
+        assert one.bridge.ledger.commits.may_write_late() is late
+        assert one.service.election.may_write_late() is late
+
+
 @pytest.mark.parametrize("where", ["faults", "after"])
 @pytest.mark.parametrize("number", [1, 2])
 async def test_a_write_without_an_answer_is_looked_up_and_the_pod_is_served(where, number):

@@ -2,12 +2,13 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 
 from cluster import resources
 from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge
-from runtime.controllers.election import Election, Term
+from runtime.controllers.election import Election, StoreRestoredError, Term
 from tests.waiting import until
 
 # Terms that end while the test goes on, for one candidate; where there are several, a machine that stalls must end none.
@@ -137,6 +138,63 @@ async def test_a_former_leader_leads_again_after_its_rest():
     await until(lambda: leading)
     assert asyncio.get_running_loop().time() - ended >= 0.3
     await candidate.leave()
+
+
+async def test_a_former_leader_without_a_write_under_way_needs_no_rest():
+    """So that somebody leads soon although the successor ends within the rest."""
+    cluster, leading = Embedded(), set()
+    candidate = Candidate(cluster, "c", leading, SLOW._replace(rest=3600))
+    await until(lambda: leading)
+    await give_lease_to(cluster, "other")
+    await until(lambda: not leading)
+    candidate.election.may_write_late = lambda: False
+    await give_lease_to(cluster, None)
+    await until(lambda: leading)
+    await candidate.leave()
+
+
+class Restored(Embedded):
+    """A store whose answers about Leases are older from some moment on."""
+
+    older = False
+
+    async def get(self, resource, name, namespace=None):
+        found = await super().get(resource, name, namespace)
+        return self._aged(found) if resource is resources.LEASES else found
+
+    async def patch(self, resource, name, patch, namespace=None, **how):
+        if self.older:
+            patch.body["metadata"].pop("resourceVersion", None)
+        found = await super().patch(resource, name, patch, namespace, **how)
+        return self._aged(found) if resource is resources.LEASES else found
+
+    def _aged(self, lease):
+        return replace(lease, metadata=replace(lease.metadata, resource_version="1")) if self.older else lease
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "standby"])
+async def test_a_candidate_that_ends_on_a_restore_of_the_store_says_so(leads):
+    cluster, leading = Restored(), set()
+    if not leads:
+        first = Candidate(cluster, "first", set(), SLOW)
+        await until(lambda: first.leading)
+    election = Election(
+        cluster, namespace="default", name="lock", identity="c", term=Term(retry=0.01), ends_on_restore=True
+    )
+
+    async def lead():
+        leading.add("c")
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(election.run(lead))
+    await until(lambda: election._latest)
+    await until(lambda: bool(leading) is leads)
+    cluster.older = True
+    with pytest.raises(StoreRestoredError, match="has resourceVersion 1 after [0-9]+: .* restored to an older copy"):
+        await asyncio.wait_for(running, 10)
+    assert not election.leading
+    if not leads:
+        await first.leave()
 
 
 async def test_a_lease_taken_away_by_hand_is_given_up():
