@@ -121,6 +121,7 @@ class Bridge:
     def tick(self) -> None:
         """Let time pass in the ledger, and for pods that wait. A fault among these must not end the lead."""
         self.ledger.apply(events.Tick())
+        self.ledger.check_watch()
         try:
             self.pods.tick(self.extended.is_making)
             self.allocator.look_for_fitting()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from allocator.decisions import full_nodes
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("drawbridge.allocator")
 PAUSE = 0.25  # seconds before a claim is read again whose write has no answer
+UNSEEN_SECONDS = 5.0  # from a write into a claim until a watch that has not shown it is not believed
 PAGE = 2000  # claims that a new leader reads at once; nothing is decided meanwhile
 
 
@@ -61,6 +63,8 @@ class LiveLedger:
         self.commits = Commits(cluster, lead, metrics)
         self._committing: list[Callable[[effects.Ready | effects.Dropped], None]] = []  # commits under way
         self.claims_changed = asyncio.Event()  # set, and replaced by another, when an informer tells of a claim
+        self._written: deque[tuple[str, float]] = deque()  # versions that our writes made and no watch has shown, and when
+        self.unseen_seconds = UNSEEN_SECONDS
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -101,7 +105,28 @@ class LiveLedger:
 
     def perform(self, effect: effects.ClaimWrite) -> None:
         """Write into a claim, for the ledger or for a sweep, and report the outcome to the ledger."""
-        self.later(self.commits.perform(effect, self.apply))
+
+        def report(outcome: events.Event) -> None:
+            if isinstance(outcome, events.Written):
+                self._written.append((outcome.claim.metadata.resource_version, self._clock()))
+            self.apply(outcome)
+
+        self.later(self.commits.perform(effect, report))
+
+    def unseen(self, patience: float = 2.0) -> str:
+        """Say that a write of ours was not shown for so many times `unseen_seconds`; "" if all were. Until then their pods are not bound."""
+        claims = self._knowledge.claims.health
+        while self._written and claims.version and not is_later(self._written[0][0], claims.version):
+            self._written.popleft()
+        age = self._clock() - self._written[0][1] if self._written else 0.0
+        is_late = age > patience * self.unseen_seconds
+        return f"{claims.resource}: the API server has not shown a write of ours for {age:.0f} s" if is_late else ""
+
+    def check_watch(self) -> None:
+        """Have claims listed if their watch does not show our own writes."""
+        problem = self.unseen(1.0)
+        if problem and self._knowledge.claims.distrust_watch():
+            logger.warning("a watch is not believed; the collection is listed", extra={"problem": problem})
 
     async def commit(self, token: str) -> effects.Ready | effects.Dropped:
         """Have a reservation written; return when every claim is reserved for the pod, or the reservation has ended."""

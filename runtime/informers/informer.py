@@ -8,7 +8,7 @@ If a listener fails on a batch, it is called again for each object, and only the
 (`runtime.informers.quarantine`). So a listener must tolerate the same change twice.
 
 Watches are short, because a server sends a bookmark with its version shortly before it ends one. A watch that is silent for longer is dead,
-whatever its connection looks like, and is opened again. `confirmed_at` is when the copy was last known to be current.
+whatever its connection looks like: the collection is listed, and then watched again. `confirmed_at` is when the copy was last known to be current.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, assert_never
 
 import msgspec
 
-from cluster.errors import ApiError, Unavailable
+from cluster.errors import ApiError
 from cluster.protocol import ADDED, DELETED, Bookmark, Change, Unreadable
 from cluster.resources import key, owner, version_of
 from dra.footprint import footprint
@@ -29,7 +29,7 @@ from runtime.informers.allotment import NODE_SHARE, Allotment, scale
 from runtime.informers.backoff import Backoff
 from runtime.informers.cache import Delta, ObjectCache
 from runtime.informers.quarantine import PASSED, Quarantine
-from runtime.informers.reflection import SHORT_WATCH, ReflectionPhase, ReflectionState, StepOutcome, outcome
+from runtime.informers.reflection import SHORT_WATCH, ReflectionPhase, ReflectionState, SilentWatch, StepOutcome, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,6 +112,7 @@ class Informer(Generic[T]):
         # The memory of the copy, and of the next copy while it is being read.
         self._room = self._empty_room()
         self._next_room = self._empty_room()
+        self._patience: asyncio.Timeout | None = None  # of the watch that is open
         self._read_at = _NEVER
         self._read: list[T] = []
         self._broken: list[Unreadable] = []
@@ -188,6 +189,14 @@ class Informer(Generic[T]):
             return False
         return True
 
+    def distrust_watch(self) -> bool:
+        """End a watch that shows less than is known otherwise, and list the collection; False if there is none."""
+        patience, self._patience = self._patience, None
+        if patience is None or patience.expired():
+            return False
+        patience.reschedule(asyncio.get_running_loop().time())
+        return True
+
     async def run(self) -> None:
         """Run until cancelled. API errors are retried; any other error is a bug or a broken set-up and is raised."""
         while True:
@@ -241,9 +250,10 @@ class Informer(Generic[T]):
     async def _watch(self) -> StepOutcome:
         """Read one watch to its end. A streamed list becomes an ordinary watch when it is complete."""
         now = asyncio.get_running_loop().time
-        begun, before = now(), self._events
+        begun = turn = now()
+        before = self._events
         seconds = self._watch_seconds * (1 + random.random() / 4)  # noqa: S311  spreads the ends of watches
-        patience = asyncio.timeout(self._silence)
+        self._patience = patience = asyncio.timeout(self._silence)
         try:
             async with (
                 patience,
@@ -282,7 +292,9 @@ class Informer(Generic[T]):
         except TimeoutError:
             if not patience.expired():
                 raise
-            raise Unavailable(f"the watch was silent for {self._silence:g} s") from None
+            raise SilentWatch(f"the watch was silent for {min(self._silence, now() - turn):.3g} s") from None
+        finally:
+            self._patience = None
         if self._events == before and now() - begun < SHORT_WATCH:
             return StepOutcome.FAILED
         if self._state.phase is ReflectionPhase.WATCH:

@@ -2,13 +2,14 @@
 
 The informer asks `ReflectionState` what to do, does it, and reports the outcome; the result is the next state. It never gives up.
 
-    phase   complete   ended       gone          refused      failed
-    STREAM  WATCH      STREAM*     STREAM        LIST         STREAM*
-    LIST    WATCH      -           LIST (anew)   LIST*        LIST* (same page)
-    WATCH   -          WATCH       STREAM/LIST   STREAM/LIST  WATCH*
+    phase   complete   ended       gone          refused      failed             silent
+    STREAM  WATCH      STREAM*     STREAM        LIST         STREAM*            LIST*
+    LIST    WATCH      -           LIST (anew)   LIST*        LIST* (same page)  -
+    WATCH   -          WATCH       STREAM/LIST   STREAM/LIST  WATCH*             LIST*
 
 `*` waits first, with backoff. STREAM requests the whole collection at the beginning of a watch (sendInitialEvents); if the server refuses,
-pages are requested (LIST) from then on. The whole collection is read only at first, or when the server no longer has the copy's version.
+pages are requested (LIST) from then on. The whole collection is read only at first, when the server no longer has the copy's version, or when a watch has shown nothing for
+too long: a list does not depend on what keeps watches silent.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cluster.errors import ApiError, BadRequest, Gone, Invalid
+from cluster.errors import ApiError, BadRequest, Gone, Invalid, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # A watch that ends sooner than this (in seconds) without an event has failed.
 SHORT_WATCH = 1.0
+
+
+class SilentWatch(Unavailable):
+    """A watch stayed open and showed nothing for too long."""
 
 
 class ReflectionPhase(Enum):
@@ -42,6 +47,7 @@ class StepOutcome(Enum):
     ENDED = "ended"  # the server closed the watch in good order
     GONE = "gone"  # the version or the page token has expired
     REFUSED = "refused"  # the server does not support the request
+    SILENT = "silent"  # the watch stayed open and showed nothing
     FAILED = "failed"  # anything else
 
 
@@ -59,6 +65,7 @@ TABLE: Mapping[tuple[ReflectionPhase, StepOutcome], Move] = {
     (ReflectionPhase.STREAM, StepOutcome.GONE): Move(ReflectionPhase.STREAM, anew=True, counted=True),
     (ReflectionPhase.STREAM, StepOutcome.REFUSED): Move(ReflectionPhase.LIST, anew=True),
     (ReflectionPhase.STREAM, StepOutcome.FAILED): Move(ReflectionPhase.STREAM, anew=True, counted=True),
+    (ReflectionPhase.STREAM, StepOutcome.SILENT): Move(ReflectionPhase.LIST, anew=True, counted=True),
     (ReflectionPhase.LIST, StepOutcome.COMPLETE): Move(ReflectionPhase.WATCH),
     (ReflectionPhase.LIST, StepOutcome.GONE): Move(ReflectionPhase.LIST, anew=True),
     (ReflectionPhase.LIST, StepOutcome.REFUSED): Move(ReflectionPhase.LIST, anew=True, counted=True),
@@ -66,6 +73,7 @@ TABLE: Mapping[tuple[ReflectionPhase, StepOutcome], Move] = {
     (ReflectionPhase.WATCH, StepOutcome.ENDED): Move(ReflectionPhase.WATCH),
     (ReflectionPhase.WATCH, StepOutcome.GONE): Move(None, anew=True),
     (ReflectionPhase.WATCH, StepOutcome.REFUSED): Move(None, anew=True, counted=True),
+    (ReflectionPhase.WATCH, StepOutcome.SILENT): Move(ReflectionPhase.LIST, anew=True, counted=True),
     (ReflectionPhase.WATCH, StepOutcome.FAILED): Move(ReflectionPhase.WATCH, counted=True),
 }
 
@@ -105,6 +113,8 @@ class ReflectionState(msgspec.Struct, frozen=True):
 
 def outcome(error: ApiError) -> StepOutcome:
     """Return the outcome that an API error stands for."""
+    if isinstance(error, SilentWatch):
+        return StepOutcome.SILENT
     if isinstance(error, Gone) or error.has_cause("ResourceVersionTooLarge"):
         # ResourceVersionTooLarge: the cluster was restored from a backup, and the copy is newer than that.
         return StepOutcome.GONE

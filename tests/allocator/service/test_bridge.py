@@ -555,6 +555,57 @@ async def test_a_write_may_land_late_only_if_it_had_no_answer(error, late):
         assert one.service.election.may_write_late() is late
 
 
+class SilentWatches(Embedded):
+    """A store whose watches of claims stay open and show nothing, from some moment on; lists may be behind, too."""
+
+    silent = False
+    stored = None  # what lists of claims answer with
+
+    @contextlib.asynccontextmanager
+    async def watch(self, resource, *args, **options):
+        async with super().watch(resource, *args, **options) as shown:
+            yield self._silenced(shown) if resource.kind == "ResourceClaim" else shown
+
+    async def _silenced(self, shown):
+        async for event in shown:
+            while self.silent:
+                await asyncio.sleep(0.01)
+            yield event
+
+    async def list(self, resource, *args, **options):
+        if resource.kind == "ResourceClaim" and self.stored is not None:
+            return self.stored
+        return await super().list(resource, *args, **options)
+
+
+async def test_claims_are_listed_when_their_watch_does_not_show_our_own_writes():
+    cluster = SilentWatches()
+    cluster.load([*fleet(), claim("a"), claim("b"), pod("p", "a"), pod("q", "b")])
+    async with running(cluster) as one:
+        cluster.silent, one.bridge.ledger.unseen_seconds = True, 0.2
+        for name in "pq":
+            begun = asyncio.get_running_loop().time()
+            assert await one.place(name) == (200, {"committed": True, "message": ""})
+            assert asyncio.get_running_loop().time() - begun < 5
+
+
+async def test_an_allocator_that_does_not_see_its_own_writes_is_not_ready():
+    cluster = SilentWatches()
+    cluster.load([*fleet(), claim("a"), pod("p", "a")])
+    async with running(cluster) as one:
+        one.bridge.ledger.unseen_seconds = 0.1
+        cluster.stored = await cluster.list(resources.RESOURCE_CLAIMS)
+        cluster.silent = True
+        placing = asyncio.create_task(one.place("p"))
+        assert not one.service.metrics.readiness()[0]["watch"]
+        await until(lambda: one.service.metrics.readiness()[0]["watch"])
+        words = "resourceclaims.resource.k8s.io: the API server has not shown a write of ours for"
+        assert one.service.metrics.readiness()[0]["watch"].startswith(words)
+        cluster.silent, cluster.stored = False, None
+        assert (await placing)[0] == 200
+        await until(lambda: not one.service.metrics.readiness()[0]["watch"])
+
+
 @pytest.mark.parametrize("where", ["faults", "after"])
 @pytest.mark.parametrize("number", [1, 2])
 async def test_a_write_without_an_answer_is_looked_up_and_the_pod_is_served(where, number):

@@ -365,11 +365,19 @@ async def test_others_get_their_turn_in_a_storm():
 
 
 class Mute(Trouble):
-    """An embedded cluster whose watches say nothing after so many events, though something happens."""
+    """An embedded cluster whose watches say nothing after so many events, though something happens; and which may list nothing either."""
 
-    def __init__(self, *after):
+    def __init__(self, *after, lists=True):
         super().__init__()
         self._after = deque(after)
+        self.is_listed = lists
+        self.refused = 0
+
+    async def list(self, *args, **options):
+        if not self.is_listed:
+            self.refused += 1
+            raise Unavailable("no answer")
+        return await super().list(*args, **options)
 
     @asynccontextmanager
     async def watch(self, *args, **options):
@@ -385,29 +393,43 @@ class Mute(Trouble):
             yield event
 
 
-async def test_a_watch_that_says_nothing_is_given_up_and_nothing_is_missed():
-    mute = Mute(1)  # the mark that ends the streamed list, then silence
+@pytest.mark.parametrize("later", [(), (0,) * 100], ids=["once", "each one"])
+async def test_a_collection_is_listed_whose_watch_says_nothing_though_the_next_ones_say_nothing_either(later):
+    mute = Mute(1, *later)  # the mark that ends the streamed list, then silence
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.1)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
         assert await agrees(mute.inner, informer, "default")
-    assert informer.health.reads == 1
+        assert len(mute.watched) <= 2 or later
+    assert informer.health.reads >= 2
+
+
+async def test_a_watch_that_is_not_believed_ends_at_once_and_the_collection_is_listed():
+    mute = Mute(1, *[0] * 100)
+    informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=3600)
+    informer.distrust_watch()  # there is none yet
+    async with running(informer):
+        assert await informer.wait_for_sync(PATIENCE)
+        await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
+        informer.distrust_watch()
+        assert await agrees(mute.inner, informer, "default")
 
 
 async def test_a_copy_is_confirmed_by_what_is_heard_and_not_by_connections_that_stand():
     now = itertools.count(1000)
-    mute = Mute(1, *[0] * 1000)
+    mute = Mute(1, *[0] * 1000, lists=False)
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.01, clock=lambda: next(now))
     assert informer.confirmed_at == float("-inf")
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
         confirmed = informer.confirmed_at
         assert confirmed >= 1000
-        await eventually(lambda: asyncio.sleep(0, len(mute.watched) > 5))
+        await eventually(lambda: asyncio.sleep(0, mute.refused > 5))
         assert informer.confirmed_at == confirmed
-        assert "was silent" in informer.health.error
+        assert "no answer" in informer.health.error
         mute._after.clear()
+        mute.is_listed = True
         await mute.inner.create(CONFIG_MAPS, config_map("a"), "default")
         await eventually(lambda: asyncio.sleep(0, informer.confirmed_at > confirmed))
     assert informer.health.confirmed_at == informer.confirmed_at
