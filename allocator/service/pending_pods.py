@@ -57,6 +57,8 @@ class PendingPods:
     def see(self, old: Pod | None, new: Pod | None) -> list[events.Event]:
         """Take over what a pod was and is; return the events for the ledger."""
         changes: list[events.Event] = []
+        if old is not None and (new is None or new.has_ended or new.metadata.uid != old.metadata.uid):
+            self.nominations.note_end(old)
         awaited = self.nominations.awaited_by(old)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             uid = old.metadata.uid

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -67,7 +68,7 @@ func (p *Plugin) PreFilter(
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, conflict)
 	}
 	// Two schedulers share one lease, so this holds for pods without claims as well.
-	if health := p.follower.Health(); !health.Usable {
+	if health := p.patientHealth(ctx); !health.Usable {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, waits(health.Message))
 	}
 	if !p.concerns(pod) {
@@ -86,6 +87,17 @@ func (p *Plugin) PreFilter(
 	now := begin(answer)
 	state.Write(stateKey, now)
 	return now.obey(infos)
+}
+
+// patientHealth returns the state of the allocator. While another replica leads, or may lead by now, it waits a moment for a change: each
+// pod that is refused gets an event, and the other replica's scheduler places the pods of this queue meanwhile.
+func (p *Plugin) patientHealth(ctx context.Context) sidecar.Health {
+	health := p.follower.Health()
+	for end := time.Now().Add(p.standby); !health.Usable && (health.Quiet || health.Unsure) && time.Now().Before(end) && ctx.Err() == nil; {
+		rest(ctx, min(p.standby, stateInterval)/20)
+		health = p.follower.Health()
+	}
+	return health
 }
 
 func begin(answer *sidecar.Answer) *cycle {

@@ -41,6 +41,7 @@ const (
 	stateTimeout  = 3 * time.Second
 	startGrace    = 10 * time.Second // the allocator reads the cluster and takes its lease before it is ready
 	commitPause   = time.Second
+	standbyPause  = 2 * time.Second // for a pod of the queue while another replica leads
 )
 
 // Plugin is one profile's connection to the allocator.
@@ -51,6 +52,7 @@ type Plugin struct {
 	follower *sidecar.Follower
 	binding  time.Duration
 	pause    time.Duration // between two calls of commit
+	standby  time.Duration // until a pod is refused because another replica leads
 
 	claims   resourcelisters.ResourceClaimLister
 	pods     corelisters.PodLister
@@ -111,6 +113,7 @@ func build(ctx context.Context, object runtime.Object, handle fwk.Handle) (*Plug
 		client:   args.client(),
 		binding:  args.BindingTimeout.Duration,
 		pause:    commitPause,
+		standby:  standbyPause,
 		claims:   factory.Resource().V1().ResourceClaims().Lister(),
 		pods:     pods.Lister(),
 		podIndex: pods.Informer().GetIndexer(),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -254,5 +255,45 @@ func TestEveryEventButThatOfANodeIsJudged(t *testing.T) {
 		if one.QueueingHintFn == nil && one.Event.Resource != fwk.Node {
 			t.Errorf("%s has every pod tried again", one.Event.Label())
 		}
+	}
+}
+
+func TestAPodOfTheQueueIsNotRefusedAtOnceWhileAnotherReplicaLeadsOrMay(t *testing.T) {
+	standby := stub.JSON(sidecar.State{Ready: true, Message: "a-1 leads"})
+	for name, lose := range map[string]func(*Plugin, *stub.Server){
+		"another leads": func(plugin *Plugin, server *stub.Server) {
+			server.On("state", standby)
+			plugin.follower.Look(t.Context())
+		},
+		"a call was refused": func(plugin *Plugin, _ *stub.Server) {
+			plugin.follower.Missed(&sidecar.Refusal{Status: 503, Sentence: "another replica leads"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin, _, server := newWorld(t, "")
+			plugin.standby = 100 * time.Millisecond
+			lose(plugin, server)
+			begun := time.Now()
+			_, status := plugin.PreFilter(t.Context(), &cycleState{}, pod("p"), nil)
+			if status.Code() != fwk.UnschedulableAndUnresolvable || time.Since(begun) < plugin.standby {
+				t.Errorf("got %v after %v", status.Code(), time.Since(begun))
+			}
+			plugin.standby = time.Minute
+			server.On("state", stub.JSON(sidecar.State{Leading: true, Ready: true, Identity: "a"}))
+			time.AfterFunc(20*time.Millisecond, func() { plugin.follower.Look(t.Context()) })
+			if _, status := plugin.PreFilter(t.Context(), &cycleState{}, pod("p"), nil); !status.IsSkip() {
+				t.Errorf("once it leads: %v %q", status.Code(), status.Message())
+			}
+		})
+	}
+}
+
+func TestAPodOfTheQueueIsRefusedAtOnceWhileTheAllocatorIsAway(t *testing.T) {
+	plugin, _, server := newWorld(t, "")
+	plugin.standby = time.Minute
+	server.Stop()
+	plugin.follower.Look(t.Context())
+	if _, status := plugin.PreFilter(t.Context(), &cycleState{}, pod("p"), nil); !status.IsRejected() {
+		t.Errorf("got %v", status.Code())
 	}
 }

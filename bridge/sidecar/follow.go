@@ -10,6 +10,7 @@ import (
 type Health struct {
 	Usable  bool
 	Quiet   bool   // not usable, but not a problem: another one leads, or it is starting
+	Unsure  bool   // a call found it out of service, and its state was not read since
 	Message string // why it is not usable
 	leader  string
 }
@@ -51,7 +52,7 @@ func (f *Follower) Health() Health {
 func (f *Follower) Missed(err error) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	f.health = Health{Message: Shorten(err.Error())}
+	f.health = Health{Unsure: true, Message: Shorten(err.Error())}
 }
 
 // Run polls the state, and waits for pods to requeue, until the context ends.

@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.preemption import priority
 from dra.objects import Pod
@@ -25,6 +26,7 @@ OUTBID = "the free devices are reserved for a nominated pod of the same or a hig
 SECONDS = 60.0  # schedulers ask again sooner
 AGAIN = 5  # times as long as it waited first, until a pod for which there was no such node is looked at again
 LONGEST = 600.0  # seconds for which it is; then it is another pod's turn
+IDLE = 30.0  # seconds in which none of the awaited pods has ended, after which it is another starved pod's turn
 
 
 class KeptNode(msgspec.Struct, frozen=True):
@@ -34,6 +36,7 @@ class KeptNode(msgspec.Struct, frozen=True):
     until: float
     awaited: tuple[Pod, ...]
     starved: bool = False  # no pod is made to go for it
+    progress_at: float = 0.0  # when one of those pods ended last
 
 
 class Nominations:
@@ -72,8 +75,6 @@ class Nominations:
     def next_starved_pod(self, helps: Callable[[Pod, KeptNode], bool]) -> Pod | None:
         """Name the pod to look for a node for: one whose node does not help it any more, or of those that waited long who asks for most."""
         starved_uid = next((uid for uid, one in self._ours.items() if one.starved), "")
-        if starved_uid and (starved_uid not in self._pods or helps(self._pods[starved_uid], self._ours[starved_uid])):
-            return None
         now = self._clock()
         due = [
             uid
@@ -82,6 +83,13 @@ class Nominations:
             and now - since >= self._starved
             and now - self._kept_at.get(uid, -inf) >= 2 * LONGEST
         ]
+        if starved_uid:
+            kept_node, starved = self._ours[starved_uid], self._pods.get(starved_uid)
+            if starved is not None and due and now - kept_node.progress_at >= IDLE:
+                self.give_up(starved)
+                starved_uid = ""
+            elif starved is None or helps(starved, kept_node):
+                return None
         if not due and not starved_uid:
             return None
         uid = starved_uid or max(due, key=lambda one: self._full[one][1])
@@ -93,7 +101,7 @@ class Nominations:
         """Keep a node for a pod that was passed by others for long enough; another one no longer than the first."""
         uid, now = pod.metadata.uid, self._clock()
         until = self._ours[uid].until if uid in self._ours else now + LONGEST
-        self._ours[uid] = KeptNode(node, until, tuple(awaited), starved=True)
+        self._ours[uid] = KeptNode(node, until, tuple(awaited), starved=True, progress_at=now)
         self._kept_at[uid] = now
 
     def kept_for_others(self, pod: Pod, ledger: Ledger) -> list[tuple[Pod, KeptNode]]:
@@ -138,6 +146,13 @@ class Nominations:
     def awaited_by(self, pod: Pod | None) -> str:
         """Name the node that is nominated for a pod without one; "" if none is."""
         return self.node_of(pod) if pod is not None and not pod.spec.node_name else ""
+
+    def note_end(self, pod: Pod) -> None:
+        """Note that a pod has ended."""
+        uid, now = pod.metadata.uid, self._clock()
+        for waiting, kept_node in self._ours.items():
+            if any(one.metadata.uid == uid for one in kept_node.awaited):
+                self._ours[waiting] = replace(kept_node, progress_at=now)
 
     def follow(self, before: str, pod: Pod | None) -> None:
         """Take over what a pod is that awaited a node before."""

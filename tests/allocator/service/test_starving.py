@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from allocator.service.preemption.nominations import LONGEST, OUTBID
+from allocator.service.preemption.nominations import IDLE, LONGEST, OUTBID
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
@@ -192,6 +192,32 @@ async def test_one_at_a_time_and_not_again_at_once_so_that_one_tenant_does_not_k
         await kept(one, "big1")
         turns = [held.node_of(one.bridge.pods.find(f"pod-{name}")) for name in bigs]
         assert turns == ["", "n0", "", "", ""]
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["nothing ended", "one ended"])
+async def test_a_kept_node_where_no_pod_has_ended_for_a_while_passes_its_turn_to_another_starved_pod(ended, monkeypatch):
+    names, bigs = [f"s{at}" for at in range(4)], ["big0", "big1"]
+    pods = [pod(name, name) for name in (*names, *bigs)]
+    cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)
+    async with hasty(cluster) as one:
+        for at, name in enumerate(names):
+            await started(one, name, f"n{at % 2}")
+        held, later = one.bridge.pods.nominations, 0.0
+        now = held._clock
+        monkeypatch.setattr(held, "_clock", lambda: now() + later)
+        assert not await enters(one, "big0")
+        await kept(one, "big0")
+        assert not await enters(one, "big1")
+        later = IDLE - 5
+        if ended:
+            await end(one, "s0")  # on the node that is kept
+        later = IDLE + 1
+        looks = []
+        look = held.next_starved_pod
+        monkeypatch.setattr(held, "next_starved_pod", lambda helps: looks.append(1) or look(helps))
+        await until(lambda: len(looks) > 3)
+        kept_for = [name for name in bigs if held.node_of(one.bridge.pods.find(f"pod-{name}"))]
+        assert kept_for == ["big0" if ended else "big1"]
 
 
 async def test_devices_freed_by_leaving_victims_are_kept_for_the_preempting_pod():
