@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
+from runtime.http import Refused, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 MOST_LISTENERS = 100
 LASTS = 300.0  # seconds after which a page has to ask anew, and to show its token again
@@ -42,27 +43,25 @@ class Live:
         self._is_over = True
         self.wake()
 
-    async def answer(
-        self, request: web.Request, headers: Mapping[str, str], look: Callable[[], Awaitable[tuple[str, float]]]
-    ) -> web.StreamResponse:
-        """Tell which reading there is, as often as another one is there; `look` gives it, and after how many seconds to look again."""
+    async def answer(self, look: Callable[[], Awaitable[tuple[str, float]]]) -> Reply:
+        """Stream a version for each new reading; `look` returns it, and after how many seconds to look again."""
         if self._listeners >= MOST_LISTENERS:
-            raise web.HTTPServiceUnavailable(headers={"Retry-After": "30"})
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "30"))
+        parts = self._versions(look)
+        return Reply(200, await anext(parts), "text/event-stream", parts=parts)
+
+    async def _versions(self, look: Callable[[], Awaitable[tuple[str, float]]]) -> AsyncGenerator[bytes, None]:
         self._listeners += 1
         try:
-            answer = web.StreamResponse(headers={**headers, "Content-Type": "text/event-stream"})
-            await answer.prepare(request)
-            await answer.write(b"retry: 5000\n\n")
-            with contextlib.suppress(ConnectionError):
-                end, sent = time.monotonic() + self._lasts, ""
-                while not self._is_over and time.monotonic() < end:
-                    changed = self._changed
-                    reading, pause = await look()
-                    # A comment tells a listener that has gone from one that is there.
-                    await answer.write(b":\n\n" if reading == sent else f"data: {reading}\n\n".encode())
-                    sent = reading
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(changed.wait(), pause)
-            return answer
+            yield b"retry: 5000\n\n"
+            end, sent = time.monotonic() + self._lasts, ""
+            while not self._is_over and time.monotonic() < end:
+                changed = self._changed
+                reading, pause = await look()
+                # A comment tells a listener that has gone from one that is there.
+                yield b":\n\n" if reading == sent else f"data: {reading}\n\n".encode()
+                sent = reading
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), pause)
         finally:
             self._listeners -= 1

@@ -11,21 +11,22 @@ import contextlib
 import logging
 import time
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-from aiohttp import web
 
 from certs import mutual, reload
 from cluster.errors import ApiError, Unavailable
 from cluster.resources import SUBJECT_ACCESS_REVIEWS
 from rendering.exits import CommandFailed
 from runtime.authentication import Account, TokenReviews, TooManyTokens
+from runtime.http import Refused
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Iterable
 
     from cluster.protocol import Cluster
+    from runtime.http import Request
 
 logger = logging.getLogger("drawbridge.dashboard")
 LOOK_SECONDS = 10.0  # between looks at the files of a certificate
@@ -83,18 +84,16 @@ class Login:
         self._turn = asyncio.Semaphore(_ASKED_AT_ONCE)
         self._known: dict[tuple[Account, str, tuple[tuple[str, str], ...]], tuple[bool, float]] = {}
 
-    async def account_of(self, request: web.Request) -> Account | None:
+    async def account_of(self, request: Request) -> Account | None:
         """The account of a request's token; None without one that counts."""
-        kind, _, shown = request.headers.get("Authorization", "").partition(" ")
-        token = shown.strip() if kind.lower() == "bearer" else request.cookies.get(COOKIE, "")
-        return await self.account(token, request.remote or "")
+        return await self.account(request.head.bearer or request.cookie(COOKIE), request.head.peer)
 
     async def account(self, token: str, peer: str) -> Account | None:
-        """The account of a token. HTTPTooManyRequests and HTTPServiceUnavailable where it cannot be found out."""
+        """The account of a token. Raises Refused where it cannot be found out."""
         try:
             account = await self._accounts.of(token, peer)
         except TooManyTokens:
-            raise web.HTTPTooManyRequests(headers={"Retry-After": "5"}) from None
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
         except ApiError as error:
             raise _unanswered("TokenReview", error) from None
         return account if account.name else None
@@ -142,7 +141,7 @@ class Login:
         return may
 
 
-def _unanswered(review: str, error: ApiError) -> web.HTTPServiceUnavailable:
+def _unanswered(review: str, error: ApiError) -> Refused:
     """Tell the reason to the log alone, as the account is not known yet."""
     logger.warning("%s: %s (its account needs the ClusterRole system:auth-delegator)", review, error)
-    return web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "5"))

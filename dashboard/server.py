@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import re
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from aiohttp import web
 
 from analysis.loading import Needs, Unread, read_cluster
 from cluster.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
@@ -21,14 +21,14 @@ from dashboard.history import Samples, sample_of
 from dashboard.live import LASTS as LISTENING
 from dashboard.live import SCRIPT, Live
 from dashboard.login import COOKIE, LASTS, logger
-from dashboard.loopback import refuse_other_hosts, refuse_other_origins
 from dashboard.move import mechanisms_of, namespaces_of, survey_of
 from dashboard.picture import DashboardView, draw_picture, reading_of, with_reasons
 from dashboard.prometheus import SPANS
 from dashboard.waiting import waits_for_node
-from dashboard.whatif import TOO_LONG, Unanswerable, WhatIfQuestion, what_if
+from dashboard.whatif import Unanswerable, WhatIfQuestion, what_if
 from rendering.exits import CommandEnded
 from rendering.html import STYLE, el, link
+from runtime.http import Limits, Refused, Reply, Route, Site, html
 
 if TYPE_CHECKING:
     import ssl
@@ -45,11 +45,12 @@ if TYPE_CHECKING:
     from dashboard.whatif import WhatIf
     from dra.objects import Pod, ResourceClaim
     from rendering.html import Html
+    from runtime.http import Request
 
-    _Handler = Callable[[web.Request], Awaitable[web.Response]]
+    _Handler = Callable[[Request], Awaitable[Reply]]
     # Of what the sender of a request may see.
-    _Shower = Callable[[DashboardView, web.Request], Awaitable[web.Response]]
-    _Writer = Callable[[DashboardView, web.Request], Html | None]
+    _Shower = Callable[[DashboardView, Request], Awaitable[Reply]]
+    _Writer = Callable[[DashboardView, Request], Html | None]
 
 T = TypeVar("T")
 MOST_NARROWED = 16  # readings that are kept for accounts which may not see all
@@ -61,15 +62,31 @@ SEARCH = 3.0  # seconds that finding out why pods wait may take of one reading
 _ALL_NAMESPACES: Final = "the move is shown to accounts that may list the pods and claims of all namespaces"
 # The kinds that a sample of the history counts: one without a kind that others had would show what is not so.
 _COUNTED: Final = {kind.id for kind in (NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES)}
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Frame-Options": "DENY",
-    "X-Content-Type-Options": "nosniff",
+# A form of a question of 32 KiB, percent-encoded. Viewers may have slow links, show tokens of 4 KiB, and load pages of megabytes.
+LIMITS: Final = Limits(body=1 << 17, line=8190, head=10.0, deadline=10.0, flush=60.0)
+_HEADERS: Final = (
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Frame-Options", "DENY"),
+    ("X-Content-Type-Options", "nosniff"),
     # Under no-referrer a browser says of our own forms, too, that they come from nowhere (Origin: null), and they are refused.
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+    ("Referrer-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)
+
+
+_BEARER: Final = ("WWW-Authenticate", "Bearer")
+_COOKIE_VALUE: Final = re.compile(r"[!#-+\--:<-\[\]-~]+")  # RFC 6265
+
+
+class _NoToken(Refused):
+    """The request shows no token that counts."""
+
+    def __init__(self) -> None:
+        super().__init__(HTTPStatus.UNAUTHORIZED, _BEARER)
 
 
 class PictureSource(NamedTuple):
@@ -141,42 +158,35 @@ class Dashboard:
     @asynccontextmanager
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        strangers = refuse_other_hosts if self._login is None else refuse_other_origins
-        app = web.Application(client_max_size=1 << 16, middlewares=[_guard, strangers])
-        app.add_routes(
-            [
-                web.get("/style.css", _always(lambda: web.Response(text=STYLE, content_type="text/css"))),
-                web.get("/script.js", _always(lambda: web.Response(text=SCRIPT, content_type="text/javascript"))),
-                web.get("/events", self._events),
-                web.get("/what-if", self._shown(self._what_if)),
-                web.post("/what-if", self._shown(self._what_if)),
-                web.get("/api/v1/what-if", self._json_handler(self._what_if_json)),
-                web.post("/login", self._log_in),
-                web.post("/logout", _always(_logged_out)),
-                web.get("/", self._page(self._fleet, whole=False)),
-                web.get("/waiting", self._page(_whole_reading(pages.waiting))),
-                web.get("/move", self._shown(self._move)),
-                web.get("/api/v1/move", self._json_handler(self._move_json)),
-                web.get("/history", self._shown(self._show_history)),
-                web.get("/api/v1/history", self._json_handler(self._history_json)),
-                web.get("/quota", self._page(_whole_reading(pages.quota))),
-                web.get(
-                    "/find", self._page(_asked(pages.found, lambda request: request.query.get("q", "")[:200].strip()))
-                ),
-                web.get("/pods/{namespace}/{name}", self._page(_asked(pages.pod, _key), about="Pod")),
-                web.get("/claims/{namespace}/{name}", self._page(_asked(pages.claim, _key), about="ResourceClaim")),
-                web.get("/devices/{driver}/{pool:.+}/{device}", self._page(_asked(pages.device, _device))),
-                web.get("/nodes/{name}", self._page(_asked(pages.node, _name))),
-                web.get("/together", self._page(_whole_reading(pages.combinations))),
-                web.get("/nodes/{name}/together", self._page(_asked(pages.combinations, _name))),
-                web.get("/namespaces/{name}", self._page(_asked(pages.namespace, _name))),
-                web.get("/api", self._page(_whole_reading(pages.index))),
-                web.get("/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
-                *(web.get(one.path.replace("{pool}", "{pool:.+}"), self._json(one)) for one in api.ENDPOINTS),
-            ]
-        )
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
+        routes = [
+            Route("GET", "/style.css", _always(lambda: Reply(200, STYLE.encode(), "text/css; charset=utf-8"))),
+            Route("GET", "/script.js", _always(lambda: Reply(200, SCRIPT.encode(), "text/javascript; charset=utf-8"))),
+            Route("GET", "/events", self._events),
+            Route("GET", "/what-if", self._shown(self._what_if)),
+            Route("POST", "/what-if", self._shown(self._what_if)),
+            Route("GET", "/api/v1/what-if", self._json_handler(self._what_if_json)),
+            Route("POST", "/login", self._log_in),
+            Route("POST", "/logout", _always(_logged_out)),
+            Route("GET", "/", self._page(self._fleet, whole=False)),
+            Route("GET", "/waiting", self._page(_whole_reading(pages.waiting))),
+            Route("GET", "/move", self._shown(self._move)),
+            Route("GET", "/api/v1/move", self._json_handler(self._move_json)),
+            Route("GET", "/history", self._shown(self._show_history)),
+            Route("GET", "/api/v1/history", self._json_handler(self._history_json)),
+            Route("GET", "/quota", self._page(_whole_reading(pages.quota))),
+            Route("GET", "/find", self._page(_asked(pages.found, _words))),
+            Route("GET", "/pods/{namespace}/{name}", self._page(_asked(pages.pod, _key), about="Pod")),
+            Route("GET", "/claims/{namespace}/{name}", self._page(_asked(pages.claim, _key), about="ResourceClaim")),
+            Route("GET", "/devices/{driver}/{pool*}/{device}", self._page(_asked(pages.device, _device))),
+            Route("GET", "/nodes/{name}", self._page(_asked(pages.node, _name))),
+            Route("GET", "/together", self._page(_whole_reading(pages.combinations))),
+            Route("GET", "/nodes/{name}/together", self._page(_asked(pages.combinations, _name))),
+            Route("GET", "/namespaces/{name}", self._page(_asked(pages.namespace, _name))),
+            Route("GET", "/api", self._page(_whole_reading(pages.index))),
+            Route("GET", "/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
+            *(Route("GET", one.path.replace("{pool}", "{pool*}"), self._json(one)) for one in api.ENDPOINTS),
+        ]
+        site = Site(routes, LIMITS, any_host=self._login is not None, headers=_HEADERS)
 
         async def read_again() -> None:
             while True:
@@ -185,17 +195,18 @@ class Dashboard:
 
         reading = asyncio.create_task(read_again()) if self._again else None
         try:
-            await web.TCPSite(runner, host, port, ssl_context=tls).start()
-            host_, port_ = runner.addresses[0][:2]
-            yield f"http{'s' if tls else ''}://{f'[{host_}]' if ':' in host_ else host_}:{port_}"
+            async with site.open(host, port, tls) as url:
+                try:
+                    yield url
+                finally:
+                    # Whoever waits for one of these would hold up the end.
+                    for task in (self._reading, self._surveying, reading):
+                        if task is not None:
+                            task.cancel()
+                    self._live.end()
         finally:
-            if self._reading is not None:
-                self._reading.cancel()
-            for task in (self._surveying, reading):
-                if task is not None:
-                    task.cancel()
-            self._live.end()
-            await runner.cleanup()
+            if reading is not None:
+                reading.cancel()
 
     async def look(self, *, whole: bool = True) -> DashboardView | None:
         """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
@@ -208,13 +219,13 @@ class Dashboard:
             await (asyncio.shield(self._reading) if whole else self._ended_or_seen.wait())
         return self._view
 
-    async def _seen_by(self, request: web.Request, *, whole: bool = True) -> DashboardView | None:
-        """What the sender of a request may see of what is shown now. HTTPUnauthorized for one without a token."""
+    async def _seen_by(self, request: Request, *, whole: bool = True) -> DashboardView | None:
+        """What the sender of a request may see of what is shown now. Raises Refused without a token."""
         if self._login is None:
             return await self.look(whole=whole)
         account = await self._login.account_of(request)
         if account is None:
-            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+            raise _NoToken
         view = await self.look(whole=whole)
         if view is None:
             return None
@@ -277,42 +288,42 @@ class Dashboard:
     def _shown(self, show: _Shower, *, whole: bool = True) -> _Handler:
         """Show a page of what the sender may see, or how to log in, or that nothing could be read."""
 
-        async def answer(request: web.Request) -> web.Response:
+        async def answer(request: Request) -> Reply:
             try:
                 view = await self._seen_by(request, whole=whole)
-            except web.HTTPUnauthorized:
+            except _NoToken:
                 return _ask_for_token()
             if view is not None:
                 return await show(view, request)
             page = pages.layout("The cluster could not be read", None, el("p", self._problem))
-            return web.Response(status=503, text=page, content_type="text/html")
+            return html(page, 503)
 
         return answer
 
     def _json_handler(self, write: _Shower) -> _Handler:
         """Answer a program likewise."""
 
-        async def answer(request: web.Request) -> web.Response:
+        async def answer(request: Request) -> Reply:
             view = await self._seen_by(request)
             return _answer({"error": self._problem}, 503) if view is None else await write(view, request)
 
         return answer
 
     def _page(self, write: _Writer, *, whole: bool = True, about: str = "") -> _Handler:
-        async def answer(view: DashboardView, request: web.Request) -> web.Response:
+        async def answer(view: DashboardView, request: Request) -> Reply:
             view = await self._with_events(view, about, request)
             page_ = await asyncio.to_thread(write, view, request)
             if page_ is not None:
-                return web.Response(text=page_, content_type="text/html")
+                return html(page_)
             why = "It did not exist when this was read, or is of a kind that could not be read (below). " if view.picture.unread else "It did not exist when this was read. "  # fmt: skip
             nothing = el("p", why, link("Look at the fleet"))
-            return web.Response(status=404, text=pages.layout("Not found", view, nothing), content_type="text/html")
+            return html(pages.layout("Not found", view, nothing), 404)
 
         return self._shown(answer, whole=whole)
 
-    async def _with_events(self, view: DashboardView, kind: str, request: web.Request) -> DashboardView:
+    async def _with_events(self, view: DashboardView, kind: str, request: Request) -> DashboardView:
         """Add the events of the object that an address names, where it is shown at all."""
-        key = api.key_of(request.match_info) if kind else ""
+        key = api.key_of(request.names) if kind else ""
         known: Mapping[str, Pod | ResourceClaim] = view.reading.pods if kind == "Pod" else view.reading.stock.claims
         if key not in known:
             return view
@@ -332,9 +343,9 @@ class Dashboard:
         return view._replace(events=shown(found, known[key].metadata.uid))
 
     def _json(self, endpoint: api.DashboardEndpoint) -> _Handler:
-        async def answer(view: DashboardView, request: web.Request) -> web.Response:
+        async def answer(view: DashboardView, request: Request) -> Reply:
             view = await self._with_events(view, endpoint.about, request)
-            answered = await asyncio.to_thread(lambda: api.answer(endpoint, view, request.match_info))
+            answered = await asyncio.to_thread(lambda: api.answer(endpoint, view, request.names))
             return (
                 _answer(answered)
                 if answered is not None
@@ -343,20 +354,18 @@ class Dashboard:
 
         return self._json_handler(answer)
 
-    async def _what_if(self, view: DashboardView, request: web.Request) -> web.Response:
+    async def _what_if(self, view: DashboardView, request: Request) -> Reply:
         """Answer a form, or the question that an address brings; nothing is made."""
-        question, found, problem, status = WhatIfQuestion(), None, "", 400
+        question, found, problem = WhatIfQuestion(), None, ""
         try:
-            question = WhatIfQuestion.of(request.query or await _fields(request))
+            question = WhatIfQuestion.of(request.query or (request.fields() if request.body else {}))
             found = None if question.is_empty else await self._answer(view, question)
         except Unanswerable as error:
             problem = str(error)
-        except web.HTTPRequestEntityTooLarge:
-            status, problem = 413, TOO_LONG
         page = await asyncio.to_thread(pages.what_if, view, question, found, problem)
-        return web.Response(status=status if problem else 200, text=page, content_type="text/html")
+        return html(page, 400 if problem else 200)
 
-    async def _what_if_json(self, view: DashboardView, request: web.Request) -> web.Response:
+    async def _what_if_json(self, view: DashboardView, request: Request) -> Reply:
         try:
             found = await self._answer(view, WhatIfQuestion.of(request.query))
         except Unanswerable as error:
@@ -370,22 +379,22 @@ class Dashboard:
             end = time.monotonic() + self._search
             return await asyncio.to_thread(what_if, view, question, lambda: time.monotonic() > end)
 
-    async def _show_history(self, view: DashboardView, request: web.Request) -> web.Response:
+    async def _show_history(self, view: DashboardView, request: Request) -> Reply:
         days, lines, problem = await self._days_of_history(view, request)
         if days:
             page = pages.history_of_days(view, days, lines, problem)
         else:
             page = pages.history(view, self._history.samples(narrowed=view.narrowed), self._begun, SPANS if self._prometheus else ())  # fmt: skip
-        return web.Response(text=page, content_type="text/html")
+        return html(page)
 
-    async def _history_json(self, view: DashboardView, request: web.Request) -> web.Response:
+    async def _history_json(self, view: DashboardView, request: Request) -> Reply:
         days, lines, problem = await self._days_of_history(view, request)
         if problem:
             return _answer({"error": problem}, 502)
         samples = () if days else self._history.samples(narrowed=view.narrowed)
         return _answer(api.HistoryShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, samples=samples, lines=tuple(lines)))  # fmt: skip
 
-    async def _days_of_history(self, view: DashboardView, request: web.Request) -> tuple[int, Sequence[Line], str]:
+    async def _days_of_history(self, view: DashboardView, request: Request) -> tuple[int, Sequence[Line], str]:
         """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
         days_text = request.query.get("days", "")
         days = next((one for one in SPANS if str(one) == days_text), 0)
@@ -396,16 +405,16 @@ class Dashboard:
         except CommandEnded as error:
             return days, (), f"{error.message} ({error.remedy})"
 
-    async def _move(self, view: DashboardView, request: web.Request) -> web.Response:
+    async def _move(self, view: DashboardView, request: Request) -> Reply:
         """Show the survey, which is made in the background: a page asks again until it is there."""
         del request
         if view.narrowed:
-            return web.Response(status=403, text=pages.move(view, None, _ALL_NAMESPACES), content_type="text/html")
+            return html(pages.move(view, None, _ALL_NAMESPACES), 403)
         overview, problem = await self._surveyed(view)
         page = await asyncio.to_thread(pages.move, view, overview, problem, self._survey_made_at)
-        return web.Response(text=page, content_type="text/html")
+        return html(page)
 
-    async def _move_json(self, view: DashboardView, request: web.Request) -> web.Response:
+    async def _move_json(self, view: DashboardView, request: Request) -> Reply:
         del request
         if view.narrowed:
             return _answer({"error": _ALL_NAMESPACES}, 403)
@@ -449,20 +458,18 @@ class Dashboard:
             self._survey_problem = "the survey failed: the log of the dashboard says why"
         self._surveyed_at = time.monotonic()
 
-    async def _log_in(self, request: web.Request) -> web.Response:
+    async def _log_in(self, request: Request) -> Reply:
         """Keep the token of the form in a cookie, if it counts; the page that was asked for first is not remembered."""
         if self._login is None:
-            raise web.HTTPNotFound
-        token = (await _fields(request)).get("token", "").strip()
-        if await self._login.account(token, request.remote or "") is None:
+            raise Refused(HTTPStatus.NOT_FOUND)
+        token = request.fields().get("token", "").strip()
+        if not _COOKIE_VALUE.fullmatch(token) or await self._login.account(token, request.head.peer) is None:
             return _ask_for_token("This token is not accepted: it is of another cluster, or has expired.")
-        answer = web.Response(status=303, headers={"Location": "/"})
-        answer.set_cookie(COOKIE, token, max_age=LASTS, path="/", secure=True, httponly=True, samesite="Strict")
-        return answer
+        return _to_first_page(token, LASTS)
 
-    async def _events(self, request: web.Request) -> web.StreamResponse:
+    async def _events(self, request: Request) -> Reply:
         if self._login is not None and await self._login.account_of(request) is None:
-            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"})
+            raise _NoToken
 
         async def look() -> tuple[str, float]:
             """Give the reading that there is, and when to look again: a cluster that takes long to read is read less often."""
@@ -471,10 +478,10 @@ class Dashboard:
             view = await self.look() if is_due else self._view
             return reading_of(view) if view else "", pause + 0.1
 
-        return await self._live.answer(request, _HEADERS, look)
+        return await self._live.answer(look)
 
     @staticmethod
-    def _fleet(view: DashboardView, request: web.Request) -> Html:
+    def _fleet(view: DashboardView, request: Request) -> Html:
         query = request.query
         by, at = query.get("by"), query.get("at", "0")
         number = int(at) if at.isascii() and at.isdigit() and len(at) < 9 else 0
@@ -482,25 +489,10 @@ class Dashboard:
         return pages.fleet(view, None if by is None else by.strip(), query.get("shelf"), first, query.get("colour", ""))
 
 
-@web.middleware
-async def _guard(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Give every answer, an error's too, the headers that keep a page to itself."""
-    try:
-        answer = await handler(request)
-    except web.HTTPException as error:
-        with contextlib.suppress(KeyError):
-            del error.headers["Content-Type"]
-        answer = web.Response(status=error.status, text=f"{error.reason}\n", headers=error.headers)
-    answer.headers.update(_HEADERS)
-    return answer
-
-
-def _always(make: Callable[[], web.Response]) -> _Handler:
+def _always(make: Callable[[], Reply]) -> _Handler:
     """Answer the same to each request."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: Request) -> Reply:
         del request
         return make()
 
@@ -512,46 +504,45 @@ def _whole_reading(write: Callable[[DashboardView], Html | None]) -> _Writer:
     return lambda view, _: write(view)
 
 
-def _asked(write: Callable[[DashboardView, str], Html | None], of: Callable[[web.Request], str]) -> _Writer:
+def _asked(write: Callable[[DashboardView, str], Html | None], of: Callable[[Request], str]) -> _Writer:
     """A page about what the address of a request names."""
     return lambda view, request: write(view, of(request))
 
 
-def _name(request: web.Request) -> str:
-    return request.match_info["name"]
+def _name(request: Request) -> str:
+    return request.names["name"]
 
 
-def _key(request: web.Request) -> str:
-    return api.key_of(request.match_info)
+def _words(request: Request) -> str:
+    return request.query.get("q", "")[:200].strip()
 
 
-def _device(request: web.Request) -> str:
-    return api.device_of(request.match_info)
+def _key(request: Request) -> str:
+    return api.key_of(request.names)
 
 
-def _logged_out() -> web.Response:
-    answer = web.Response(status=303, headers={"Location": "/"})
-    answer.del_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="Strict")
-    return answer
+def _device(request: Request) -> str:
+    return api.device_of(request.names)
+
+
+def _logged_out() -> Reply:
+    return _to_first_page("", 0)
+
+
+def _to_first_page(token: str, lasts: int) -> Reply:
+    """Send the browser to the first page, with a cookie that no script and no other site has."""
+    cookie = f"{COOKIE}={token}; Max-Age={lasts}; Path=/; Secure; HttpOnly; SameSite=Strict"
+    return Reply(303, b"", headers=(("Location", "/"), ("Set-Cookie", cookie)))
 
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def _fields(request: web.Request) -> dict[str, str]:
-    """Give the fields of a form."""
-    try:
-        form = await request.post()
-    except (LookupError, ValueError):  # of another character set than it says
-        raise web.HTTPBadRequest from None
-    return {name: str(value) for name, value in form.items()}
-
-
-def _ask_for_token(problem: str = "") -> web.Response:
+def _ask_for_token(problem: str = "") -> Reply:
     page = pages.login(problem)
-    return web.Response(status=401, text=page, content_type="text/html", headers={"WWW-Authenticate": "Bearer"})
+    return html(page, 401, _BEARER)
 
 
-def _answer(value: Any, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
+def _answer(value: Any, status: int = 200) -> Reply:
+    return Reply(status, msgspec.json.encode(value), "application/json")

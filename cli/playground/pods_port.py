@@ -11,15 +11,13 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from analysis.arrivals import brings_pods
 from cli.playground.pod_progress import end_of, pods_of, story_of
 from cluster import Apply, manifests, resources
 from cluster.errors import ApiError
-from dashboard.loopback import refusal, refuse_other_hosts
 from dra.objects import template_site
 from rendering import story
+from runtime.http import Limits, Route, Site, text
 from webhook.translate import name_of
 
 if TYPE_CHECKING:
@@ -28,8 +26,10 @@ if TYPE_CHECKING:
     from cli.playground.playground import Playground
     from cluster import Raw
     from rendering.story import PodProgress
+    from runtime.http import Reply, Request
 
 SECONDS = 10.0
+LIMITS = Limits(body=1 << 20)
 WIDTH = 110
 MANAGER = "you"
 # What a manifest may bring along with its pods: what pods and devices are described by.
@@ -65,40 +65,31 @@ class PodsListener:
     @asynccontextmanager
     async def open(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Listen; give the URL."""
-        app = web.Application(client_max_size=1 << 20, middlewares=[refuse_other_hosts])
-        app.add_routes(
-            [
-                web.get("/", self._help),
-                web.get("/pods", self._list),
-                web.post("/pods", self._push),
-                web.delete("/pods/{name}", self._delete),
-                web.delete("/pods/{namespace}/{name}", self._delete),
-            ]
-        )
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-            host_, port_ = runner.addresses[0][:2]
-            yield f"http://{host_}:{port_}"
-        finally:
-            await runner.cleanup()
+        routes = [
+            Route("GET", "/", self._help),
+            Route("GET", "/pods", self._list),
+            Route("POST", "/pods", self._push),
+            Route("DELETE", "/pods/{name}", self._delete),
+            Route("DELETE", "/pods/{namespace}/{name}", self._delete),
+        ]
+        async with Site(routes, LIMITS).open(host, port) as url:
+            yield url
 
-    async def _help(self, request: web.Request) -> web.Response:
+    async def _help(self, request: Request) -> Reply:
         del request
-        return web.Response(text=HELP)
+        return text(200, HELP)
 
-    async def _push(self, request: web.Request) -> web.Response:
+    async def _push(self, request: Request) -> Reply:
         try:
-            documents = await asyncio.to_thread(manifests.parse, await request.read(), "your manifest")
+            documents = await asyncio.to_thread(manifests.parse, request.body, "your manifest")
         except manifests.ManifestError as error:
-            return refusal(400, str(error))
+            return _refusal(400, str(error))
         pods: list[Raw] = []
         companions: list[Raw] = []
         passed_over: list[Raw] = []
         for document in documents:
             if not isinstance(document.object.get("metadata") or {}, dict):
-                return refusal(400, f"line {document.line}: metadata is not an object")
+                return _refusal(400, f"line {document.line}: metadata is not an object")
             made = pods_of(document.object)
             if brings_pods(document.object):
                 pods += [one.pod for one in made]
@@ -109,11 +100,11 @@ class PodsListener:
             if resource is not None and resource.id in COMPANIONS and named:
                 companions.append(document.object)
             elif wrong := _wrong(document.object):
-                return refusal(400, f"line {document.line}: {wrong}")
+                return _refusal(400, f"line {document.line}: {wrong}")
             else:
                 passed_over.append(document.object)
         if not pods and not companions:
-            return refusal(400, "the manifest holds no pod, and no workload that creates pods")
+            return _refusal(400, "the manifest holds no pod, and no workload that creates pods")
         try:
             for obj in companions:
                 resource = resources.of(obj)
@@ -128,32 +119,36 @@ class PodsListener:
                 await self._playground.cluster.patch(resource.raw, name, patch, namespace)
             outcomes = [await end_of(self._playground, pod, self._patience) for pod in pods]
         except ApiError as error:
-            return refusal(error.status or 500, str(error))
+            return _refusal(error.status or 500, str(error))
         applied = "".join(f"applied {obj['kind']} {obj['metadata']['name']}\n" for obj in companions)
         others = "".join(f"ignored {name_of(obj)}\n" for obj in passed_over)
-        return web.Response(text=applied + others + _text(outcomes))
+        return text(200, applied + others + _stories(outcomes))
 
-    async def _delete(self, request: web.Request) -> web.Response:
+    async def _delete(self, request: Request) -> Reply:
         cluster = self._playground.cluster
-        name = request.match_info["name"]
-        namespace = request.match_info.get("namespace")
+        name = request.names["name"]
+        namespace = request.names.get("namespace")
         page = await cluster.list(resources.PODS, limit=0)
         homes = [pod.metadata.namespace for pod in page.items if pod.metadata.name == name]
         if namespace is None:
             if len(homes) > 1:
                 everywhere = ", ".join(homes)
-                return refusal(409, f"there is a pod {name} in each of {everywhere}: say which, as NAMESPACE/NAME")
+                return _refusal(409, f"there is a pod {name} in each of {everywhere}: say which, as NAMESPACE/NAME")
             namespace = homes[0] if homes else "default"
         try:
             await cluster.delete(resources.PODS, name, namespace)
         except ApiError as error:
-            return refusal(error.status or 500, str(error))
-        return web.Response(text=f"deleted Pod {namespace}/{name}\n")
+            return _refusal(error.status or 500, str(error))
+        return text(200, f"deleted Pod {namespace}/{name}\n")
 
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list(self, request: Request) -> Reply:
         del request
         page = await self._playground.cluster.list(resources.PODS, limit=0)
-        return web.Response(text=_text([await story_of(self._playground, pod) for pod in page.items]))
+        return text(200, _stories([await story_of(self._playground, pod) for pod in page.items]))
+
+
+def _refusal(status: int, problem: str) -> Reply:
+    return text(status, f"{problem}\n")
 
 
 def _wrong(obj: Raw) -> str:
@@ -169,5 +164,5 @@ def _wrong(obj: Raw) -> str:
     return ""
 
 
-def _text(outcomes: Iterable[PodProgress]) -> str:
+def _stories(outcomes: Iterable[PodProgress]) -> str:
     return "\n".join(story.lines(list(outcomes), width=WIDTH, colour=False))

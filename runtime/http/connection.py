@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection, parsed by aiohttp: one request at a time, and a deadline for each step.
 
-It is not a web framework: no routes, streams, upgrades, chunked bodies or pipelining. API servers, and schedulers that call extenders, send
-plain HTTP/1.1 with a Content-Length; anything else is refused.
+No upgrades, chunked bodies or pipelining: API servers, schedulers that call extenders, and browsers send plain HTTP/1.1 with a
+Content-Length; anything else is refused.
 
     phase      begins with                time limit      and then
     HANDSHAKE  accepting the connection   handshake       aborted
@@ -11,6 +11,8 @@ plain HTTP/1.1 with a Content-Length; anything else is refused.
     ANSWER     end of the body            (the handler)   -
     IDLE       the answer is written      idle            aborted
     CLOSED     the last answer is written flush           aborted
+
+An answer in parts (server-sent events) has no time limit; its peer has `flush` seconds to read each part.
 
 A complete request waits in a queue (`fair_queue`) for its answer. If a body was not read to its end, the peer must close the connection:
 closing it from this side would reset it, and the peer could lose the answer.
@@ -22,7 +24,8 @@ aiohttp's own server in its place, with none of these limits, used 1.22 times th
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import logging
+from contextlib import aclosing, suppress
 from email.utils import formatdate
 from enum import IntEnum
 from functools import lru_cache
@@ -40,14 +43,15 @@ from runtime.http.messages import Head, Reply, text
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Coroutine, Mapping
 
     from runtime.http.listener import Listener
     from runtime.http.reading import PeerTransport
 
 
+logger = logging.getLogger("drawbridge.listener")
+
 MIB = 1 << 20
-MAX_LINE = 4096
 MAX_HEADERS = 64
 # The connection is closed after a larger answer. What the kernel's buffers do not hold stays in memory until the peer reads it, and only
 # the CLOSED phase has a time limit for that.
@@ -59,6 +63,8 @@ class Limits(NamedTuple):
 
     # An update carries two objects, and the API server takes requests up to 3 MiB.
     body: int = 7 * MIB
+    # One line of a head.
+    line: int = 4096
     # All bodies that are being received or wait for an answer.
     bytes: int = 128 * MIB
     connections: int = 1024
@@ -171,9 +177,9 @@ class PeerConnection(BaseProtocol):
             case _:
                 self._enter(ConnectionPhase.HEAD)
                 # The size of bodies is checked before they are read, so the parser never has to pause.
-                limit = 2 * self._owner.limits.body
+                limit, line = 2 * self._owner.limits.body, self._owner.limits.line
                 self._parser = HttpRequestParser(
-                    self, self._loop, limit, max_line_size=MAX_LINE, max_field_size=MAX_LINE, max_headers=MAX_HEADERS, auto_decompress=False
+                    self, self._loop, limit, max_line_size=line, max_field_size=line, max_headers=MAX_HEADERS, auto_decompress=False
                 )  # fmt: skip
                 self._parse(data)
 
@@ -188,11 +194,12 @@ class PeerConnection(BaseProtocol):
     def _parse(self, data: bytes) -> None:
         """Parse a part of a head, and pass on what follows. The parser reads all requests of what it is given, so it gets a little."""
         assert self._parser is not None
-        data, later = data[:MAX_LINE], data[MAX_LINE:]
+        most = self._owner.limits.line
+        data, later = data[:most], data[most:]
         try:
             messages, upgraded, rest = self._parser.feed_data(data)
         except LineTooLong:
-            self._reply(text(431, f"a line may have at most {MAX_LINE} bytes", close=True))
+            self._reply(text(431, f"a line may have at most {most} bytes", close=True))
             return
         except (HttpProcessingError, ValueError):
             self._reply(text(400, "this is not a valid HTTP/1.1 request", close=True))
@@ -257,8 +264,15 @@ class PeerConnection(BaseProtocol):
             return
 
         async def wait() -> None:
-            reply = await answer
-            if self.phase is ConnectionPhase.ANSWER:
+            reply = None
+            try:
+                reply = await answer
+            except Exception:
+                logger.exception("a bug while answering; please report it")
+            finally:
+                if reply is None:
+                    self.cut()
+            if reply is not None and self.phase is ConnectionPhase.ANSWER:
                 self._reply(reply)
 
         self._owner.run_task(wait())
@@ -271,6 +285,7 @@ class PeerConnection(BaseProtocol):
         # A peer that does not read gets no further answer, because unsent bytes take memory.
         close = (
             reply.close
+            or reply.parts is not None
             or self._close
             or self._leaves
             or self._owner.draining
@@ -278,19 +293,43 @@ class PeerConnection(BaseProtocol):
             or self._paused
         )
         extra = "".join([f"{name}: {value}\r\n" for name, value in reply.headers])
+        length = f"Content-Length: {len(reply.body)}\r\n" if reply.parts is None else ""
         head = (
             f"HTTP/1.1 {reply.status} {_PHRASES[reply.status]}\r\n"
-            f"Content-Type: {reply.kind}\r\nContent-Length: {len(reply.body)}\r\nDate: {_date(int(time()))}\r\n"
+            f"Content-Type: {reply.kind}\r\n{length}Date: {_date(int(time()))}\r\n"
             f"{extra}{'Connection: close' if close else 'Connection: keep-alive'}\r\n\r\n"
         )
         transport.write(head.encode("latin-1", "replace") + reply.body)
-        if not close:
+        if reply.parts is not None:
+            self._owner.run_task(self._send(reply.parts))
+        elif close:
+            self._finish()
+        else:
             self._enter(ConnectionPhase.IDLE)
-            return
+
+    def _finish(self) -> None:
+        """Close after the last answer."""
         self._enter(ConnectionPhase.CLOSED)
         self._parser, self._head, self._body = None, None, bytearray()
-        if not self._unread:
-            transport.close()
+        if self.transport is not None and not self._unread:
+            self.transport.close()
+
+    async def _send(self, parts: AsyncGenerator[bytes, None]) -> None:
+        """Send an answer in parts, and close. A peer that does not read is cut."""
+        try:
+            async with aclosing(parts):
+                async for part in parts:
+                    if self.transport is None:
+                        return
+                    self.transport.write(part)
+                    async with asyncio.timeout(self._owner.limits.flush):
+                        await self._drain_helper()
+            self._finish()
+        except (ConnectionError, TimeoutError):
+            self.cut()
+        except Exception:
+            logger.exception("a bug while answering; please report it")
+            self.cut()
 
     # ---- the end
 

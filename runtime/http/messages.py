@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
 
 class Head(NamedTuple):
@@ -40,6 +40,8 @@ class Reply(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
     close: bool = False
+    # Sent after the body, each when it is there. The end of the connection is the end of such an answer.
+    parts: AsyncGenerator[bytes, None] | None = None
 
 
 def text(status: int, message: str, *headers: tuple[str, str], close: bool = False) -> Reply:

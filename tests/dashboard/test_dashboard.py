@@ -147,7 +147,7 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
         ("GET", "/", {"Host": "rebound.example.com"}, 403),
         ("GET", "/", {"Host": "localhost.example.com:80"}, 403),
         ("GET", "/api/v1/fleet", {"Origin": "https://example.com"}, 403),
-        ("GET", "/" + "a" * 9000, {}, 400),
+        ("GET", "/" + "a" * 9000, {}, 431),
     ],
 )
 async def test_every_answer_forbids_other_origins_and_other_hosts_get_none(method, path, headers, status):

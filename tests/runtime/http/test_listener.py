@@ -335,7 +335,7 @@ async def test_of_what_arrives_at_once_the_parser_gets_no_more_than_a_head(monke
     async with asyncio.timeout(PATIENCE):
         answers = await reader.read()
     assert answers.count(b"HTTP/1.1 200 OK") == 1
-    assert max(given) <= connection.MAX_LINE
+    assert max(given) <= Limits().line
     assert len(given) <= 2
     writer.close()
     await listener.end(PATIENCE)
