@@ -14,6 +14,7 @@ from analysis.loading import identity_of, inside, items, text
 from analysis.outlook import queue_of
 from analysis.prospects import Prospect, prospect_of, quota_of, scheduler_message, unchecked_conditions
 from cluster.patch import apply_json_patch
+from dra.finding import stated
 from dra.objects import Pod, claim_keys, claim_name
 from dra.policy import BY_CLASS, COUNT_KEY
 from dra.quantity import Quantity
@@ -109,9 +110,8 @@ def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -
     """Return the story of a pod that cannot be decoded, such as one with a placeholder for an amount: what the webhook decides."""
     raw = reading.raw[key]
     webhook = decide_now(raw, reading, configuration)
-    next_step = NextStep(keeper=Keeper.USER, message=f"it cannot be read: {_why_undecoded(raw)}")
-    if webhook.refusals:
-        next_step = NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
+    next_step = _refused(webhook)
+    next_step = next_step or NextStep(keeper=Keeper.USER, message=f"it cannot be read: {_why_undecoded(raw)}")
     scheduler = text(inside(raw, "spec").get("schedulerName")) or _STOCK
     return PodStory(
         name=key,
@@ -226,8 +226,8 @@ def _before_scheduling(
     pod: Pod, webhook: WebhookStory, claims: Sequence[ClaimStory], reading: Reading
 ) -> NextStep | None:
     """Say what has to happen before a scheduler looks for devices."""
-    if webhook.refusals and not pod.metadata.uid:
-        return NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
+    if not pod.metadata.uid and (next_step := _refused(webhook)):
+        return next_step
     if pod.spec.scheduling_gates:
         gates = [one.name for one in pod.spec.scheduling_gates]
         return NextStep(keeper=Keeper.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
@@ -252,6 +252,18 @@ def _before_scheduling(
             return NextStep(keeper=Keeper.TEMPLATES, message=f"{claim.remarks[0]}{_SEE_EVENTS}")
         return NextStep(keeper=Keeper.USER, message=claim.remarks[0])
     return None
+
+
+def _refused(webhook: WebhookStory) -> NextStep | None:
+    """Say who refuses a pod that is in no cluster yet; where the API server does so, its author has to correct the pod."""
+    if not webhook.refusals:
+        return None
+    for one in webhook.decisions:
+        if one.outcome is Outcome.REFUSED and one.code.startswith("D"):
+            reason = str(stated(one.code, one.detail, one.remedy))
+            refusal = next(text for text in (*webhook.refusals, reason) if text.endswith(reason))  # with its container
+            return NextStep(keeper=Keeper.USER, message=f"it has to be corrected: {refusal}")
+    return NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
 
 
 def _is_coming(pod: Pod, claim: ClaimStory, reading: Reading) -> bool:

@@ -165,3 +165,19 @@ def test_annotations_that_were_taken_off_are_told_and_decided_on_as_annotations(
         or not written["spec"]["containers"][0]["resources"]["limits"]
     )
     assert "container c0: gpu-memory: 2000" in explain(tmp_path, "pod p", one).stdout
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"limits": {"nvidia.com/gpu": "many"}}, {"name": "Not_A_Name"}],
+    ids=["cannot be decoded", "decoded, with a name that is none"],
+)
+def test_a_pod_that_the_api_server_refuses_stands_with_its_author(fields, tmp_path):
+    """The API server asks no webhook about it, or refuses it afterwards: the webhook has nothing to do."""
+    pod = legacy(limits=fields.get("limits", {"nvidia.com/gpu": "1"}))
+    pod["metadata"]["name"] = name = fields.get("name", "p")
+    _, told = explain_json(tmp_path, f"pod {name}", pod)
+    assert told["pod"]["webhook"]["refusals"][0].rpartition("[")[2].startswith("D")
+    assert told["pod"]["standing"]["keeper"] == "its author"
+    assert "the API server refuses it" in told["pod"]["standing"]["message"]
+    assert "at the webhook" not in explain(tmp_path, f"pod {name}", pod).stdout
