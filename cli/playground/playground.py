@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.service import WITHOUT_CLAIMS, Scheduler
-from analysis.loading import SURVEY, read_cluster, with_text_labels
+from analysis.loading import with_text_labels
 from cluster import resources
 from cluster.embedded import Embedded
 from cluster.errors import ApiError, BadRequest, NotFound
@@ -34,17 +34,15 @@ from webhook.names import NAMESPACE
 from webhook.service import Service, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from dra.finding import Finding
     from dra.objects import ResourceClaim
     from webhook.service import Decisions, Source
+    from webhook.state import State
     from webhook.translate import Decision
 
 LOOPBACK = "127.0.0.1"
-# A decision needs the fleet and the namespaces, and no other pod: a demo of many pods does not read them all for each.
-_PODS = (resources.PODS, *resources.WORKLOADS)
-_AROUND = SURVEY._replace(kinds=tuple(kind for kind in SURVEY.kinds if kind not in _PODS))
 START_SECONDS = 30.0
 PLACED = "PodScheduled"
 
@@ -68,14 +66,14 @@ class Playground:
         metrics: Address | None,
         *,
         session: aiohttp.ClientSession,
-        source: Source,
+        state: Callable[[], State],
     ) -> None:
         self.cluster = cluster
         self.ignored = ignored
         self.url = f"https://{address}"
         self.metrics_url = f"http://{metrics}/metrics" if metrics else ""
         self._session = session
-        self._source = source
+        self._state = state
 
     async def push(self, pod: dict[str, Any]) -> Pushed:
         """Do with a pod what `kubectl apply` and the API server would do."""
@@ -147,12 +145,11 @@ class Playground:
         return await self.cluster.get(resources.PODS, name, namespace)
 
     async def decisions(self, pod: Pod) -> Sequence[Decision]:
-        """Decide about the keys of a pod as it was before the scheduler placed it, as all commands do."""
-        reading = await read_cluster(self.cluster, _AROUND)
+        """Decide about the keys of a pod as it was before the scheduler placed it, by the state that the webhook keeps."""
         raw = await self.cluster.get(resources.PODS.raw, pod.metadata.name, pod.metadata.namespace)
         if pod.status.conditions:
             raw = raw | {"spec": {key: value for key, value in raw["spec"].items() if key != "nodeName"}}
-        return decide_object(raw, reading.state(self._source.current), stored=True).decisions
+        return decide_object(raw, self._state(), stored=True).decisions
 
     async def claims(self, pod: Pod) -> list[ResourceClaim]:
         """Read the claims of a pod, as far as they exist."""
@@ -224,7 +221,7 @@ async def playground(
                 trust = create_default_context(cadata=bundle)
                 connector = aiohttp.TCPConnector(ssl=trust)
                 async with aiohttp.ClientSession(connector=connector) as session:
-                    yield Playground(cluster, ignored, address, metrics, session=session, source=source)
+                    yield Playground(cluster, ignored, address, metrics, session=session, state=service.follower.state)
             finally:
                 stop.set()
                 await serving

@@ -20,6 +20,7 @@ from rendering import story as stories
 from rendering.story import End, PodProgress
 from tests.cli.running import manifest, run
 from tests.limits import PATIENCE
+from webhook.names import MODE_LABEL
 from webhook.service.configuration_file import Source
 
 DRAWBRIDGE = str(Path(sys.executable).with_name("drawbridge"))
@@ -287,6 +288,27 @@ async def test_a_workload_is_shown_by_all_its_pods_and_each_says_which_it_is():
         head, *workers = [await end_of(here, one.pod, PATIENCE) for one in replicas]
     assert (head.name, head.requested) == ("ray-0-0", ())
     assert [(one.name, one.end) for one in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
+
+
+async def test_deciding_about_a_pod_reads_no_fleet_again(monkeypatch):
+    """The webhook of the demo keeps a state, so a demo of hundreds of pods that stay does not read the fleet for each."""
+    quiet = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet", "labels": {MODE_LABEL: "off"}}}
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    left = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "quiet"}, "spec": {"containers": [container]}}  # fmt: skip
+    async with playground([*FLEET, quiet], Source(CONFIGURATION)) as here:
+        await here.push(left)
+        pod = await here.pod("quiet", "p")
+        deciding, real, listed = asyncio.current_task(), here.cluster.list, []
+
+        async def list_(resource, *args, **options):
+            if asyncio.current_task() is deciding:
+                listed.append(resource.id)
+            return await real(resource, *args, **options)
+
+        monkeypatch.setattr(here.cluster, "list", list_)
+        decisions = await here.decisions(pod)
+    assert [(one.key, one.outcome) for one in decisions] == [("nvidia.com/gpu", "left")]
+    assert listed == []
 
 
 @pytest.mark.parametrize(("replicas", "names"), [(0, []), (1, ["d-0"]), (64, [f"d-{i}" for i in range(8)])])
