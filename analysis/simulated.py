@@ -53,7 +53,7 @@ def read(
     others: list[Document] = []
     for one in documents:
         (pods if brings_pods(one.object) else others).append(one)
-    warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
+    warn_of_ignored((one.object for one in others), also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
     given_objects = read_objects(others)
     in_force.report(mode)
     reading = reading_of((one.object for one in documents), features, in_force=in_force, pods=False)

@@ -13,9 +13,10 @@ from allocator.reservations import FINALIZER, Hold, Ledger, fence, overlaps, swe
 from analysis.doctor.observed import (
     NAMED,
     QUOTED,
-    Seen,
+    DoctorInput,
 )
 from analysis.doctor.repair import Release, Removal
+from cluster.objects import Namespace
 from dra.finding import Finding, make_finding
 from dra.objects import (
     Pod,
@@ -25,7 +26,7 @@ from dra.objects import (
     results_of,
     why_orphaned,
 )
-from dra.raw import moment
+from dra.raw import Object, inside, moment, text
 from dra.texts import count_of, list_first
 from webhook.claims import template_lifecycle
 
@@ -40,17 +41,17 @@ _ENDING = timedelta(seconds=30)  # a finalizer is removed within a second
 _OF_JOBS = "batch.kubernetes.io/job-tracking"  # taken off by kube-controller-manager, which has its own finding
 
 
-def overlapping(observed: Seen) -> Iterator[Repairable]:
+def overlapping(observed: DoctorInput) -> Iterator[Repairable]:
     """Claims that hold the same device. Those without a pod on a node can release it; if none has one, the first allocated keeps it."""
-    by_uid = {claim.metadata.uid: claim for claim in observed.stock.claims.values()}
-    placed = {pod.metadata.uid for pod in observed.pods if pod.spec.node_name}
+    by_uid = {claim.metadata.uid: claim for claim in observed.reading.stock.claims.values()}
+    placed = {pod.metadata.uid for pod in observed.reading.pods.values() if pod.spec.node_name}
 
     def allocated_at(claim: ResourceClaim) -> tuple[str, str]:
         allocation = claim.status.allocation
         stamp = allocation.allocation_timestamp if allocation is not None else None
         return stamp or "", claim.metadata.key
 
-    for overlap in overlaps(observed.stock):
+    for overlap in overlaps(observed.reading.stock):
         claims = sorted((by_uid[uid] for uid in overlap.claims), key=lambda claim: claim.metadata.key)
         users: list[str] = []
         idle: list[ResourceClaim] = []
@@ -68,13 +69,13 @@ def overlapping(observed: Seen) -> Iterator[Repairable]:
             f"ResourceClaim/{claims[0].metadata.key}",
             f"claims hold what only one of them may hold: {'; '.join(users)}",
         )
-        yield finding, Release(tuple(idle)) if idle and "Pod" not in observed.unread else None
+        yield finding, Release(tuple(idle)) if idle and "Pod" not in observed.missing else None
 
 
-def left_behind(observed: Seen) -> Iterator[Repairable]:
+def left_behind(observed: DoctorInput) -> Iterator[Repairable]:
     """Reservations that outlived their pods."""
-    alive = {pod.metadata.uid for pod in observed.pods if not pod.has_ended}
-    for claim in observed.claims:
+    alive = {pod.metadata.uid for pod in observed.reading.pods.values() if not pod.has_ended}
+    for claim in observed.reading.stock.claims.values():
         # An allocation that a scheduler made has the finalizer; one that was made in advance, by hand, need not.
         hold = Hold(claim, is_ours=FINALIZER in claim.metadata.finalizers)
         ledger = Ledger(holds={claim.metadata.uid: hold}, leading=True)
@@ -92,10 +93,10 @@ def left_behind(observed: Seen) -> Iterator[Repairable]:
         yield finding, effect
 
 
-def without_pod(observed: Seen) -> Iterator[Repairable]:
+def without_pod(observed: DoctorInput) -> Iterator[Repairable]:
     """Claims that outlived the pods that they were created for."""
-    pod_uids = {pod.metadata.uid for pod in observed.pods}
-    for claim in observed.claims:
+    pod_uids = {pod.metadata.uid for pod in observed.reading.pods.values()}
+    for claim in observed.reading.stock.claims.values():
         meta = claim.metadata
         orphaned = why_orphaned(claim, pod_uids)
         if not orphaned:
@@ -104,11 +105,11 @@ def without_pod(observed: Seen) -> Iterator[Repairable]:
         yield finding, Removal("ResourceClaim", meta.namespace, meta.name, meta.uid, meta.resource_version)
 
 
-def idle_finalizers(observed: Seen) -> Iterator[Repairable]:
+def idle_finalizers(observed: DoctorInput) -> Iterator[Repairable]:
     """Finalizers of claims without an allocation and without a pod."""
-    pod_uids = {pod.metadata.uid for pod in observed.pods}
-    used = {key for pod in observed.pods for key in claim_keys(pod)}
-    for claim in observed.claims:
+    pod_uids = {pod.metadata.uid for pod in observed.reading.pods.values()}
+    used = {key for pod in observed.reading.pods.values() for key in claim_keys(pod)}
+    for claim in observed.reading.stock.claims.values():
         repair = fence(claim)
         if repair is None or claim.metadata.key in used or claim.status.reserved_for:
             continue
@@ -123,10 +124,10 @@ def idle_finalizers(observed: Seen) -> Iterator[Repairable]:
         yield finding, repair
 
 
-def in_deletion(observed: Seen) -> Iterator[Finding]:
+def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
     """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
-    pods = [pod for pod in observed.pods if claim_keys(pod)]
-    objects: list[ResourceClaim | Pod] = [*observed.claims, *pods]
+    pods = [pod for pod in observed.reading.pods.values() if claim_keys(pod)]
+    objects: list[ResourceClaim | Pod] = [*observed.reading.stock.claims.values(), *pods]
     for one in objects:
         meta = one.metadata
         others = [name for name in meta.finalizers if name not in (FINALIZER, _OF_JOBS)]
@@ -134,7 +135,7 @@ def in_deletion(observed: Seen) -> Iterator[Finding]:
         if since is None or not others or observed.now - since <= _ENDING:
             continue
         keys = [meta.key] if isinstance(one, ResourceClaim) else claim_keys(one)
-        claims = filter(None, map(observed.stock.claims.get, keys))
+        claims = filter(None, map(observed.reading.stock.claims.get, keys))
         devices = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
         holding = f", with {list_first(devices, NAMED)}" if devices else ""
         yield make_finding(
@@ -143,8 +144,8 @@ def in_deletion(observed: Seen) -> Iterator[Finding]:
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
             f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
         )
-    having = {claim.metadata.namespace for claim in observed.claims}
-    for space in observed.namespaces:
+    having = {claim.metadata.namespace for claim in observed.reading.stock.claims.values()}
+    for space in observed.reading.typed.of(Namespace):
         meta = space.metadata
         since = moment(meta.deletion_timestamp)
         if since is None or meta.name not in having or observed.now - since <= _ENDING:
@@ -158,15 +159,15 @@ def in_deletion(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def unused_templates(observed: Seen) -> Iterator[Repairable]:
+def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
     """Templates of the webhook that no pod uses, and that the controller has not swept."""
-    in_use = frozenset(key for pod in observed.pods for key in template_lifecycle.templates_of(pod))
+    in_use = frozenset(key for pod in observed.reading.pods.values() for key in template_lifecycle.templates_of(pod))
     made: dict[tuple[str, str], float] = {}
-    for one in observed.templates:
+    for one in observed.reading.templates.values():
         born = moment(one.metadata.creation_timestamp)
         made[one.metadata.namespace, one.metadata.name] = born.timestamp() if born else 0.0
     _, over = template_lifecycle.sweep(
-        made, observed.templates, in_use, now=observed.now.timestamp(), grace=_UNUSED.total_seconds()
+        made, observed.reading.templates.values(), in_use, now=observed.now.timestamp(), grace=_UNUSED.total_seconds()
     )
     for one in over:
         meta = one.metadata
@@ -178,17 +179,18 @@ def unused_templates(observed: Seen) -> Iterator[Repairable]:
         yield finding, Removal("ResourceClaimTemplate", meta.namespace, meta.name, meta.uid, meta.resource_version)
 
 
-def unused_claims(observed: Seen) -> Iterator[Finding]:
+def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
     """Claims without an owner, a device, or a pod that names them, by namespace: a webhook may have made them for a pod that was refused."""
     left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
-    used = {key for pod in observed.pods for key in claim_keys(pod)}
-    for claim in observed.claims:
+    used = {key for pod in observed.reading.pods.values() for key in claim_keys(pod)}
+    named = {key for one in observed.reading.objects for key in _claims_named(one)}
+    for claim in observed.reading.stock.claims.values():
         meta, status = claim.metadata, claim.status
         in_use = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers
         born = moment(meta.creation_timestamp)
         if in_use or meta.deletion_timestamp or born is None or observed.now - born < _TAKEN_UP:
             continue
-        if meta.key not in used and meta.key not in observed.named:
+        if meta.key not in used and meta.key not in named:
             left[meta.namespace].append(claim)
     for namespace, claims in sorted(left.items()):
         claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
@@ -200,3 +202,17 @@ def unused_claims(observed: Seen) -> Iterator[Finding]:
             f"namespace {namespace} has {count_of(len(claims), 'claim')} without an owner, a device, or a pod that names it, "
             f"the oldest since {oldest.creation_timestamp}: {listed}",
         )
+
+
+def _claims_named(obj: Object) -> Iterator[str]:
+    """Give every claim that an object, such as a Deployment, names for its pods."""
+    namespace = text(inside(obj, "metadata").get("namespace")) or "default"
+    below: list[object] = [obj]
+    while below:
+        match below.pop():
+            case dict(fields):
+                if name := text(fields.get("resourceClaimName")):
+                    yield f"{namespace}/{name}"
+                below += fields.values()
+            case list(members):
+                below += members

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from allocator.reports import unpublished
 from analysis.doctor.observed import (
     NAMED,
-    Seen,
+    DoctorInput,
     classes_of,
     drivers_of_classes,
     kept_by,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaimSpec
 
 
-def without_class(observed: Seen) -> Iterator[Finding]:
+def without_class(observed: DoctorInput) -> Iterator[Finding]:
     """DeviceClasses that do not exist, and the claims, templates and pods that name them."""
     asking: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -39,14 +39,14 @@ def without_class(observed: Seen) -> Iterator[Finding]:
                 if one.device_class_name:
                     asking[one.device_class_name][requester] = None
 
-    for claim in observed.claims:
+    for claim in observed.reading.stock.claims.values():
         if claim.status.allocation is None:
             note(claim.spec, f"ResourceClaim/{claim.metadata.key}")
-    for template in observed.templates:
+    for template in observed.reading.templates.values():
         note(template.spec.spec, f"ResourceClaimTemplate/{template.metadata.namespace}/{template.metadata.name}")
     for name, requester in (*classes_named(observed), *_classes_of_webhook(observed)):
         asking[name][requester] = None
-    for name in sorted(asking.keys() - observed.stock.classes.keys()):
+    for name in sorted(asking.keys() - observed.reading.stock.classes.keys()):
         yield make_finding(
             "O107",
             f"DeviceClass/{name}",
@@ -54,10 +54,10 @@ def without_class(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def _classes_of_webhook(observed: Seen) -> Iterator[tuple[str, str]]:
+def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
     """Give the DeviceClasses that pods to come need by the configuration, or by the devices that drivers publish, each with what names it."""
-    known = observed.stock.classes.keys()
-    if observed.configuration is None or (observed.is_dump and not known):
+    known = observed.reading.stock.classes.keys()
+    if observed.configuration is None or (not observed.reading.is_live and not known):
         return
     file, targets = observed.configuration.file, observed.configuration.targets
     for name, class_name in file.classes.items():
@@ -65,12 +65,12 @@ def _classes_of_webhook(observed: Seen) -> Iterator[tuple[str, str]]:
     for class_name in file.kueue.device_classes:
         yield class_name, "the configuration (kueue.deviceClasses)"
     published: defaultdict[str, set[str | None]] = defaultdict(set)  # the types of devices, by driver
-    for piece in observed.stock.slices.values():
+    for piece in observed.reading.stock.slices.values():
         driver = piece.spec.driver
         for device in piece.spec.devices:
             type_ = device.attributes.get("type") or device.attributes.get(f"{driver}/type")
             published[driver].add(type_.string if type_ is not None else None)
-    drivers = set(drivers_of_classes(observed.stock).values())
+    drivers = set(drivers_of_classes(observed.reading.stock).values())
 
     def has_class(name: str) -> bool:
         target = targets[name]
@@ -85,10 +85,10 @@ def _classes_of_webhook(observed: Seen) -> Iterator[tuple[str, str]]:
             yield target.classes[0], f"claims of the webhook for devices of driver {target.driver} (target {name})"
 
 
-def without_devices(observed: Seen) -> Iterator[Finding]:
+def without_devices(observed: DoctorInput) -> Iterator[Finding]:
     """DeviceClasses that select no device, and the claims and pods that wait for one."""
     waiting = list(open_claims(observed))
-    classes = classes_of(observed.stock) if waiting else {}
+    classes = classes_of(observed.reading.stock) if waiting else {}
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for requester, requests in waiting:
         for request in requests:
@@ -104,14 +104,14 @@ def without_devices(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def incomplete_pools(observed: Seen) -> Iterator[Finding]:
+def incomplete_pools(observed: DoctorInput) -> Iterator[Finding]:
     """Pools of which slices are missing, or that have lost their devices."""
     with_devices: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for piece in observed.stock.slices.values():
+    for piece in observed.reading.stock.slices.values():
         if piece.spec.devices:
             with_devices[piece.spec.driver, piece.spec.pool.name].append(piece.metadata.name)
     pools: defaultdict[tuple[str, str], list[Any]] = defaultdict(list)
-    for piece in newest(observed.stock.slices.values()):
+    for piece in newest(observed.reading.stock.slices.values()):
         pools[piece.spec.driver, piece.spec.pool.name].append(piece)
     for (driver, name), pieces in pools.items():
         generation = max(piece.spec.pool.generation for piece in pieces)
@@ -125,21 +125,21 @@ def incomplete_pools(observed: Seen) -> Iterator[Finding]:
             )
 
 
-def on_devices_that_are_gone(observed: Seen) -> Iterator[Finding]:
+def on_devices_that_are_gone(observed: DoctorInput) -> Iterator[Finding]:
     """Claims on devices that no driver publishes any more."""
     devices: defaultdict[str, list[str]] = defaultdict(list)
-    for key, device in unpublished(observed.stock):
+    for key, device in unpublished(observed.reading.stock):
         devices[key].append(device)
     for key, missing in devices.items():
         message = f"it holds {list_first(missing, 3)}, which the driver no longer publishes"
         yield make_finding("O218", f"ResourceClaim/{key}", message)
 
 
-def tainted(observed: Seen) -> Iterator[Finding]:
+def tainted(observed: DoctorInput) -> Iterator[Finding]:
     """Drivers of which every device is tainted, and claims and pods that wait for one and tolerate nothing."""
-    drivers = drivers_of_classes(observed.stock)
+    drivers = drivers_of_classes(observed.reading.stock)
     taints: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for page in observed.stock.pages.values():
+    for page in observed.reading.stock.pages.values():
         taints[page.slice.spec.driver] += [device.taints for device in page.devices]
 
     def taint_of_all(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
@@ -156,7 +156,7 @@ def tainted(observed: Seen) -> Iterator[Finding]:
     for (driver, key), claims in waiting.items():
         rules = [
             one.metadata.name
-            for one in observed.stock.rules.values()
+            for one in observed.reading.stock.rules.values()
             if one.spec.taint.key == key
             and (one.spec.device_selector is None or one.spec.device_selector.driver in (None, driver))
         ]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from analysis.doctor.observed import (
     QUOTED,
-    Seen,
+    DoctorInput,
 )
 from analysis.installation import LEASES
+from cluster.objects import Lease
 from dra.finding import Finding, make_finding
-from dra.raw import moment
-from webhook import names
+from dra.raw import items, moment
+from webhook import names, registration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +28,7 @@ _CONTROLLERS = {
 }
 
 
-def nothing_stored(observed: Seen) -> Iterator[Finding]:
+def nothing_stored(observed: DoctorInput) -> Iterator[Finding]:
     """An API server that answers what it is asked, and stores nothing: not even its own lease."""
     renewals = _renewals(observed)
     renewed = {key: at for key, at in renewals.items() if key.rpartition("/")[2] not in LEASES}
@@ -42,7 +44,7 @@ def nothing_stored(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def idle_controllers(observed: Seen) -> Iterator[Finding]:
+def idle_controllers(observed: DoctorInput) -> Iterator[Finding]:
     """Kubernetes' own controllers and scheduler, of which no replica leads any more."""
     renewals = _renewals(observed)
     newest = max(renewals.values(), default=observed.now)
@@ -58,13 +60,14 @@ def idle_controllers(observed: Seen) -> Iterator[Finding]:
             )
 
 
-def _renewals(observed: Seen) -> dict[str, Any]:
+def _renewals(observed: DoctorInput) -> dict[str, Any]:
     """When each held Lease was renewed; one of the future, by a clock that is wrong, says nothing of the others."""
-    leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in observed.leases if one.spec.holder_identity)
+    held = [one for one in observed.reading.typed.of(Lease) if one.spec.holder_identity]
+    leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in held)
     return {key: at for key, at in leases if at is not None and at - observed.now <= _SILENT}
 
 
-def not_reached(observed: Seen) -> Iterator[Finding]:
+def not_reached(observed: DoctorInput) -> Iterator[Finding]:
     """A webhook that is registered, that the API server cannot reach."""
     if observed.unasked:
         yield make_finding(
@@ -75,19 +78,24 @@ def not_reached(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def names_not_sent(observed: Seen) -> Iterator[Finding]:
-    """A webhook configuration that lets pods pass by."""
-    if observed.unsent:
+def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
+    """A webhook configuration that lets pods pass by: names of the configuration that its conditions do not send."""
+    unsent: set[str] = set()
+    if observed.configuration is not None and observed.parts is not None:
+        for one in observed.parts.of("MutatingWebhookConfiguration"):
+            for match in chain.from_iterable(items(hook, "matchConditions") for hook in items(one, "webhooks")):
+                unsent.update(registration.names_not_sent_by(match["expression"], observed.configuration))
+    if unsent:
         yield make_finding(
             "O016",
             f"MutatingWebhookConfiguration/{names.NAME}",
-            f"pods that request names of {', '.join(observed.unsent)} do not reach the webhook, and are admitted as written",
+            f"pods that request names of {', '.join(sorted(unsent))} do not reach the webhook, and are admitted as written",
         )
 
 
-def idle_leases(observed: Seen) -> Iterator[Finding]:
+def idle_leases(observed: DoctorInput) -> Iterator[Finding]:
     """Leases of drawbridge that no replica renews."""
-    for lease in observed.leases:
+    for lease in observed.reading.typed.of(Lease):
         spec = lease.spec
         renewed = moment(spec.renew_time)
         if lease.metadata.name not in LEASES or not spec.holder_identity or renewed is None:

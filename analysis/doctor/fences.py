@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from analysis.doctor.observed import (
-    Seen,
+    DoctorInput,
     drivers_of_classes,
     kept_by,
 )
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from analysis.doctor.repair import Repairable
 
 
-def without_fence(observed: Seen) -> Iterator[Repairable]:
+def without_fence(observed: DoctorInput) -> Iterator[Repairable]:
     """Drivers whose devices should be tainted, and are not."""
-    rules = observed.stock.rules
+    rules = observed.reading.stock.rules
     for driver in observed.fenced:
         if not any(fences(rule, driver) for rule in rules.values()):
             finding = make_finding(
@@ -47,9 +47,9 @@ def without_fence(observed: Seen) -> Iterator[Repairable]:
             yield finding, None if f"drawbridge-fence-{driver}" in rules else RuleCreation(driver)
 
 
-def behind_the_fence(observed: Seen) -> Iterator[Finding]:
+def behind_the_fence(observed: DoctorInput) -> Iterator[Finding]:
     """Unschedulable pods whose claims do not tolerate the taint of a fence."""
-    stock = observed.stock
+    stock = observed.reading.stock
     rules = stock.rules.values()
 
     def fence_of(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
@@ -61,9 +61,9 @@ def behind_the_fence(observed: Seen) -> Iterator[Finding]:
     if not fenced:
         return
     serving = stock.serving()
-    by_key = {claim.metadata.key: claim for claim in observed.claims}
+    by_key = {claim.metadata.key: claim for claim in observed.reading.stock.claims.values()}
     configuration = observed.configuration or Configuration()
-    for pod in observed.pods:
+    for pod in observed.reading.pods.values():
         if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
         if not any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
@@ -95,13 +95,13 @@ def behind_the_fence(observed: Seen) -> Iterator[Finding]:
                 )
 
 
-def two_schedulers(observed: Seen) -> Iterator[Finding]:
+def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
     """Drivers whose devices the bridge and another scheduler allocate, while no rule keeps the other one from them."""
-    stock, bridge = observed.stock, observed.bridge
-    by_key = {claim.metadata.key: claim for claim in observed.claims}
+    stock, bridge = observed.reading.stock, observed.bridge
+    by_key = {claim.metadata.key: claim for claim in observed.reading.stock.claims.values()}
     driver_of = drivers_of_classes(stock)
     used_by: defaultdict[str, set[str]] = defaultdict(set)
-    for pod in observed.pods:
+    for pod in observed.reading.pods.values():
         for key in () if pod.has_ended else claim_keys(pod):
             claim = by_key.get(key)
             if claim is None:

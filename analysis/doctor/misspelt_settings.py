@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cluster.objects import Namespace
 from dra.finding import Finding, make_finding
 from dra.validation import shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from analysis.doctor.observed import Seen
+    from analysis.doctor.observed import DoctorInput
     from webhook.state import Configuration
 
 
-def misspelt_settings(observed: Seen) -> Iterator[Finding]:
+def misspelt_settings(observed: DoctorInput) -> Iterator[Finding]:
     """Report drivers and namespaces of the configuration that are likely misspelt."""
     if observed.configuration is None:
         return
     known = {
-        "driver": {piece.spec.driver for piece in observed.stock.slices.values()},
-        "namespace": {namespace.metadata.name for namespace in observed.namespaces},
+        "driver": {piece.spec.driver for piece in observed.reading.stock.slices.values()},
+        "namespace": {namespace.metadata.name for namespace in observed.reading.typed.of(Namespace)},
     }
     effects = {"driver": "publishes no ResourceSlice", "namespace": "does not exist"}
     for kind, field, names in _named(observed.configuration):

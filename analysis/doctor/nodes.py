@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from analysis.doctor.observed import (
     NAMED,
-    Seen,
+    DoctorInput,
 )
 from analysis.doctor.repair import ConditionRemoval, Removal
+from cluster.objects import Event
 from dra.finding import Finding, make_finding
 from dra.objects import (
     claim_keys,
@@ -17,6 +18,8 @@ from dra.objects import (
 from dra.raw import Object, inside, items, moment, text
 from dra.texts import list_first
 from node.audit import CONDITION, MARKED_ON, OVER, FindingKind, condition_on, renewed_at, seen_at
+from webhook.mixed_fleet import group_nodes
+from webhook.state import Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,11 +31,11 @@ _CODE_OF_REASON = {kind.reason: kind.code for kind in FindingKind}
 _STOOD_BY = timedelta(minutes=30)  # and renews its marks and its condition as often
 
 
-def nodes_away(observed: Seen) -> Iterator[Finding]:
+def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
     """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
-    published = {piece.spec.node_name for piece in observed.stock.slices.values()}
-    for node, condition in _unready(observed.nodes):
-        node_pods = [pod for pod in observed.pods if pod.spec.node_name == node and not pod.has_ended]
+    published = {piece.spec.node_name for piece in observed.reading.stock.slices.values()}
+    for node, condition in _unready(observed.reading.of("Node")):
+        node_pods = [pod for pod in observed.reading.pods.values() if pod.spec.node_name == node and not pod.has_ended]
         claims = {key: None for pod in node_pods for key in claim_keys(pod)}
         if not claims and node not in published:
             continue
@@ -58,16 +61,19 @@ def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
                 yield text(inside(node, "metadata").get("name")), one
 
 
-def on_both_or_neither(observed: Seen) -> Iterator[Finding]:
+def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does."""
-    for one in observed.nodes_of_names:
+    stock = observed.reading.stock
+    inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+    nodes_of_names = group_nodes(stock.nodes.values(), inventory, observed.reading.configuration)
+    for one in nodes_of_names:
         for node in one.both:
             yield make_finding(
                 "O202",
                 f"Node/{node}",
                 f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
             )
-    for one in observed.nodes_of_names:
+    for one in nodes_of_names:
         for node in one.halfway:
             yield make_finding(
                 "O203",
@@ -76,10 +82,10 @@ def on_both_or_neither(observed: Seen) -> Iterator[Finding]:
             )
 
 
-def without_node(observed: Seen) -> Iterator[Finding]:
+def without_node(observed: DoctorInput) -> Iterator[Finding]:
     """Slices with the devices of nodes that do not exist."""
-    nodes = observed.stock.nodes
-    for piece in observed.stock.slices.values():
+    nodes = observed.reading.stock.nodes
+    for piece in observed.reading.stock.slices.values():
         name = piece.spec.node_name
         if name and name not in nodes:
             yield make_finding(
@@ -90,9 +96,9 @@ def without_node(observed: Seen) -> Iterator[Finding]:
             )
 
 
-def reported_by_agents(observed: Seen) -> Iterator[Finding]:
+def reported_by_agents(observed: DoctorInput) -> Iterator[Finding]:
     """What audit agents report about their nodes."""
-    for event in observed.events:
+    for event in observed.reading.typed.of(Event):
         about = event.involved_object
         code = _CODE_OF_REASON.get(event.reason)
         if code is None or about.kind != "Node" or event.message == OVER:
@@ -107,9 +113,9 @@ def reported_by_agents(observed: Seen) -> Iterator[Finding]:
             )
 
 
-def idle_marks(observed: Seen) -> Iterator[Repairable]:
+def idle_marks(observed: DoctorInput) -> Iterator[Repairable]:
     """Taints of devices that no audit agent renews any more."""
-    for rule in observed.stock.rules.values():
+    for rule in observed.reading.stock.rules.values():
         meta = rule.metadata
         renewed = seen_at(rule)
         if MARKED_ON not in meta.labels or (renewed is not None and observed.now - renewed <= _STOOD_BY):
@@ -123,9 +129,9 @@ def idle_marks(observed: Seen) -> Iterator[Repairable]:
         yield finding, Removal("DeviceTaintRule", "", meta.name, meta.uid, meta.resource_version)
 
 
-def idle_conditions(observed: Seen) -> Iterator[Repairable]:
+def idle_conditions(observed: DoctorInput) -> Iterator[Repairable]:
     """Conditions of nodes that no audit agent renews any more."""
-    for node in observed.nodes:
+    for node in observed.reading.of("Node"):
         condition = condition_on(node)
         renewed = renewed_at(condition) if condition is not None else None
         if condition is None or (renewed is not None and observed.now - renewed <= _STOOD_BY):

@@ -1,34 +1,23 @@
-"""What doctor read of a cluster, and what several of its rules need of that. Pure."""
+"""What the rules of doctor examine, and what several of them need of it. Pure."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from analysis.configuration import ConfigurationInForce
 from analysis.doctor.components import Parts
-from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
-from dra.objects import (
-    DeviceRequest,
-    DeviceToleration,
-    Pod,
-    ResourceClaim,
-    ResourceClaimTemplate,
-)
+from analysis.loading import Reading
+from cluster.objects import Event
 from dra.raw import moment
-from dra.stock import Stock
-from webhook.mixed_fleet import NodesOfName
-from webhook.state import (
-    BridgeSettings,
-    Configuration,
-    Inventory,
-)
+from webhook.state import BridgeSettings, Configuration, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dra.objects import DeviceRequest, DeviceToleration
+    from dra.stock import Stock
     from webhook.dialects import Served
 
 
@@ -43,33 +32,20 @@ _FRESH = timedelta(minutes=20)  # controllers try again after 17 minutes at the 
 _AGAIN = "(combined from similar events): "
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read."""
+class DoctorInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A reading, and what only doctor reads or works out besides."""
 
-    stock: Stock
-    now: datetime
-    claims: tuple[ResourceClaim, ...] = ()
-    pods: tuple[Pod, ...] = ()
-    templates: tuple[ResourceClaimTemplate, ...] = ()
-    leases: tuple[Lease, ...] = ()
-    nodes: tuple[dict[str, Any], ...] = ()  # as they are stored
-    owners: tuple[dict[str, Any], ...] = ()  # controllers that could not make a pod
-    named: frozenset[str] = frozenset()  # claims that pods, or templates of pods, have by their names
-    unasked: str = ""  # why the API server does not ask the webhook
-    unsent: tuple[str, ...] = ()  # domains of names that the API server does not send to the webhook
-    nodes_of_names: tuple[NodesOfName, ...] = ()  # by resource name, the nodes on a device plugin, on a driver, on both
-    events: tuple[Event, ...] = ()  # of audit agents, and of controllers that could not make a pod
-    namespaces: tuple[Namespace, ...] = ()
-    limits: tuple[ResourceQuota | LimitRange, ...] = ()
+    reading: Reading
+    now: datetime  # by the server's clock, or when the dump was made
     parts: Parts | None = None  # of the installation, if there is one
-    in_force: ConfigurationInForce
-    unread: dict[str, str] = {}  # inputs that are missing (kinds, and others that rules need), and why
-    is_dump: bool = False
+    unasked: str = ""  # why the API server does not ask the webhook
+    missing: dict[str, str] = {}  # inputs of rules (kinds, and others) that were not read, and why
 
     @property
     def configuration(self) -> Configuration | None:
         """The configuration in force; None if nothing that was read configures drawbridge."""
-        return None if self.in_force.is_default else self.in_force.configuration
+        in_force = self.reading.in_force
+        return None if in_force.is_default else in_force.configuration
 
     @property
     def bridge(self) -> BridgeSettings | None:
@@ -82,11 +58,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return self.bridge.drivers if self.bridge is not None and self.bridge.fence else ()
 
 
-def latest(observed: Seen, reason: str) -> dict[str, str]:
+def latest(observed: DoctorInput, reason: str) -> dict[str, str]:
     """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
     messages: dict[str, str] = {}
-    living = {pod.metadata.key: pod.metadata.uid for pod in observed.pods}
-    for event in sorted(observed.events, key=lambda one: one.last_timestamp):
+    living = {pod.metadata.key: pod.metadata.uid for pod in observed.reading.pods.values()}
+    for event in sorted(observed.reading.typed.of(Event), key=lambda one: one.last_timestamp):
         last = moment(event.last_timestamp)
         if event.reason == reason and (last is None or observed.now - last <= _FRESH):
             about = event.involved_object

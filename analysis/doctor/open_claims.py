@@ -17,7 +17,7 @@ from dra.objects import IMPLICIT, asks_by_name, requests_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from analysis.doctor.observed import Seen
+    from analysis.doctor.observed import DoctorInput
     from dra.objects import DeviceRequest, Pod
 
 
@@ -28,20 +28,20 @@ class OpenClaim(NamedTuple):
     requests: tuple[DeviceRequest, ...]
 
 
-def open_claims(observed: Seen) -> Iterator[OpenClaim]:
+def open_claims(observed: DoctorInput) -> Iterator[OpenClaim]:
     """Give every claim that waits for devices, made or not."""
-    for claim in observed.claims:
+    for claim in observed.reading.stock.claims.values():
         if claim.status.allocation is None and not claim.metadata.deletion_timestamp:
             yield OpenClaim(f"ResourceClaim/{claim.metadata.key}", claim.spec.devices.requests)
     for pod in _waiting_by_name(observed):
         # Of the claims that the pod names, one that is missing is another finding.
         without_claims = replace(pod, spec=replace(pod.spec, resource_claims=()))
-        pod_claims = find_claims(without_claims, observed.stock)
-        if pod_claims.unmade is not None and not plugin_nodes(without_claims, pod_claims, observed.stock):
+        pod_claims = find_claims(without_claims, observed.reading.stock)
+        if pod_claims.unmade is not None and not plugin_nodes(without_claims, pod_claims, observed.reading.stock):
             yield OpenClaim(f"Pod/{pod.metadata.key}", pod_claims.unmade.claim.spec.devices.requests)
 
 
-def classes_named(observed: Seen) -> Iterator[tuple[str, str]]:
+def classes_named(observed: DoctorInput) -> Iterator[tuple[str, str]]:
     """Give each DeviceClass that a waiting pod names in a request (`deviceclass.resource.kubernetes.io/NAME`), and the pod."""
     for pod in _waiting_by_name(observed):
         for container in pod.spec.all_containers:
@@ -50,8 +50,8 @@ def classes_named(observed: Seen) -> Iterator[tuple[str, str]]:
                     yield name.removeprefix(IMPLICIT), f"Pod/{pod.metadata.key}"
 
 
-def _waiting_by_name(observed: Seen) -> Iterator[Pod]:
-    for pod in observed.pods or ():
+def _waiting_by_name(observed: DoctorInput) -> Iterator[Pod]:
+    for pod in observed.reading.pods.values():
         placed = pod.spec.node_name or pod.has_ended or pod.status.extended_resource_claim_status is not None
         if not placed and not pod.metadata.deletion_timestamp and asks_by_name(pod):
             yield pod

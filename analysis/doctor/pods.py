@@ -16,9 +16,10 @@ from analysis.doctor.observed import (
     FAILED_TEMPLATE,
     NAMED,
     QUOTED,
-    Seen,
+    DoctorInput,
     latest,
 )
+from cluster import resources
 from cluster.objects import Event, ResourceQuota
 from dra.finding import Finding, make_finding
 from dra.objects import (
@@ -33,7 +34,6 @@ from webhook.claims import template_lifecycle
 from webhook.dialects import TARGETS
 from webhook.state import (
     Mode,
-    StateBuilder,
     mode_of,
     why_not,
     with_mode,
@@ -50,15 +50,16 @@ _MADE = timedelta(minutes=1)  # a template is there within a second
 _TRIED = timedelta(seconds=30)  # a scheduler looks at a pod within milliseconds
 _PREPARED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
+_CONTROLLERS = frozenset(one.kind for one in resources.WORKLOADS)
 _OF_OURS = ".drawbridge.dev"
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 
 
-def not_made(observed: Seen) -> Iterator[Finding]:
+def not_made(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
     lacking: set[str] = set()
-    for one in observed.owners:
+    for one in observed.reading.of(*_CONTROLLERS):
         if _asks(one) and _lacks(one):
             meta = inside(one, "metadata")
             lacking.add(f"{one.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
@@ -115,22 +116,16 @@ def remedy_for(message: str) -> str:
     return "do what it says, or ask who may change it"
 
 
-def not_translated(observed: Seen) -> Iterator[Finding]:
+def not_translated(observed: DoctorInput) -> Iterator[Finding]:
     """Pods that wait for names of device plugins that no node hands out: the controller's rule, whatever the mode; and names that no
     claim can stand for, of which their authors can fix nothing.
     """
     if observed.configuration is None:
         return
-    builder = StateBuilder(observed.configuration)
-    stock = observed.stock
-    fleet = (stock.nodes, stock.classes, stock.slices, stock.claims)
-    builder.take_in([one for kind in fleet for one in kind.values()])
-    builder.take_in([*observed.namespaces, *observed.limits, *observed.templates])
-    builder.settle()
-    state = builder.state(fresh=True)
+    state = observed.reading.state(observed.configuration)
     enforcing = with_mode(state, Mode.ENFORCE)
     unserved: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for pod in observed.pods:
+    for pod in observed.reading.pods.values():
         meta = pod.metadata
         labels = {key: value for key, value in meta.labels.items() if (key, value) != (names.SKIP_LABEL, "true")}
         as_sent = replace(pod, metadata=replace(meta, labels=labels))
@@ -158,10 +153,10 @@ def not_translated(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def refused(observed: Seen) -> Iterator[Finding]:
+def refused(observed: DoctorInput) -> Iterator[Finding]:
     """What the webhook refuses to controllers, and only an administrator can fix: each reason once."""
     event_of_reason: dict[str, Event] = {}
-    for event in observed.events:
+    for event in observed.reading.typed.of(Event):
         reason = event.message.partition(" denied the request: ")[2]
         if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in reason:
             event_of_reason.setdefault(reason, event)
@@ -175,12 +170,12 @@ def refused(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def without_template(observed: Seen) -> Iterator[Finding]:
+def without_template(observed: DoctorInput) -> Iterator[Finding]:
     """Pods that wait for a template of ours that was not made."""
-    template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in observed.templates}
+    template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in observed.reading.templates.values()}
     full = full_quotas(observed)
     failed = latest(observed, FAILED_TEMPLATE)
-    for pod in observed.pods:
+    for pod in observed.reading.pods.values():
         meta = pod.metadata
         born = moment(meta.creation_timestamp)
         quota, failure = full.get(meta.namespace), failed.get(f"Pod/{meta.key}", "")
@@ -207,23 +202,23 @@ def without_template(observed: Seen) -> Iterator[Finding]:
         yield make_finding("O105", f"Pod/{meta.key}", f"it waits for ResourceClaimTemplate {lost[0]}, {why}", remedy)
 
 
-def full_quotas(observed: Seen) -> dict[str, str]:
+def full_quotas(observed: DoctorInput) -> dict[str, str]:
     """The ResourceQuotas that allow no further template, by namespace."""
     found: dict[str, str] = {}
-    for one in observed.limits:
-        hard = one.status.hard.get(TEMPLATES) if isinstance(one, ResourceQuota) else None
-        if (
-            isinstance(one, ResourceQuota)
-            and hard is not None
-            and one.status.used.get(TEMPLATES, hard).nano >= hard.nano
-        ):
+    for one in observed.reading.typed.of(ResourceQuota):
+        hard = one.status.hard.get(TEMPLATES)
+        if hard is not None and one.status.used.get(TEMPLATES, hard).nano >= hard.nano:
             found[one.metadata.namespace] = one.metadata.name
     return found
 
 
-def without_claim(observed: Seen) -> Iterator[Finding]:
+def without_claim(observed: DoctorInput) -> Iterator[Finding]:
     """Pods whose claims kube-controller-manager may not make."""
-    waiting = {f"Pod/{pod.metadata.key}": pod for pod in observed.pods if not (pod.spec.node_name or pod.has_ended)}
+    waiting = {
+        f"Pod/{pod.metadata.key}": pod
+        for pod in observed.reading.pods.values()
+        if not (pod.spec.node_name or pod.has_ended)
+    }
     for about, message in latest(observed, FAILED_CLAIM).items():
         pod = waiting.get(about)
         # Where a template is not there yet, it looks again.
@@ -241,12 +236,12 @@ def without_claim(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def no_scheduler(observed: Seen) -> Iterator[Finding]:
+def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that no scheduler looks at, while none of its other pods that are younger was looked at either."""
     waiting: defaultdict[str, list[tuple[str, Pod]]] = defaultdict(list)
     served: dict[str, str] = {}
-    existing = {claim.metadata.key for claim in observed.claims}
-    for pod in observed.pods:
+    existing = {claim.metadata.key for claim in observed.reading.stock.claims.values()}
+    for pod in observed.reading.pods.values():
         name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
         if any(one.type == "PodScheduled" for one in pod.status.conditions):
             served[name] = max(served.get(name, ""), born)
@@ -274,15 +269,19 @@ def no_scheduler(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def not_prepared(observed: Seen) -> Iterator[Finding]:
+def not_prepared(observed: DoctorInput) -> Iterator[Finding]:
     """Pods on nodes whose driver does not prepare their claims."""
-    running = {f"Pod/{pod.metadata.key}": pod for pod in observed.pods if pod.spec.node_name and not pod.has_ended}
+    running = {
+        f"Pod/{pod.metadata.key}": pod
+        for pod in observed.reading.pods.values()
+        if pod.spec.node_name and not pod.has_ended
+    }
     affected: dict[tuple[str, str], list[str]] = {}
     for about, message in latest(observed, FAILED_PREPARE).items():
         pod = running.get(about)
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
-        claims = [observed.stock.claims.get(key) for key in claim_keys(pod)]
+        claims = [observed.reading.stock.claims.get(key) for key in claim_keys(pod)]
         drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
         affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
     for (node, drivers), pods in affected.items():
@@ -300,9 +299,9 @@ def not_prepared(observed: Seen) -> Iterator[Finding]:
         )
 
 
-def not_prepared_again(observed: Seen) -> Iterator[Finding]:
+def not_prepared_again(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with a node and no sandbox, whose driver prepares no claim twice: usual for its pods after a restart of the node."""
-    for pod in observed.pods:
+    for pod in observed.reading.pods.values():
         if not pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
         stamps = [
@@ -314,7 +313,7 @@ def not_prepared_again(observed: Seen) -> Iterator[Finding]:
         if not stamps or observed.now - stamps[0] <= _PREPARED:
             continue
         for key in claim_keys(pod):
-            claim = observed.stock.claims.get(key)
+            claim = observed.reading.stock.claims.get(key)
             once = sorted({result.driver for result in results_of(claim)} & _PREPARE_ONCE)
             if once:
                 yield make_finding(

@@ -6,55 +6,48 @@ import re
 from contextlib import suppress
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from itertools import chain
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from analysis import loading
 from analysis.configuration import KIND as CONFIGURATION
-from analysis.configuration import defaults, features_of
+from analysis.configuration import defaults
 from analysis.doctor.components import WEBHOOKS, WORKLOADS, images_of
-from analysis.doctor.installed import parts_of, read_parts, with_configuration
-from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, Seen
+from analysis.doctor.installed import installed_configuration, parts_of, read_parts, with_configuration
+from analysis.doctor.observed import FAILED_CREATE, FAILED_OF_PODS, DoctorInput
 from analysis.doctor.rules import DRY_RUN, DUMPED, IMAGES, REPLICAS, STATUS, examine
 from analysis.doctor.shape import SHAPES, Shape
-from analysis.files import read_files, warn_of_skipped
 from analysis.installation import KINDS, LABELLED, LEASES, is_labelled
 from analysis.loading import (
     Needs,
+    TypedObjects,
+    Unread,
     Visit,
-    identified,
     read_cluster,
-    read_each,
-    read_kind,
-    read_objects,
-    reading_of,
+    unread_of,
     warn_of_ignored,
     with_text_labels,
 )
 from cluster import resources
 from cluster.errors import ApiError, Forbidden, NotFound
-from cluster.objects import Event, Lease, LimitRange, Namespace, ResourceQuota
+from cluster.objects import Event, Lease
 from cluster.resources import Raw, Resource
-from dra.objects import Node, Pod, ResourceClaim, ResourceClaimTemplate
 from dra.raw import inside, moment, text
-from dra.wire import convert, without_nulls
+from dra.wire import WireError, convert, without_nulls
 from node.audit import COMPONENT
 from rendering.exits import CommandFailed
 from rendering.output import warn
-from webhook import names, registration
-from webhook.mixed_fleet import group_nodes
-from webhook.state import Configuration, Inventory, Mode
+from webhook import names
+from webhook.state import Configuration, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor.components import Parts
     from analysis.loading import Reading
     from cluster.kubernetes import Kubernetes
-    from cluster.manifests import Document
     from cluster.protocol import Cluster
     from dra.finding import Finding
 
@@ -66,7 +59,7 @@ _PARTS: tuple[Resource[Raw], ...] = (
     resources.VALIDATING_WEBHOOKS.raw,
     Resource("", "v1", "pods", "Pod", Raw),  # those of ours, as they are stored
 )
-_LATER = ("Secret", "DeviceTaintRule")
+_LATER = ("Secret", "DeviceTaintRule", "Namespace")
 # The kinds of an installation that are listed; Secrets are read by their names.
 _LISTED = tuple(one for one in (*_PARTS, *KINDS) if one.kind not in _LATER)
 _IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
@@ -95,6 +88,7 @@ NEEDS = Needs(
         resources.RESOURCE_QUOTAS,
         resources.LIMIT_RANGES,
         resources.NODES.raw,
+        resources.NAMESPACES.raw,
     ),
     "docs/commands.md#drawbridge-doctor",
     events=(f"reportingComponent={COMPONENT}", *(f"reason={one}" for one in (FAILED_CREATE, *FAILED_OF_PODS))),
@@ -107,7 +101,7 @@ async def survey(
     now: datetime,
     given: ConfigurationInForce | None = None,
     server: Kubernetes | None = None,
-) -> Seen:
+) -> DoctorInput:
     """Read a live cluster. A kind that the server does not know is empty, unless nothing can be said without it; so is one that may not
     be read, which is named.
     """
@@ -115,40 +109,41 @@ async def survey(
     if resources.RESOURCE_CLAIMS.kind in reading.absent:
         raise CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later")
     mine, visit = await _read_installation(cluster)
+    mine += reading.of("Namespace")
     absent = reading.absent | visit.absent
-    kinds = {one.id: one for one in (*NEEDS.kinds, resources.EVENTS, *_LISTED)}
-    unread: dict[str, str] = {}
-    for one in dict.fromkeys((*reading.unread, *visit.unread)):
-        kind = kinds.get(one.kind)
-        if kind is None:
-            warn(f"{one.kind}: {one.reason}")
-        elif kind.kind not in absent and kind.kind not in unread:
-            warn(f"{kind.plural} may not be read, so findings about them are left out: {one.reason}")
-            unread[kind.kind] = one.reason
+    ids = {one.kind: one.id for one in (*KINDS, *_LISTED)}
+    kinds = {one.id: one.kind for one in (*NEEDS.kinds, resources.EVENTS, *_LISTED)}
+    unread = [one for one in dict.fromkeys((*reading.unread, *visit.unread)) if kinds.get(one.kind) not in absent]
+    missing = {kinds[one.kind]: one.reason for one in unread if one.kind in kinds}
     mine += [resources.LEASES.plain(one) for one in reading.typed.of(Lease)]
     now = _by_server(now, server)
-    parts = await read_parts(cluster, mine, frozenset({*unread, *absent}), server)
+    parts = await read_parts(cluster, mine, frozenset({*missing, *absent}), server)
     failed = [one for one in reading.typed.of(Event) if one.reason == FAILED_CREATE]
     if parts is not None:
         about = [(one.involved_object, one.message) for one in failed]
         parts = replace(parts, refusals={f"{one.kind}/{one.namespace}/{one.name}": message for one, message in about})
-    for denied in sorted(parts.unread - absent - unread.keys()) if parts is not None else ():
-        warn(f"each {denied} of the installation may not be read")
-        unread[denied] = "forbidden"
-    owners = await _owners(cluster, failed)
+        denied = dict.fromkeys(sorted(parts.unread - absent), "forbidden")
+        unread += [
+            Unread(ids[kind], f"each of the installation is {why}")
+            for kind, why in denied.items()
+            if kind not in missing
+        ]
+        missing = denied | missing
     in_force = given or (parts.installed if parts is not None else defaults())
-    observed = _seen(replace(reading, in_force=in_force), now, mine=mine, parts=parts, unread=unread)
-    if parts is not None:
-        observed = replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
-    return replace(observed, owners=owners, named=frozenset(chain.from_iterable(map(_claims_named, owners))))
+    objects = (*reading.objects, *await _owners(cluster, failed))
+    reading = replace(reading, objects=objects, in_force=in_force, unread=tuple(unread))
+    observed = DoctorInput(reading=reading, now=now, parts=parts, missing=missing)
+    if parts is None:
+        return observed
+    return replace(observed, unasked=await _unasked(cluster, observed.configuration, mine))
 
 
-async def _read_installation(cluster: Cluster) -> tuple[list[Raw], Visit[Raw]]:
-    """Read the objects of an installation that are found by their labels, and all namespaces and webhook configurations."""
+async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[list[Raw], Visit[Raw]]:
+    """Read the objects of an installation that are found by their labels, and all webhook configurations; `also` are further kinds."""
     visit: Visit[Raw] = Visit(cluster, None, lambda _: None, lambda obj: obj, typed=True)
-    everywhere = [one for one in _LISTED if one.kind in ("Namespace", *WEBHOOKS)]
+    everywhere = [one for one in _LISTED if one.kind in WEBHOOKS]
     labelled = [one for one in _LISTED if one not in everywhere]
-    objects = [*await visit.read(everywhere), *await visit.read(labelled, labels=LABELLED)]
+    objects = [*await visit.read((*also, *everywhere)), *await visit.read(labelled, labels=LABELLED)]
     return list(filter(_is_of_installation, objects)), visit
 
 
@@ -161,20 +156,6 @@ def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
         return now
     warn(f"the local clock differs by {(now - server_time).total_seconds():.0f} s from the API server's, which counts")
     return server_time
-
-
-def _claims_named(obj: Raw) -> Iterator[str]:
-    """Give every claim that an object, such as a Deployment, names for its pods."""
-    namespace = text(inside(obj, "metadata").get("namespace")) or "default"
-    below: list[object] = [obj]
-    while below:
-        match below.pop():
-            case dict(fields):
-                if name := text(fields.get("resourceClaimName")):
-                    yield f"{namespace}/{name}"
-                below += fields.values()
-            case list(members):
-                below += members
 
 
 async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
@@ -229,25 +210,34 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
 
 async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...]:
     """Find what is wrong with drawbridge itself, as far as the caller may read it, and without its Secrets."""
-    mine, visit = await _read_installation(cluster)
-    ids = {one.id: one.kind for one in _LISTED}
+    namespaces = resources.NAMESPACES.raw
+    mine, visit = await _read_installation(cluster, namespaces)
+    ids = {one.id: one.kind for one in (*_LISTED, namespaces)}
     unread = {"Secret", *visit.absent, *(ids[one.kind] for one in visit.unread if one.kind in ids)}
     return examine(await read_parts(cluster, mine, frozenset(unread), cluster), now)
 
 
-def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> Seen:
+def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce | None) -> DoctorInput:
     """Read a dump. One without any pod says nothing about which pods there are."""
-    found = read_files(files, judged=True)
-    warn_of_skipped(found.skipped)
-    documents, installed = found.documents, found.in_force
-    warn_of_ignored(documents, also=_ALSO)
-    objects: list[Any] = [identified(one) if isinstance(one, ResourceClaim) else one for one in read_objects(documents)]
-    for kind in (Lease, Event):
-        objects += read_kind(documents, kind)
+    reading = loading.read_dump(files, given, judged=True)
+    warn_of_ignored(reading.objects, also=_ALSO)
+    unread = list(reading.unread)
+
+    def read_each(is_wanted: Callable[[Raw], bool], read: Callable[[Raw], T]) -> list[T]:
+        found: list[T] = []
+        for obj, place in zip(reading.objects, reading.places, strict=True):
+            try:
+                found += [read(obj)] if is_wanted(obj) else ()
+            except WireError as error:
+                unread.append(unread_of(obj, error, place))
+        return found
+
+    leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
+    events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
     # A dump was made when one of the leases of Kubernetes' own was renewed, as those of nodes are every ten seconds.
-    others = [one for one in objects if isinstance(one, Lease) and one.metadata.name not in LEASES]
-    leases = [one for one in others if one.metadata.namespace in ("kube-node-lease", "kube-system")] or others
-    now = min(now, max(filter(None, (moment(one.spec.renew_time) for one in leases)), default=now))
+    others = [one for one in leases if one.metadata.name not in LEASES]
+    others = [one for one in others if one.metadata.namespace in ("kube-node-lease", "kube-system")] or others
+    now = min(now, max(filter(None, (moment(one.spec.renew_time) for one in others)), default=now))
     # Of the objects of an installation those of another shape are named.
     dumped = {one.kind for one in _IN_DUMPS}
 
@@ -257,32 +247,27 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
         convert(readable, SHAPES.get(found["kind"], Shape))
         return found
 
-    ours = [one for one in documents if text(one.object.get("kind")) in dumped and _is_of_installation(one.object)]
-    mine = read_each(ours, whole)
+    mine = read_each(lambda obj: text(obj.get("kind")) in dumped and _is_of_installation(obj), whole)
     kinds = {one["kind"] for one in mine}
     parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
     if parts is not None:
         expected = tuple(
             one for one in parts.expected if one["kind"] in (*WORKLOADS, *WEBHOOKS) and one["kind"] in kinds
         )
-        parts = with_configuration(replace(parts, expected=expected), installed)
-    nodes = [one.object for one in documents if one.object.get("kind") == "Node"]
-    in_force = given or installed
-    unread = _lacking(documents, in_force, parts)
-    typed = (one for one in objects if not isinstance(one, Node))
-    reading = reading_of([*nodes, *typed], features_of(None, in_force.configuration), in_force=in_force)
-    observed = _seen(reading, now, mine=mine, parts=parts, unread=unread)
-    owning = {one.kind for one in resources.WORKLOADS}
-    owners = tuple(one.object for one in documents if text(one.object.get("kind")) in owning)
-    named = frozenset(chain.from_iterable(_claims_named(one.object) for one in documents))
-    return replace(observed, owners=owners, named=named, is_dump=True)
+        parts = with_configuration(replace(parts, expected=expected), installed_configuration(parts))
+    typed = TypedObjects((*leases, *events))
+    reading = replace(
+        reading.with_types({type_: typed.by_key(type_) for type_ in (Lease, Event)}),
+        unread=tuple({one.kind: one for one in unread}.values()),
+    )
+    return DoctorInput(reading=reading, now=now, parts=parts, missing=_lacking(reading, parts))
 
 
-def _lacking(documents: Sequence[Document], in_force: ConfigurationInForce, parts: Parts | None) -> dict[str, str]:
+def _lacking(reading: Reading, parts: Parts | None) -> dict[str, str]:
     """Name the inputs of rules that a dump lacks, and say how doctor would get them."""
-    present = {text(one.object.get("kind")) for one in documents}
+    present = {text(one.get("kind")) for one in reading.objects}
     lacking = (DUMPED - present) | (parts.unread if parts is not None else frozenset())
-    unread = dict.fromkeys(lacking, "not in the input: add `kubectl get KIND -A -o yaml`")
+    missing = dict.fromkeys(lacking, "not in the input: add `kubectl get KIND -A -o yaml`")
     # Private keys do not belong in a file.
     live = dict.fromkeys(
         (DRY_RUN, REPLICAS, *({"Secret"} & lacking)), "only in a live cluster: run `drawbridge doctor` there"
@@ -293,49 +278,11 @@ def _lacking(documents: Sequence[Document], in_force: ConfigurationInForce, part
         live[STATUS] = live[DRY_RUN]
     if not all(images_of(one) for one in workloads):
         live[IMAGES] = live[DRY_RUN]
-    given = {CONFIGURATION: "not in the input: give --config FILE"} if in_force.is_default else {}
-    return unread | live | given
+    given = {CONFIGURATION: "not in the input: give --config FILE"} if reading.in_force.is_default else {}
+    return missing | live | given
 
 
 def _is_of_installation(obj: Raw) -> bool:
     """Whether an object is of an installation; any namespace may have a mode."""
     metadata = inside(obj, "metadata")
     return is_labelled(obj) or obj.get("kind") == "Namespace" or text(metadata.get("name")) in _NAMED
-
-
-def _seen(
-    reading: Reading,
-    now: datetime,
-    *,
-    mine: Sequence[Raw],
-    parts: Parts | None,
-    unread: Mapping[str, str] = MappingProxyType({}),
-) -> Seen:
-    """Put together what was read."""
-    stock, given, in_force = reading.stock, reading.typed, reading.in_force
-    inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
-    observed = Seen(
-        stock=stock,
-        now=now,
-        claims=tuple(given.of(ResourceClaim)),
-        pods=tuple(given.of(Pod)),
-        templates=tuple(given.of(ResourceClaimTemplate)),
-        leases=tuple(given.of(Lease)),
-        nodes_of_names=group_nodes(stock.nodes.values(), inventory, in_force.configuration),
-        events=tuple(given.of(Event)),
-        nodes=tuple(reading.of("Node")),
-        limits=(*given.of(ResourceQuota), *given.of(LimitRange)),
-        namespaces=tuple(convert(with_text_labels(one), Namespace) for one in mine if one["kind"] == "Namespace"),
-        parts=parts,
-        in_force=in_force,
-        unread=dict(unread),
-    )
-    if observed.configuration is None:
-        return observed
-    # Domains of names that the configuration knows, and that the API server does not send to the webhook.
-    unsent: set[str] = set()
-    for one in mine:
-        for hook in one.get("webhooks") or () if one["kind"] == "MutatingWebhookConfiguration" else ():
-            for match in hook.get("matchConditions") or ():
-                unsent.update(registration.names_not_sent_by(match["expression"], observed.configuration))
-    return replace(observed, unsent=tuple(sorted(unsent)))

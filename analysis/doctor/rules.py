@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from analysis.doctor.components import Parts
-    from analysis.doctor.observed import Seen
+    from analysis.doctor.observed import DoctorInput
     from analysis.doctor.repair import Repair, Repairable
     from dra.finding import Finding
 
@@ -55,9 +55,11 @@ class Rule(NamedTuple):
     repair: str = ""  # what `--repair` does
     each: bool = False  # the rule judges each input by itself, so it runs on those that were read
 
-    def missing(self, observed: Seen) -> set[str]:
+    def missing(self, observed: DoctorInput) -> set[str]:
         """Return the inputs that this rule lacks."""
-        return observed.unread.keys() & (self.needs if observed.is_dump else (*self.needs, *self.may_be_none))
+        return observed.missing.keys() & (
+            self.needs if not observed.reading.is_live else (*self.needs, *self.may_be_none)
+        )
 
 
 # Causes before what follows from them.
@@ -132,7 +134,7 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
 }
 
 
-def diagnose(observed: Seen) -> dict[Finding, Repair | None]:
+def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     """Return what is wrong, the gravest first, and what would repair each."""
     parts, now = observed.parts, observed.now
     found = _run(_FIRST, lambda rule: rule.missing(observed), observed)
@@ -162,7 +164,7 @@ def _run(
     return found
 
 
-def not_checked(observed: Seen) -> tuple[NotChecked, ...]:
+def not_checked(observed: DoctorInput) -> tuple[NotChecked, ...]:
     """Return which findings were not looked for, by the inputs that are missing."""
     codes_of: defaultdict[str, set[str]] = defaultdict(set)
     for rule in RULES:
@@ -170,5 +172,5 @@ def not_checked(observed: Seen) -> tuple[NotChecked, ...]:
             codes_of[kind].update(rule.codes.split())
     inputs_of: defaultdict[tuple[tuple[str, ...], str], list[str]] = defaultdict(list)
     for kind, codes in sorted(codes_of.items()):
-        inputs_of[tuple(sorted(codes)), observed.unread[kind]].append(kind)
+        inputs_of[tuple(sorted(codes)), observed.missing[kind]].append(kind)
     return tuple(NotChecked(tuple(kinds), codes, why) for (codes, why), kinds in inputs_of.items())

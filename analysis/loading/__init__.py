@@ -23,6 +23,7 @@ from analysis.loading.objects import (
     identity_of,
     owner_of,
     serves_node,
+    unread_of,
 )
 from analysis.loading.reading import (
     MeantBy,
@@ -40,7 +41,6 @@ from analysis.loading.typed import (
     identified,
     problems_of_unreadable,
     read_each,
-    read_kind,
     read_object,
     read_objects,
     warn_of_ignored,
@@ -83,7 +83,6 @@ __all__ = [
     "read_dump",
     "read_each",
     "read_installed",
-    "read_kind",
     "read_object",
     "read_objects",
     "reading_of",
@@ -91,6 +90,7 @@ __all__ = [
     "serves_node",
     "state_of",
     "text",
+    "unread_of",
     "visit",
     "warn_of_ignored",
     "warn_of_misspelt",

@@ -86,10 +86,11 @@ def identity_of(obj: Object) -> ObjectIdentity:
     return ObjectIdentity(group_of(obj.get("apiVersion")), text(obj.get("kind")), namespace, name)
 
 
-def unread_of(obj: Object, error: WireError) -> Unread:
-    """Say that an object cannot be read, and why."""
+def unread_of(obj: Object, error: WireError, place: tuple[str, int] | None = None) -> Unread:
+    """Say that an object cannot be read, where it is in a file, and why."""
     name = identity_of(obj)
-    return Unread(f"{name.kind} {name.namespace}/{name.name}", str(error))
+    where = f"{place[0]}:{place[1]}: " if place else ""
+    return Unread(f"{name.kind} {name.namespace}/{name.name}", f"{where}{error}")
 
 
 def owner_of(obj: Object) -> ObjectIdentity | None:

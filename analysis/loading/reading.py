@@ -239,13 +239,14 @@ def read_dump(
     server: Server | None = None,
     *,
     pods: bool = True,
+    judged: bool = False,
 ) -> Reading:
     """Read files; manifests that cannot be read are reported, and the rest is used.
 
     `given` is the configuration of `--config`, `server` that of the options. Without `pods`, pods are typed only if the configuration
-    counts what they use; equal parts of objects are shared.
+    counts what they use; equal parts of objects are shared. With `judged`, the command makes findings of an invalid configuration.
     """
-    read = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given)
+    read = read_files(files, keep=without_bookkeeping if pods else Trimmer().trim, given=given, judged=judged)
     warn_of_skipped(read.skipped)
     warn_of_misspelt(read.documents)
     objects = [document.object for document in read.documents]
@@ -253,9 +254,10 @@ def read_dump(
         map(GeneratedNames().name, objects) if pods else objects,
         features_of(server, read.in_force.configuration),
         in_force=read.in_force,
+        places=tuple(document.origin for document in read.documents),
         pods=pods,
     )
-    return replace(reading, places=tuple(one.origin for one in read.documents), skipped=tuple(read.skipped))
+    return replace(reading, skipped=tuple(read.skipped))
 
 
 def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
@@ -282,6 +284,7 @@ def reading_of(
     unread: Iterable[Unread] = (),
     server: ServerInfo | None = None,
     in_force: ConfigurationInForce = NO_CONFIGURATION,
+    places: tuple[tuple[str, int], ...] = (),
     pods: bool = True,
 ) -> Reading:
     """Make a reading of objects as they are stored, and of typed ones; of two with the same kind and name the later one counts.
@@ -297,7 +300,14 @@ def reading_of(
         said_by=MeantBy.UNDECLARED if server is None else MeantBy.CLUSTER,
         server=server,
         in_force=in_force,
-        unread=(*unread, *(unread_of(every[number], error) for number, error in typed.unreadable)),
+        unread=(
+            *unread,
+            *(
+                unread_of(every[number], error, places[number] if places else None)
+                for number, error in typed.unreadable
+            ),
+        ),
+        places=places,
     )
 
 

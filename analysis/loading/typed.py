@@ -213,12 +213,6 @@ def identified(claim: ResourceClaim) -> ResourceClaim:
     return claim if metadata.uid else replace(claim, metadata=replace(metadata, uid=metadata.key))
 
 
-def read_kind(documents: Iterable[Document], type_: type[T]) -> list[T]:
-    """Read the objects whose kind is the name of the type."""
-    of_kind = (one for one in documents if one.object.get("kind") == type_.__name__)
-    return read_each(of_kind, lambda obj: convert(obj, type_))
-
-
 def read_each(documents: Iterable[Document], read: Callable[[dict[str, Any]], T]) -> list[T]:
     """Read documents by a function that raises WireError; raise a ManifestError for all that cannot be read."""
     found: list[T] = []
@@ -237,21 +231,20 @@ def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
     return version, str(obj.get("kind") or "")
 
 
-def warn_of_ignored(documents: Iterable[Document], *, also: Sequence[tuple[str, str]] = ()) -> None:
+def warn_of_ignored(objects: Iterable[Object], *, also: Sequence[tuple[str, str]] = ()) -> None:
     """Warn of objects whose kind this command does not read. `also` are further kinds it reads, as (apiVersion, kind)."""
     kinds: Counter[str] = Counter()
-    for document in documents:
-        version = str(document.object.get("apiVersion") or "")
-        kind = str(document.object.get("kind") or "")
+    for obj in objects:
+        version = str(obj.get("apiVersion") or "")
+        kind = str(obj.get("kind") or "")
         group = version.rpartition("/")[0]
-        if (group, kind) in _TYPES or (version, kind) in also or is_compute_domain(document.object):
+        if (group, kind) in _TYPES or (version, kind) in also or is_compute_domain(obj):
             continue
         kinds[kind or "without a kind"] += 1
     if not kinds:
         return
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    objects = count_of(kinds.total(), "object")
-    warn(f"{objects} ignored, of kinds that this command does not read: {listed}")
+    warn(f"{count_of(kinds.total(), 'object')} ignored, of kinds that this command does not read: {listed}")
 
 
 def warn_of_misspelt(documents: Iterable[Document]) -> None:

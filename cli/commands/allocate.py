@@ -84,7 +84,7 @@ def command(
     server = server_named(kubernetes, feature_gates) or EVERYTHING
     began = perf_counter()
     documents = inputs.read(files)
-    warn_of_ignored(documents)
+    warn_of_ignored(document.object for document in documents)
     given = read_objects(documents)
     wanted = choose_claims(given.open_claims(), claims, given.of(ResourceClaim))
     if not wanted and (templates := given.of(ResourceClaimTemplate)):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from analysis.configuration import ConfigurationInForce
     from analysis.doctor import NotChecked
+    from analysis.loading import Unread
     from cluster.protocol import Cluster
     from dra.finding import Finding
     from rendering.report import Report
@@ -63,20 +64,19 @@ def command(
         raise Broken("--repair cannot ask for confirmation here", "give --yes, or run it on a terminal with -o text")
     given = given_configuration(config)
     from analysis.doctor import describe, diagnose, not_checked, read_dump, survey, write_repair
-    from analysis.loading import Unread
     from cluster.errors import ClusterError
     from cluster.kubernetes import Kubernetes
     from rendering import formats
 
     now = datetime.now(UTC)
-    unread: dict[str, str] = {}
+    unread: list[Unread] = []
     missing: list[NotChecked] = []
 
     async def look(cluster: Cluster) -> tuple[ConfigurationInForce, dict[Finding, RepairOutcome]]:
         """Examine a live cluster, and repair what the user confirms."""
         server = cluster if isinstance(cluster, Kubernetes) else None
         observed = await survey(cluster, now, given, server)
-        unread.update(observed.unread)
+        unread.extend(observed.reading.unread)
         missing.extend(not_checked(observed))
         outcomes: dict[Finding, RepairOutcome] = {}
         for finding, write in diagnose(observed).items():
@@ -90,12 +90,13 @@ def command(
             except ClusterError as error:  # other repairs may be permitted
                 problem = str(error)
             outcomes[finding] = RepairOutcome(describe(write), not problem, problem)
-        return observed.in_force, outcomes
+        return observed.reading.in_force, outcomes
 
     if files:
         observed = read_dump(files, now, given)
+        unread.extend(observed.reading.unread)
         missing.extend(not_checked(observed))
-        in_force, repairs = observed.in_force, diagnose(observed)
+        in_force, repairs = observed.reading.in_force, diagnose(observed)
         outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
     else:
         in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/commands.md#drawbridge-doctor")
@@ -114,7 +115,7 @@ def command(
             "notChecked": missing,
         },
         findings=lambda: checked,
-        unread=[Unread(kind, reason) for kind, reason in sorted(unread.items())],
+        unread=unread,
     )
     if all(outcome.repaired for outcome in outcomes.values()):
         return Exit.UNDECIDED if unread else Exit.FINE

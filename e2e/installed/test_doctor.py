@@ -296,7 +296,7 @@ def test_a_snapshot_of_it_is_well_and_a_reader_of_little_is_told_what_was_not_re
     done = subprocess.run([PROGRAM, "doctor", "--kubeconfig", str(little), "-o", "json"], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["findings"]) == (3, [])
-    assert {"Deployment", "Pod", "Lease"} <= {one["kind"] for one in answer["unread"]}
+    assert {"deployments.apps", "pods", "leases.coordination.k8s.io"} <= {one["kind"] for one in answer["unread"]}
 
 
 def gpu(name, namespace, count=1, **spec):

@@ -352,7 +352,8 @@ def test_an_object_of_another_shape_is_named_with_its_place(kind, place, value, 
     inner[place[-1]] = value
     (tmp_path / "dump.json").write_text("\n".join(map(json.dumps, objects)))
     done = run("doctor", "-f", tmp_path / "dump.json")
-    assert done.exit_code == 2, done.output
+    assert done.exit_code in (1, 3), done.output
+    assert f"warning: not read: {kind} " in done.output
     assert "/" + "/".join(map(str, place)) in done.output
 
 
