@@ -11,31 +11,24 @@ from rendering.output import complain, quiet, warn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from analysis.loading import Reading
     from cluster.manifests import Document
-    from webhook.state import Configuration, Features, State
+    from webhook.state import State
     from webhook.translate import Decision
 
 # Kinds that the webhook judges, so that the decision about an object says what is wrong with it.
 _JUDGED = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate"))
 
 
-def state_of_files(
-    documents: Sequence[Document], around: Sequence[Document], configuration: Configuration, features: Features
-) -> State:
-    """Make the state that the webhook would have if these documents were applied; `around` is the inventory.
-
-    Objects that cannot be read are reported.
-    """
-    from analysis.configuration import ConfigurationInForce
-    from analysis.loading import problems_of_unreadable, reading_of, state_of
+def state_of_files(reading: Reading) -> State:
+    """Make the state that the webhook would have if the documents were applied; report objects that cannot be read."""
+    from analysis.loading import problems_of_unreadable
     from rendering.answers import report_unread
 
-    every = [*not_replaced(around, documents), *documents]
-    in_force = ConfigurationInForce(configuration)
-    reading = reading_of((document.object for document in every), features, in_force=in_force, pods=False)
-    silent = [one for one in reading.typed.unreadable if every[one.number].object.get("kind") not in _JUDGED]
-    report_unread(problems_of_unreadable(every, silent))
-    return state_of(reading, configuration)
+    unreadable = reading.typed.unreadable
+    silent = [one for one in unreadable if reading.documents[one.number].object.get("kind") not in _JUDGED]
+    report_unread(problems_of_unreadable(reading.documents, silent))
+    return reading.state(reading.configuration)
 
 
 def print_assumed(assumed: Iterable[str]) -> None:
@@ -107,11 +100,3 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
     if made and not quiet():
         complain(f"skipped: {count_of(len(made), 'object')} whose controller is in the input")
     return made
-
-
-def not_replaced(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
-    """Return the inventory without the objects that these documents would replace."""
-    from dra.validation import name
-
-    replaced = {name(document.object) for document in documents}
-    return [document for document in known if name(document.object) not in replaced]

@@ -16,7 +16,7 @@ from analysis.applied import state_of_files
 from analysis.arrivals import arrivals, brings_pods, created_pods
 from analysis.configuration import configuration_in_force, features_of, given_configuration
 from analysis.files import read, refuse
-from analysis.loading import read_each
+from analysis.loading import read_each, reading_of_documents
 from cluster.manifests import bounds, parse
 from dra.texts import count_of
 from dra.wire import convert
@@ -135,13 +135,12 @@ def _listed(devices: dict[str, int]) -> str:
 
 
 def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State) -> Iterator[str]:
-    """Describe each pod that the webhook refuses or the allocator cannot place."""
-    from analysis.loading import read_objects
-    from analysis.outlook import place, snapshot_of
+    """Describe each pod that the webhook refuses or the allocator cannot place beside the pods of the inventory."""
+    from analysis.loading import reading_of
+    from analysis.outlook import beside, place
 
-    given = read_objects(around)
     arrived = arrivals((one.object for one in pods), state)
-    snapshot = snapshot_of(given, arrived, state.features.server)
+    snapshot = beside(reading_of((one.object for one in around), state.features), arrived)
     for one in place(snapshot, state.configuration, arrived.refused).pods:
         if one.node is None:
             yield f"{one.pod}: {one.summary or 'no node'}"
@@ -176,8 +175,8 @@ def run(file: Path) -> Iterator[CaseResult]:
         if in_force.source not in reported:
             in_force.report()
             reported.add(in_force.source)
-        configuration = in_force.configuration
-        state = state_of_files(pods, around, configuration, features_of(None, configuration))
+        features = features_of(None, in_force.configuration)
+        state = state_of_files(reading_of_documents(pods, around, features, in_force))
         problems = tuple(problems_of(case.expect, pods, around, state))
         yield CaseResult(
             file=str(file), line=document.line_of(pointer), name=case.name, passed=not problems, problems=problems

@@ -19,7 +19,7 @@ from analysis.arrivals import Arrivals, arrivals
 from dra import step_limits
 from dra.budget import Budget
 from dra.errors import NodeSelectorError
-from dra.objects import DeviceQuota, Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
+from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimTemplate
 from webhook.state import prospects
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from allocator.answer import Answer
     from allocator.simulation import Ask, Simulation
     from allocator.strategies import Chosen
-    from analysis.loading import Reading, TypedObjects
-    from dra.server import Server
+    from analysis.loading import Reading
     from dra.stock import Stock
-    from webhook.state import Configuration
+    from webhook.state import Configuration, State
 
 # Of the waiting pods, the first take what they are given from those that follow; each of the others is placed after these alone.
 MOST_PLACED = 1_000
@@ -47,16 +46,12 @@ def claim_allocator(strategy: str, options: Options) -> Ask:
     return ask
 
 
-def snapshot_of(given: TypedObjects, arrived: Arrivals, server: Server) -> Snapshot:
-    """Put arriving pods beside what was read of files."""
-    return Snapshot(
-        given.stock(server),
-        (*given.of(Pod), *arrived.pods.values()),
-        tuple(given.of(ResourceClaim)),
-        (*given.of(ResourceClaimTemplate), *arrived.templates),
-        tuple(given.of(PodDisruptionBudget)),
-        tuple(given.of(DeviceQuota)),
-    )
+def arriving(reading: Reading, state: State) -> Arrivals:
+    """Return all pods that were read, those that no API server has seen as the webhook admits them, and those that the objects create."""
+    is_new = [raw for key, raw in reading.raw.items() if key not in reading.pods or not reading.pods[key].metadata.uid]
+    arrived = arrivals([*reading.beside_pods, *is_new], state)
+    stored = {key: pod for key, pod in reading.pods.items() if pod.metadata.uid or key not in reading.raw}
+    return arrived._replace(pods=stored | arrived.pods)
 
 
 def beside(
@@ -135,13 +130,9 @@ class Queue:
     """The waiting pods of a reading, and where they go: those that were read, and those that the read objects would create."""
 
     def __init__(self, reading: Reading, configuration: Configuration) -> None:
-        is_new = [
-            raw for key, raw in reading.raw.items() if key not in reading.pods or not reading.pods[key].metadata.uid
-        ]
-        arrived = arrivals([*reading.beside_pods, *is_new], reading.state(configuration))
-        stored = {key: pod for key, pod in reading.pods.items() if pod.metadata.uid or key not in reading.raw}
-        snapshot = beside(reading, arrived._replace(pods=stored | arrived.pods))
-        self._waiting = {pod.metadata.key: pod for pod in pending((stored | arrived.pods).values())}
+        arrived = arriving(reading, reading.state(configuration))
+        snapshot = beside(reading, arrived)
+        self._waiting = {pod.metadata.key: pod for pod in pending(arrived.pods.values())}
         self._outcomes = {
             key: PodOutcome(pod=key, node=None, summary=reason) for key, reason in arrived.refused.items()
         }

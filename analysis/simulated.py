@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from allocator.reasons import loss
 from allocator.reports import node_report
 from allocator.simulation import PodOutcome, Snapshot, with_more_nodes, without_nodes
-from analysis.arrivals import arrivals, brings_pods
+from analysis.arrivals import brings_pods
 from analysis.configuration import KIND as CONFIGURATION_KIND
-from analysis.configuration import features_of, in_mode
-from analysis.files import read_files, warn_of_skipped
-from analysis.loading import read_objects, reading_of, state_of, warn_of_ignored
+from analysis.configuration import in_mode
+from analysis.loading import warn_of_ignored
 from analysis.naming import refuse_unknown_node
-from analysis.outlook import snapshot_of
+from analysis.outlook import arriving, beside
 from dra.texts import count_of
 from rendering.exits import Broken, MissingObject
 from rendering.html import Html, fleet, squares, words_of
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.simulation import Simulation
-    from analysis.configuration import ConfigurationInForce
-    from cluster.manifests import Document
-    from dra.server import Server
+    from analysis.loading import Reading
     from dra.stock import Stock
 
     # A node, and its devices by state and title.
@@ -40,26 +37,12 @@ _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
 
 
-def read(
-    files: Sequence[str], given: ConfigurationInForce | None, mode: str | None, server: Server | None
-) -> tuple[Snapshot, dict[str, str], ConfigurationInForce]:
-    """Return the snapshot, the pods that the webhook refuses, and the configuration in force."""
-    found = read_files(files, given=given)
-    warn_of_skipped(found.skipped)
-    documents, in_force = found.documents, found.in_force
-    configuration = in_force.configuration
-    features = features_of(server, configuration)
-    pods: list[Document] = []
-    others: list[Document] = []
-    for one in documents:
-        (pods if brings_pods(one.object) else others).append(one)
-    warn_of_ignored((one.object for one in others), also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
-    given_objects = read_objects(others)
-    in_force.report(mode)
-    reading = reading_of((one.object for one in documents), features, in_force=in_force, pods=False)
-    state = in_mode(state_of(reading, configuration), mode)
-    arrived = arrivals((one.object for one in pods), state)
-    return snapshot_of(given_objects, arrived, features.server), arrived.refused, in_force
+def snapshot_of(reading: Reading, mode: str | None) -> tuple[Snapshot, dict[str, str]]:
+    """Return the snapshot with the pods as the webhook admits them, and those that it refuses."""
+    others = (one for one in reading.objects if not brings_pods(one))
+    warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
+    arrived = arriving(reading, in_mode(reading.state(reading.configuration), mode))
+    return beside(reading, arrived), arrived.refused
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:

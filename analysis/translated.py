@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from analysis.edited import Edited
+    from analysis.loading import Reading
     from analysis.quota import Foretold
     from cluster.manifests import Document, InputProblem
     from rendering.report import Cell, Part
-    from webhook.state import Configuration, Features, State
+    from webhook.state import State
 
 _TEMPLATE = "ResourceClaimTemplate"
 _CLAIMS = ("ResourceClaim", _TEMPLATE)
@@ -138,18 +139,17 @@ class Translator(NamedTuple):
 
 
 def translate(
+    reading: Reading,
     documents: Sequence[Document],
-    around: Sequence[Document],
-    configuration: Configuration,
-    features: Features,
     *,
     mode: str | None,
     namespace: str,
     rewrites_unknown: bool,
 ) -> tuple[Translator, list[Result]]:
-    """Translate the objects of files; `around` is the inventory. The translator is for objects that are built of these files."""
+    """Translate documents of the files that were read. The translator is for objects that are built of these files."""
     placed, outside = in_namespace(documents, namespace)
-    state = in_mode(state_of_files(placed, around, configuration, features), mode)
+    around = reading.files.inventory
+    state = in_mode(state_of_files(reading.of_documents(placed, around)), mode)
     translator = Translator(state, namespace, rewrites_unknown)
     return translator, translator.together(documents, placed, outside, around)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.applied import find_controlled, in_namespace, not_replaced
+from analysis.applied import find_controlled, in_namespace
 from analysis.check.decisions import add_webhook_findings, locate, name_placeholders
 from analysis.check.feasible import find_unservable, prospective_nodes
 from analysis.check.stranded import with_taint_finding
-from analysis.configuration import KIND, ConfigurationInForce, features_of, in_mode, is_config_map, read_config_map
-from analysis.loading import problems_of_unreadable, reading_of, state_of
+from analysis.configuration import KIND, in_mode, is_config_map, read_config_map
+from analysis.loading import problems_of_unreadable
 from analysis.quota import findings_of_quotas, foretell
 from dra.validation import findings, name, review
 from node import inventory as machines
@@ -20,26 +20,25 @@ from webhook.state import configuration as configurations
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from analysis.files import ReadFiles
+    from analysis.loading import Reading
     from cluster.manifests import Document, InputProblem
     from dra.finding import Finding
     from dra.raw import Object
-    from dra.server import Server
-    from webhook.state import Configuration
     from webhook.translate import Decision
 
 
 class Input(NamedTuple):
-    """The objects to judge, and those around them, of which no object has the name of one that is judged."""
+    """The objects to judge, and the inventory."""
 
     documents: list[Document]
     around: list[Document]
-    inventoried: list[Document]
 
 
 class CheckFindings(NamedTuple):
     """The findings of each object, the decisions about the keys of all, and what could not be read.
 
-    The objects of `around` are not judged, so one that cannot be read has no finding, and is left out.
+    The objects of the inventory are not judged, so one that cannot be read has no finding, and is left out.
     """
 
     findings: list[ObjectFindings]
@@ -48,30 +47,28 @@ class CheckFindings(NamedTuple):
     unread: list[InputProblem]
 
 
-def separate(documents: Sequence[Document], inventory: Sequence[Document], namespace: str) -> Input:
+def separate(files: ReadFiles, namespace: str) -> Input:
     """Choose the objects to judge: those of the namespace that no controller made."""
-    within, elsewhere = in_namespace(documents, namespace)
+    within, elsewhere = in_namespace(files.documents, namespace)
     elsewhere |= find_controlled(within)
     judged = [one for number, one in enumerate(within) if number not in elsewhere]
-    inventoried = [*inventory, *(within[number] for number in sorted(elsewhere))]
-    return Input(judged, not_replaced(inventoried, judged), inventoried)
+    return Input(judged, [*files.inventory, *(within[number] for number in sorted(elsewhere))])
 
 
-def check(given: Input, configuration: Configuration, server: Server | None, mode: str | None) -> CheckFindings:
+def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     """Judge objects by all rules."""
-    features = features_of(server, configuration)
+    reading = whole.of_documents(given.documents, given.around)
+    configuration, features = reading.configuration, reading.features
     objects = [document.object for document in given.documents]
-    around = [document.object for document in given.around]
+    number_around = len(reading.documents) - len(objects)
+    around = [document.object for document in reading.documents[:number_around]]
     if templates := configuration.file.node_templates:
         around += prospective_nodes([*objects, *around], templates)
     found = review(objects, around, features.likely)
     for obj, of_object in zip(objects, found, strict=True):
         of_object.extend(_mistakes(obj))
-    every = (*given.around, *given.documents)
-    in_force = ConfigurationInForce(configuration)
-    reading = reading_of((one.object for one in every), features, in_force=in_force, pods=False)
     unreadable = reading.typed.unreadable
-    state = in_mode(state_of(reading, configuration), mode)
+    state = in_mode(reading.state(configuration), mode)
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
     decided: list[Sequence[Decision]] = []
     for value in objects:
@@ -80,19 +77,18 @@ def check(given: Input, configuration: Configuration, server: Server | None, mod
     found = add_webhook_findings(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
         found = find_unservable(objects, around, found, features.server)
-    for foretold in foretell(objects, [one.object for one in given.inventoried], state):
+    for foretold in foretell(objects, [one.object for one in given.around], state):
         found[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
     checked = [
         ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
         for document, of_object in zip(given.documents, found, strict=True)
     ]
-    number_around = len(given.around)
     unjudged = [one for one in unreadable if one.number >= number_around and not found[one.number - number_around]]
     return CheckFindings(
         name_placeholders(checked, given.documents),
         [one for decisions in decided for one in decisions],
-        [given.around[one.number] for one in unreadable if one.number < number_around],
-        list(problems_of_unreadable(every, unjudged)),
+        [reading.documents[one.number] for one in unreadable if one.number < number_around],
+        list(problems_of_unreadable(reading.documents, unjudged)),
     )
 
 

@@ -31,7 +31,9 @@ from analysis.loading.reading import (
     ServerMeant,
     for_server,
     read_dump,
+    read_whole,
     reading_of,
+    reading_of_documents,
     server_meant,
 )
 from analysis.loading.typed import (
@@ -85,7 +87,9 @@ __all__ = [
     "read_installed",
     "read_object",
     "read_objects",
+    "read_whole",
     "reading_of",
+    "reading_of_documents",
     "server_meant",
     "serves_node",
     "state_of",

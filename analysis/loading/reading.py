@@ -9,6 +9,7 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from enum import StrEnum
 from functools import cached_property
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,10 +19,11 @@ from allocator.decisions import Decider
 from allocator.pods import total
 from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
-from analysis.files import SkippedFile, read_files, warn_of_skipped
+from analysis.files import ReadFiles, SkippedFile, read_files, warn_of_skipped
 from analysis.loading.objects import Trimmer, Unread, identity_of, owner_of, unread_of, without_bookkeeping
 from analysis.loading.typed import IN_STOCK, GeneratedNames, TypedObjects, is_pod, warn_of_misspelt
 from cluster import resources
+from cluster.manifests import Document
 from cluster.server import ServerInfo
 from dra.objects import DeviceQuota, Pod, ResourceClaimTemplate
 from dra.raw import Object, inside
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _MOST_OWNERS = 8
 # For commands that decide nothing by the configuration: it is not looked for.
 NO_CONFIGURATION: Final = ConfigurationInForce(Configuration())
+_NO_FILES: Final = ReadFiles([], [], [], NO_CONFIGURATION, [], [])
 
 
 class MeantBy(StrEnum):
@@ -75,6 +78,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     absent: frozenset[str] = frozenset()  # kinds that the server does not have
     skipped: tuple[SkippedFile, ...] = ()  # documents that are no manifests
     places: tuple[tuple[str, int], ...] = ()  # file and line of each object from a file
+    # For commands that judge or edit files: what they hold, with its text, and the document of each object.
+    files: ReadFiles = _NO_FILES
+    documents: tuple[Document, ...] = ()
     # Objects with the settings of device plugins and autoscalers, from a server; in files any object may be one.
     evidence: tuple[Object, ...] = ()
     narrow: bool = False  # namespaced kinds were read in one namespace only
@@ -132,6 +138,14 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def stock(self) -> Stock:
         """The stock with all claims."""
         return self.typed.stock(self.features.server)
+
+    def of_documents(self, documents: Sequence[Document], around: Sequence[Document]) -> Reading:
+        """Return the reading of these documents, such as those of one namespace; they replace objects of `around`, the inventory."""
+        every = (*not_replaced(around, documents), *documents)
+        if len(every) == len(self.documents) and all(map(is_, every, self.documents)):
+            return self
+        reading = reading_of_documents(documents, around, self.features, self.in_force)
+        return replace(reading, skipped=self.skipped, files=self.files)
 
     def with_types(self, objects: dict[type[Any], dict[str, Any]]) -> Reading:
         """Return this reading with other objects of some types, by namespace/name. A stock that has none of them is not made again."""
@@ -258,6 +272,47 @@ def read_dump(
         pods=pods,
     )
     return replace(reading, skipped=tuple(read.skipped))
+
+
+def read_whole(
+    files: Sequence[str],
+    inventory: Sequence[str],
+    given: ConfigurationInForce | None,
+    server: Server | None,
+    *,
+    judged: bool = False,
+) -> Reading:
+    """Read files with their text, for a command that judges or edits each document and says itself what it skips.
+
+    Every file of the inventory has to be readable. Pods are typed only if the configuration counts what they use.
+    """
+    read = read_files(files, inventory, given=given, judged=judged)
+    features = features_of(server, read.in_force.configuration)
+    reading = reading_of_documents(read.documents, read.inventory, features, read.in_force)
+    return replace(reading, skipped=tuple(read.skipped), files=read)
+
+
+def reading_of_documents(
+    documents: Sequence[Document], around: Sequence[Document], features: Features, in_force: ConfigurationInForce
+) -> Reading:
+    """Make a reading of documents, and of the inventory around them but for the objects that they replace."""
+    every = (*not_replaced(around, documents), *documents)
+    reading = reading_of(
+        (document.object for document in every),
+        features,
+        in_force=in_force,
+        places=tuple(document.origin for document in every),
+        pods=False,
+    )
+    return replace(reading, documents=every)
+
+
+def not_replaced(known: Sequence[Document], documents: Sequence[Document]) -> list[Document]:
+    """Return the inventory without the objects that these documents would replace."""
+    from dra.validation import name
+
+    replaced = {name(document.object) for document in documents} if known else ()
+    return [document for document in known if name(document.object) not in replaced]
 
 
 def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:

@@ -145,6 +145,7 @@ class Simulated(Simulation, frozen=True, kw_only=True):
 
     configuration: ConfigurationSource
     strategy: str
+    unread: list[Unread]
 
 
 class Matrices(msgspec.Struct, frozen=True, kw_only=True):

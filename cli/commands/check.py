@@ -50,15 +50,16 @@ def command(
     if not files:
         raise Broken("nothing to check", "name manifests with -f FILE, -f DIR or -f -")
     from analysis.check import check, findings_of_skipped, separate
-    from analysis.files import read_files, warn_of_skipped
+    from analysis.files import warn_of_skipped
+    from analysis.loading import read_whole
     from rendering import formats
 
     server = server_named(kubernetes, feature_gates)
-    read = read_files(files, inventory, given=given_configuration(config), judged=True)
-    skipped, in_force = read.skipped, read.in_force
-    judged = separate(read.documents, read.inventory, namespace)
+    reading = read_whole(files, inventory, given_configuration(config), server, judged=True)
+    skipped, in_force = reading.skipped, reading.in_force
+    judged = separate(reading.files, namespace)
     in_force.report(mode)
-    found = check(judged, in_force.configuration, server, mode)
+    found = check(judged, reading, mode)
     for one in found.left_out:
         kind = one.object["kind"]
         inputs.warn(f"{one.file}:{one.line}: not a valid {kind}, so it is left out of the inventory; check it with -f")

@@ -17,6 +17,7 @@ EMPTY: dict[str, Any] = {
     "strategy": "",
     "pods": [],
     "totals": dict.fromkeys(_COUNTED, 0),
+    "unread": [],
 }
 
 
@@ -54,6 +55,7 @@ def command(
     PodDisruptionBudget objects. Pods are placed by priority, creation and name; devices of one pod are not free for the next.
     """
     from analysis import outlook, simulated
+    from analysis.loading import read_dump
     from dra.wire import builtins
 
     if strategy == HELP:
@@ -62,8 +64,10 @@ def command(
     refuse_unknown(strategy)
     if not files:
         raise Broken("nothing to simulate", "give -f FILE")
-    given = given_configuration(config)
-    snapshot, refused, in_force = simulated.read(files, given, mode, server_named(kubernetes, feature_gates))
+    reading = read_dump(files, given_configuration(config), server_named(kubernetes, feature_gates))
+    in_force = reading.in_force
+    in_force.report(mode)
+    snapshot, refused = simulated.snapshot_of(reading, mode)
     snapshot = simulated.change_nodes(snapshot, removed, added)
     with inputs.progress() as show:
         found = outlook.place(
@@ -79,7 +83,8 @@ def command(
         lambda: simulated.report(found, strategy, snapshot.stock),
         lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(found)},
         picture=lambda: simulated.draw_fleet(found, snapshot.stock),
+        unread=reading.unread,
     )
-    if found.totals.undecided:
+    if found.totals.undecided or reading.unread:
         return Exit.UNDECIDED
     return Exit.REFUSED if found.totals.unschedulable else Exit.FINE

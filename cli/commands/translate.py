@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from analysis.applied import print_assumed, print_inventory
-from analysis.configuration import features_of, given_configuration, server_named
+from analysis.configuration import given_configuration, server_named
 from cli import contract as inputs
 from cli.contract import Broken, Exit
 
@@ -86,19 +86,18 @@ def command(
     if undo:
         return _undo(files, dry_run=dry_run or check)
     from analysis import translated
-    from analysis.files import read_files, warn_of_skipped
-    from analysis.loading import warn_of_misspelt
+    from analysis.files import warn_of_skipped
+    from analysis.loading import read_whole, warn_of_misspelt
     from cluster import manifests
 
-    server = server_named(kubernetes, feature_gates)
-    given = given_configuration(config)
     dry_run |= check
     writes = in_place or dry_run
     if changed and not writes:
         raise Broken("--changed has no effect on output", "add --in-place, --dry-run or --check")
-    read = read_files(files, inventory, given=given)
-    documents, skipped, in_force, around = read.documents, read.skipped, read.in_force, read.inventory
-    everything, others = read.everything, read.others
+    reading = read_whole(files, inventory, given_configuration(config), server_named(kubernetes, feature_gates))
+    skipped, in_force = list(reading.skipped), reading.in_force
+    documents, around = reading.files.documents, reading.files.inventory
+    everything, others = reading.files.everything, reading.files.others
     if output in _PASSING_THROUGH and not writes:
         documents = everything
         inputs.report_unread(one for one in others if one.instead != "template")
@@ -107,12 +106,9 @@ def command(
         skipped = [one._replace(key="") for one in skipped]
     warn_of_skipped(skipped)
     in_force.report(mode)
-    configuration = in_force.configuration
     translator, results = translated.translate(
+        reading,
         documents,
-        around,
-        configuration,
-        features_of(server, configuration),
         mode=mode,
         namespace=namespace,
         rewrites_unknown=all_kinds,

@@ -154,7 +154,7 @@ def test_a_stream_of_many_objects_is_not_read_to_its_end():
 @pytest.mark.parametrize("text", ["- a\n" * 2000, f"[{','.join(['{}'] * 1000)}]", f"[{'[],' * 1000}]"])
 @pytest.mark.parametrize("verb", ["check", "translate", "survey", "simulate"])
 def test_one_object_that_would_take_a_hundred_times_its_bytes_is_named_and_not_read(verb, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "MOST_MEMBERS_CUT_DOWN" if verb == "survey" else "MOST_MEMBERS", 1000)
+    monkeypatch.setattr(documents, "MOST_MEMBERS_CUT_DOWN" if verb in ("survey", "simulate") else "MOST_MEMBERS", 1000)
     Path(tmp_path, "a.yaml").write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n")
     Path(tmp_path, "large.yaml").write_text(f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: large}}\nx:\n{text}")
     monkeypatch.setattr(yaml_reader, "load", lambda *args, load=yaml_reader.load: load(*args) if len(args[0]) < 100 else 1 / 0)  # fmt: skip
