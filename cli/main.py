@@ -30,7 +30,7 @@ COMMANDS = {
     "resize": "Show whether a workload would fit with other amounts, and what to apply.",
     "matrix": "Show which devices of a pool can be in use together.",
     "quota": "Show the use of DeviceQuotas, and the keys that limit nothing.",
-    "nodes": "List the devices of nodes, and who holds each since when.",
+    "free": "List the devices of nodes: which are free, and who holds the others.",
     "dashboard": "Show devices, their holders and waiting pods in a browser.",
     "explain": "Explain a pod, workload, claim or device, or the meaning of a code.",
     "demo": "Send example legacy pods through the webhook, on the embedded store.",

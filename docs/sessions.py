@@ -26,7 +26,7 @@ SAVED = re.compile(r"# (\S+\.yaml)\n")
 SHOWN = (
     "drawbridge translate -f app.yaml -o report",
     "drawbridge check -f big.yaml --inventory fleet.yaml",
-    "drawbridge nodes -f cluster.yaml",
+    "drawbridge free -f cluster.yaml",
 )
 NAMED = {
     "app.yaml": "pods/nvidia-training.yaml",

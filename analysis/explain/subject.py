@@ -42,7 +42,7 @@ def subject_of(arguments: tuple[str, ...]) -> Subject | None:
         arguments = (kind_name.partition(".")[0].lower(), rest, *arguments[1:])
     kind_name, *names = arguments
     if kind_name in ("no", "node", "nodes") and names:
-        raise Broken("explain has no kind node", f"use `drawbridge nodes {names[0]}`")
+        raise Broken("explain has no kind node", f"use `drawbridge free {names[0]}`")
     kind = _KIND_OF.get(kind_name) or ("workload" if slash or kind_name in KIND_OF else "")
     if not kind and (len(names) != 1 or CODE.fullmatch(kind_name)):
         return None

@@ -274,7 +274,7 @@ class OfCases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge nodes -o json`."""
+    """`drawbridge free -o json`."""
 
     nodes: list[NodeStory]
     unread: list[Unread]
@@ -296,9 +296,9 @@ ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "dialects": (Vocabularies,),
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
+    "free": (Held,),
     "matrix": (Matrices,),
     "node-agent": (Looked,),
-    "nodes": (Held,),
     "observed": (Observed,),
     "quota": (Limited,),
     "resize": (OfResize,),

@@ -47,7 +47,7 @@ def objects(*more):
 def test_a_plugins_devices_in_use_are_one_number(tmp_path):
     file = dump(tmp_path, *objects(*PODS))
     [plugin] = run_json("survey", "-f", file)[1]["plugins"]
-    nodes = run_json("nodes", "-f", file)[1]["nodes"]
+    nodes = run_json("free", "-f", file)[1]["nodes"]
     listed = sum(
         int(holder["share"][GPU])
         for one in nodes
@@ -86,7 +86,7 @@ def test_a_device_of_a_superseded_slice_counts_nowhere(tmp_path):
     new[-1]["spec"]["pool"]["generation"] = 2
     file = dump(tmp_path, *new, old)
     [driver] = run_json("survey", "-f", file)[1]["drivers"]
-    nodes = run_json("nodes", "-f", file)[1]["nodes"]
+    nodes = run_json("free", "-f", file)[1]["nodes"]
     assert (driver["driver"], driver["devices"], len(nodes[0]["devices"])) == (DRIVER, 2, 2)
     assert attributes_of(reading_of([*new, old], Features()).stock) == ()
 

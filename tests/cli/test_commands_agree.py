@@ -413,7 +413,7 @@ def test_the_commands_count_the_same_devices(tmp_path):
     new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
     dump = tmp_path / "dump.json"
     dump.write_text(as_list([*moved("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES: 4}), *pods]))
-    survey, nodes, pools = (asked(one, "-f", dump) for one in ("survey", "nodes", "matrix"))
+    survey, nodes, pools = (asked(one, "-f", dump) for one in ("survey", "free", "matrix"))
     listed = [one for row in nodes["nodes"] for one in row["devices"]]
     held = sum(
         int(amount)
@@ -425,10 +425,10 @@ def test_the_commands_count_the_same_devices(tmp_path):
     counts = {
         "devices": {
             "survey": sum(one["devices"] for one in survey["drivers"]),
-            "nodes": sum(one["state"] != "plugin" for one in listed),
+            "free": sum(one["state"] != "plugin" for one in listed),
             "matrix": sum(len(row["devices"]) for pool in pools["pools"] for row in pool["rows"]),
         },
-        "in use": {"survey": sum(one["moving"] + one["staying"] for one in survey["plugins"]), "nodes": held},
+        "in use": {"survey": sum(one["moving"] + one["staying"] for one in survey["plugins"]), "free": held},
     }
     right = {"devices": 8, "in use": 4}
     found = {
@@ -503,7 +503,7 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
 def test_the_commands_read_the_same_files(tmp_path):
     (tmp_path / "pod.yaml").write_text(json.dumps(of_kind(*POD, template(limits(gpu="1")))))
     (tmp_path / "chart.yaml").write_text("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n")
-    for command in ("translate", "check", "survey", "simulate", "nodes", "doctor", "quota"):
+    for command in ("translate", "check", "survey", "simulate", "free", "doctor", "quota"):
         result = run(command, "-f", tmp_path, "-o", "json")
         assert not json.loads(result.stdout).get("errors"), f"a Helm template is an error for {command}"
 

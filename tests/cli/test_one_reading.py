@@ -24,7 +24,7 @@ READING = {
     "survey": ("survey", "-f", "POD", "-f", "OTHERS"),
     "simulate": ("simulate", "-f", "POD", "-f", "OTHERS"),
     "explain": ("explain", "pod/p", "-f", "POD", "-f", "OTHERS"),
-    "nodes": ("nodes", "-f", "POD", "-f", "OTHERS"),
+    "free": ("free", "-f", "POD", "-f", "OTHERS"),
     "doctor": ("doctor", "-f", "POD", "-f", "OTHERS"),
 }
 
@@ -55,7 +55,7 @@ COMMANDS = (
     ("simulate",),
     ("explain", "pod/p"),
     ("resize", "pod/p", f"{GPU}=1"),
-    ("nodes",),
+    ("free",),
     ("doctor",),
     ("matrix",),
     ("quota",),

@@ -52,10 +52,10 @@ COMMANDS = {
     "explain a device": ("explain", "device", "n1/gpu-1"),
     "simulate": ("simulate",),
     "matrix": ("matrix",),
-    "nodes": ("nodes",),
+    "free": ("free",),
 }
 # Pictures that stand alone.
-DRAWN = {"nodes": ("nodes",), "simulate": ("simulate",), "matrix": ("matrix",)}
+DRAWN = {"free": ("free",), "simulate": ("simulate",), "matrix": ("matrix",)}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -114,7 +114,7 @@ def test_a_picture_stands_alone_with_the_exit_of_text(command, tmp_path):
 
 
 def test_a_picture_of_a_fleet_says_who_has_what(tmp_path):
-    drawn = ET.fromstring(run("nodes", "-f", odd_pods(tmp_path), "-o", "svg").stdout)
+    drawn = ET.fromstring(run("free", "-f", odd_pods(tmp_path), "-o", "svg").stdout)
     titles = [one.text for one in drawn.iter(f"{SVG}title")]
     assert "gpu.example.com/n0/gpu-0: held, default/p0, default/" in "\n".join(titles)
     assert "held" in [one.text for one in drawn.iter(f"{SVG}text")]

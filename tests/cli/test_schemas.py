@@ -35,7 +35,7 @@ CALLS = {
     "allocate OfNodes": ["allocate", "-f", MODES, "--all-nodes"],
     "simulate Simulated": ["simulate", "-f", MODES],
     "matrix Matrices": ["matrix", "-f", MODES],
-    "nodes Held": ["nodes", "-f", WHY],
+    "free Held": ["free", "-f", WHY],
     "observed Observed": ["observed", os.devnull],
     "quota Limited": ["quota", "-f", WHY],
     "resize OfResize": ["resize", "deployment/training", "nvidia.com/gpu=2", "-f", PODS],

@@ -166,4 +166,4 @@ def test_codes_are_explained_as_before():
 def test_for_a_node_the_command_is_named(words):
     done = run("explain", *words)
     assert done.exit_code == 2
-    assert "`drawbridge nodes n1`" in done.stderr
+    assert "`drawbridge free n1`" in done.stderr

@@ -1,4 +1,4 @@
-"""`drawbridge nodes`: the devices of each node, who holds each, and since when."""
+"""`drawbridge free`: the devices of each node: which are free, who holds each of the others, and since when."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NONE = "<none>"
 
 
 @inputs.command(
-    "nodes",
+    "free",
     empty={"nodes": [], "unread": []},
-    examples=("drawbridge nodes -f dump.yaml", "drawbridge nodes -f dump.yaml node-a -o wide"),
+    examples=("drawbridge free -f dump.yaml", "drawbridge free -f dump.yaml node-a -o wide"),
 )
 @click.argument("names", nargs=-1, metavar="[NODE]...")
 @inputs.files(
@@ -34,7 +34,7 @@ _NONE = "<none>"
 @inputs.reached()
 @inputs.output("text", "wide", "json", "csv", "svg", "markdown", "html", default="text")
 def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, context: str, output: str) -> Exit:
-    """List the devices of nodes, the pod or claim that holds each, and since when.
+    """List the devices of nodes: which are free, and since when a pod or claim holds each of the others.
 
     Devices of device plugins are listed by their resource name, in state `plugin`. Without -f the live cluster is read; nothing is
     written. `-o wide` adds claim, share and model.
@@ -85,7 +85,8 @@ def _report(stories: Sequence[NodeStory], *, wide: bool) -> Report:
                 rows.append(row[: len(head)])
     counts = count_devices(stories)
     unknown = counts.get("unknown", 0)  # not all claims were read
+    free = counts.get("free", 0)
     also = f", {unknown} unknown" if unknown else ""
     devices = inputs.count_of(sum(counts.values()), "device")
-    summary = f"{inputs.count_of(len(stories), 'node')}: {devices}, {in_use(counts)} in use{also}"
+    summary = f"{inputs.count_of(len(stories), 'node')}: {devices}, {free} free, {in_use(counts)} in use{also}"
     return Report("Devices of nodes", (Rows(head, rows),), summary)

@@ -1,4 +1,4 @@
-"""`drawbridge nodes`: device, holder, since; of claims and of device plugins."""
+"""`drawbridge free`: device, holder, since; of claims and of device plugins."""
 
 import pytest
 
@@ -16,14 +16,14 @@ def of_plugin(name, node, **status):
 
 
 def test_every_device_has_a_row_with_its_holder_and_since_when(tmp_path):
-    lines = run("nodes", "-f", dump(tmp_path, *full("c3"), held("c", on="n1/gpu-1", since=SINCE))).stdout.splitlines()
+    lines = run("free", "-f", dump(tmp_path, *full("c3"), held("c", on="n1/gpu-1", since=SINCE))).stdout.splitlines()
     assert [line.split() for line in lines] == [
         ["NODE", "DEVICE", "STATE", "HOLDER", "SINCE"],
         ["n0", f"{DRIVER}/n0/gpu-0", "held", "default/p0", "2026-11-20T00:00:00Z"],
         ["n0", f"{DRIVER}/n0/gpu-1", "held", "default/p1", "2026-11-20T01:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-0", "held", "default/p2", "2026-11-20T02:00:00Z"],
         ["n1", f"{DRIVER}/n1/gpu-1", "held", "claim", "default/c", SINCE],
-        ["2", "nodes:", "4", "devices,", "4", "in", "use"],
+        ["2", "nodes:", "4", "devices,", "0", "free,", "4", "in", "use"],
     ]
 
 
@@ -36,18 +36,18 @@ def test_free_devices_and_what_a_plugin_has_handed_out_are_told_too(tmp_path):
         served,
         of_plugin("done", "n0") | {"status": {"phase": "Failed"}},
     )
-    [node] = run_json("nodes", "n0", "-f", file)[1]["nodes"]
+    [node] = run_json("free", "n0", "-f", file)[1]["nodes"]
     free, plugin = node["devices"]
     assert (free["state"], free["holders"]) == ("free", [])
     [holder] = plugin["holders"]
     assert (plugin["device"], plugin["state"]) == ("example.com/gpu", "plugin")
     assert (holder["pods"], holder["share"], holder["since"]) == (["default/old"], {"example.com/gpu": "2"}, SINCE)
-    assert "1 node: 3 devices, 2 in use" in run("nodes", "-f", file).stdout
-    assert "example.com/gpu=2" in run("nodes", "-f", file, "-o", "wide").stdout
+    assert "1 node: 3 devices, 1 free, 2 in use" in run("free", "-f", file).stdout
+    assert "example.com/gpu=2" in run("free", "-f", file, "-o", "wide").stdout
 
 
 @pytest.mark.parametrize(("name", "said"), [("n00", "did you mean n0?"), ("zzz", "there are: n0, n1")])
 def test_a_node_that_is_not_there_is_answered_with_the_nearest(tmp_path, name, said):
-    code, answer = run_json("nodes", name, "-f", dump(tmp_path, *fleet()))
+    code, answer = run_json("free", name, "-f", dump(tmp_path, *fleet()))
     assert (code, answer["nodes"]) == (1, [])
     assert said in answer["errors"][0]["remedy"]
