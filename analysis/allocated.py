@@ -1,4 +1,4 @@
-"""`drawbridge allocate`: questions about claims on nodes, and the answers as JSON and as a report. Pure."""
+"""`drawbridge simulate --claims`: which devices claims get on each node, or why not, and what would fit. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from allocator.reasons import equal_answers, lines, nearest, summary
 from allocator.strategies import DEFAULT, StrategyCache, choose_devices
 from dra import step_limits
 from dra.budget import Budget
-from dra.texts import count_of, list_first
+from dra.texts import list_first
 from dra.wire import builtins
+from rendering.exits import Broken
 from rendering.report import Report, Rows, Screen
 
 if TYPE_CHECKING:
@@ -30,120 +31,122 @@ _NAMED = 8  # names in one line
 
 
 @dataclass(frozen=True)
-class Everywhere:
-    """The answers of all nodes, by name; `looks` groups equivalent nodes."""
+class ClaimsOnNodes:
+    """The answers by node. Equivalent nodes share one answer object."""
 
     answers: Mapping[str, Answer]
-    looks: list[list[str]]
     scores: Mapping[str, float] = field(default_factory=dict)
+    # By the first node of each group of equal answers.
+    hints: Mapping[str, Sequence[NearestFit]] = field(default_factory=dict)
 
-    @property
-    def of_nodes(self) -> Mapping[str, Answer]:
-        """The answers by all nodes: equivalent nodes share one."""
-        return {name: self.answers[nodes[0]] for nodes in self.looks for name in nodes}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inquiry:
-    """The claims to allocate, and how."""
-
-    stock: Stock
-    claims: tuple[ResourceClaim, ...]
-    strategy: str
-    budget_ms: int | None
-    wants_hints: bool
-    load_ms: float
-
-    def ask(self, node: str) -> Answer:
-        """Allocate the claims on one node."""
-        return allocate(self.stock, node, self.claims, strategy=self.strategy, options=options_within(self.budget_ms))
-
-    def ask_all(self) -> Everywhere:
-        """Allocate on all nodes: once for equivalent nodes, then by strategy on each feasible node."""
-        if self.budget_ms is not None:
-            explained: dict[str, Answer] = {}
-            for node in self.stock.nodes:
-                answer = self.ask(node)
-                explained[node] = self.explain(node, answer)
-            return Everywhere(explained, [[node] for node in explained])
-        first = fleet(self.stock, self.claims)
-        cache = StrategyCache()
-        served: dict[str, Answer] = {}
-        scores: dict[str, float] = {}
-        others = first.feasible if self.strategy != DEFAULT else ()
-        for node in others:
-            chosen = choose_devices(self.stock, node, self.claims, strategy=self.strategy, cache=cache)
-            served[node] = chosen.answer
-            scores[node] = chosen.score
-        answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read
-        return Everywhere(answers, first.equal_nodes(), scores)
-
-    def explain(self, node: str, answer: Answer) -> Answer:
-        """Add the reasons to an infeasible answer."""
-        return explain(answer, self.stock, node, self.claims, options_within(self.budget_ms))
-
-    def elsewhere(self, node: str) -> tuple[str, ...]:
-        """Name the other nodes that could serve the claims."""
-        return tuple(one for one in fleet(self.stock, self.claims).feasible if one != node)
-
-    def hints(self, node: str, elsewhere: tuple[str, ...] = ()) -> list[NearestFit]:
-        """Search for changes with which the claims would fit, within a budget of steps."""
-        options = Options(budget=Budget(step_limits.SEARCHED_HINTS))
-
-        def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
-            return choose_devices(stock, node, claims, options=options).answer.decided
-
-        if not self.wants_hints:
-            return []
-        return nearest(self.stock, node, self.claims, fits=fits, elsewhere=elsewhere)
-
-    def document(self, node: str, answer: Answer, hints: Sequence[NearestFit], elapsed: float) -> dict[str, Any]:
-        """Make the JSON answer for one node."""
+    def document(self) -> dict[str, dict[str, Any]]:
+        """Make the JSON answers by node."""
         return {
-            "node": node,
-            "verdict": answer.verdict,
-            "feasible": answer.feasible,
-            "allocations": builtins(answer.allocations),
-            "reasons": builtins(answer.reasons),
-            "nearest": builtins(tuple(hints)),
-            "error": answer.error,
-            "steps": answer.steps,
-            "strategy": self.strategy,
-            "loadMs": round(self.load_ms, 3),
-            "elapsedMs": round(elapsed * 1000, 3),
+            name: {
+                "verdict": answer.verdict,
+                "feasible": answer.feasible,
+                "allocations": builtins(answer.allocations),
+                "reasons": builtins(answer.reasons),
+                "nearest": builtins(tuple(self.hints.get(name, ()))),
+                "error": answer.error,
+                "steps": answer.steps,
+                "score": round(self.scores.get(name, 0.0), 2),
+            }
+            for name, answer in self.answers.items()
         }
 
 
-def report(node: str, question: Inquiry, answer: Answer, hints: Sequence[NearestFit], elapsed: float) -> Report:
-    """Report the answer for one node."""
-    timing = f"  ({question.strategy}, {count_of(answer.steps, 'step')}, {elapsed * 1000:.1f} ms)"
-    return Report(f"Claims on {node}", list(_parts(f"{node}: {answer.verdict}{timing}", answer, hints)))
+def choose_claims(claims: Sequence[ResourceClaim], wanted: Sequence[str]) -> tuple[ResourceClaim, ...]:
+    """Return the unallocated claims, or those of them that `--claim` names; a name without a namespace means `default`."""
+    unallocated = [claim for claim in claims if claim.status.allocation is None]
+    names = [name if "/" in name else f"default/{name}" for name in wanted]
+    open_names = {claim.metadata.key for claim in unallocated}
+    for name in names:
+        if name in open_names:
+            continue
+        if any(claim.metadata.key == name for claim in claims):
+            raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
+        have = ", ".join(sorted(open_names)) or "none"
+        raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {have}")
+    return tuple(claim for claim in unallocated if not names or claim.metadata.key in names)
 
 
-def report_of_all(question: Inquiry, found: Everywhere) -> Report:
+def allocate_claims(
+    stock: Stock, claims: tuple[ResourceClaim, ...], *, node: str, strategy: str, budget_ms: int | None
+) -> ClaimsOnNodes:
+    """Allocate the claims together on one node, or with `node` "" on each node, and search for hints where none fits."""
+    if node or budget_ms is not None:
+        options = options_within(budget_ms)
+        answers: Mapping[str, Answer] = {
+            name: explain(
+                allocate(stock, name, claims, strategy=strategy, options=options), stock, name, claims, options
+            )
+            for name in ([node] if node else stock.nodes)
+        }
+        scores: dict[str, float] = {}
+    else:
+        answers, scores = _allocate_on_all(stock, claims, strategy)
+    if any(answer.feasible for answer in answers.values()):
+        return ClaimsOnNodes(answers, scores)
+    elsewhere = tuple(fleet(stock, claims).feasible) if node else ()
+    hints: dict[str, Sequence[NearestFit]] = {}
+    for group in equal_answers(answers):
+        if group.answer.verdict == "infeasible":
+            hints[group.nodes[0]] = _hints(stock, group.nodes[0], claims, elsewhere)
+    return ClaimsOnNodes(answers, scores, hints)
+
+
+def _allocate_on_all(
+    stock: Stock, claims: tuple[ResourceClaim, ...], strategy: str
+) -> tuple[Mapping[str, Answer], dict[str, float]]:
+    """Allocate on all nodes: once for equivalent nodes, then by strategy on each feasible node."""
+    first = fleet(stock, claims)
+    cache = StrategyCache()
+    served: dict[str, Answer] = {}
+    scores: dict[str, float] = {}
+    for node in first.feasible if strategy != DEFAULT else ():
+        chosen = choose_devices(stock, node, claims, strategy=strategy, cache=cache)
+        served[node] = chosen.answer
+        scores[node] = chosen.score
+    answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read
+    found: dict[str, Answer] = {}
+    for first_node, *others in first.equal_nodes():
+        found[first_node] = answers[first_node]
+        for node in others:  # a refusal holds for all equivalent nodes; an allocation names devices of its node
+            found[node] = answers[node] if found[first_node].feasible else found[first_node]
+    return {node: found[node] for node in stock.nodes}, scores
+
+
+def _hints(stock: Stock, node: str, claims: tuple[ResourceClaim, ...], elsewhere: tuple[str, ...]) -> list[NearestFit]:
+    """Search for changes with which the claims would fit, within a budget of steps."""
+    options = Options(budget=Budget(step_limits.SEARCHED_HINTS))
+
+    def fits(stock: Stock, claims: tuple[ResourceClaim, ...]) -> bool | None:
+        return choose_devices(stock, node, claims, options=options).answer.decided
+
+    return nearest(stock, node, claims, fits=fits, elsewhere=elsewhere)
+
+
+def report(found: ClaimsOnNodes) -> Report:
     """List the feasible nodes, best first, then groups of the others, nearest to feasible first."""
-    answers = found.of_nodes
+    answers = found.answers
     parts: list[Part] = [summary(answers)]
     fitting = sorted(
         (node for node in answers if answers[node].feasible), key=lambda node: -found.scores.get(node, 0.0)
     )
     for node in fitting[:_SHOWN]:
         score = f"  (score {found.scores[node]:.0f})" if node in found.scores else ""
-        parts += _parts(f"{node}: feasible{score}", found.answers[node], ())
+        parts.append(_table(answers[node], f"{node}: feasible{score}"))
     if len(fitting) > _SHOWN:
         parts.append(f"and {len(fitting) - _SHOWN} more that fit: {list_first(fitting[_SHOWN:], _NAMED)}")
     for group in equal_answers({node: answer for node, answer in answers.items() if not answer.feasible}):
         first, *others = group.nodes
-        hints = question.hints(first) if group.answer.verdict == "infeasible" and not fitting else []
         also = f" (and {len(others)} like it: {list_first(others, _NAMED)})" if others else ""
-        parts += _parts(f"{first}: {group.answer.verdict}{also}", group.answer, hints)
-    return Report("Claims on all nodes", parts)
+        parts += _reasons(f"{first}: {group.answer.verdict}{also}", group.answer, found.hints.get(first, ()))
+    return Report("Claims on nodes", parts)
 
 
-def _parts(title: str, answer: Answer, hints: Sequence[NearestFit]) -> Iterator[Part]:
-    if answer.feasible:
-        yield _table(answer, title)
-        return
+def _reasons(title: str, answer: Answer, hints: Sequence[NearestFit]) -> Iterator[Part]:
     why = list(lines(answer))
     if answer.verdict == "undecided":
         why.append("no answer within the budget; raise it with --budget-ms")

@@ -56,14 +56,19 @@ def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str
         copies.append((like, number))
     if sum(number for _, number in copies) > MOST_ADDED:
         raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
-    try:
-        for name in (*(like for like, _ in copies), *removed):
-            refuse_unknown_node(name, snapshot.stock)
-    except MissingObject as error:
-        raise Broken(error.message, error.remedy) from None
+    refuse_unknown_nodes((*(like for like, _ in copies), *removed), snapshot)
     for like, number in copies:
         snapshot = with_more_nodes(snapshot, like, number)
     return without_nodes(snapshot, set(removed)) if removed else snapshot
+
+
+def refuse_unknown_nodes(names: Sequence[str], snapshot: Snapshot) -> None:
+    """Raise Broken for a node that the snapshot does not have."""
+    try:
+        for name in names:
+            refuse_unknown_node(name, snapshot.stock)
+    except MissingObject as error:
+        raise Broken(error.message, error.remedy) from None
 
 
 def draw_fleet(found: Simulation, stock: Stock) -> str:

@@ -178,9 +178,6 @@ class Command(click.Command):
             return
         named = given or {}
         answer = {key: (value == "" and named.get(key)) or value for key, value in self.empty.items()}
-        if "error" in answer:
-            messages = [str(problem["message"]) for problem in errors]
-            answer["error"] = "; ".join(messages)
         answer["errors"] = errors
         write_json(answer)
 

@@ -83,7 +83,7 @@ class DeviceShown(Shown, frozen=True, kw_only=True):
 
 
 class TogetherShown(Shown, frozen=True, kw_only=True):
-    """Which devices of the fleet, or of a node, can be in use at the same time, as `drawbridge matrix -o json` tells it."""
+    """Which devices of the fleet, or of a node, can be in use at the same time."""
 
     pools: tuple[PoolMatrix, ...]
 
@@ -172,7 +172,7 @@ def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
         return None
     stock = view.reading.stock
     nodes = [node] if node else [one.node for one in view.picture.nodes]
-    return judge(reachable(stock, nodes).values(), stock, ())
+    return judge(reachable(stock, nodes).values(), stock)
 
 
 def _hardware(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ from dra.texts import count_of, list_first
 from dra.wire import builtins
 from rendering.exits import MissingObject
 from rendering.html import STATE_TEXTS, Html, area, bar, el, lines, link, squares, table, together, words_of
-from rendering.report import Drawn, part_as_html
+from rendering.report import part_as_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -280,19 +280,17 @@ def node(view: DashboardView, name: str) -> Html | None:
 
 
 def combinations(view: DashboardView, name: str = "") -> Html | None:
-    """Which devices of a node, or of the fleet, can be in use at the same time: the tables of `drawbridge matrix`."""
+    """Which devices of a node, or of the fleet, can be in use at the same time."""
     judged = api.matrices(view, name)
     if judged is None:
         return None
     found = report(group_equal(judged))
-    # A picture brings its own style, which no page here may have.
-    parts = [part_as_html(one) for one in found.parts if not isinstance(one, Drawn)]
+    parts = [part_as_html(one) for one in found.parts]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []
     if not judged:
         parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
-    command = f"drawbridge matrix --node {name}" if name else "drawbridge matrix"
-    hint = el("p", "The same on a terminal: ", el("code", command), class_="soft")
-    return layout(found.title, view, *back, *parts, hint, current="-" if name else "together")
+    legend = el("p", found.summary, class_="soft")
+    return layout(found.title, view, *back, *parts, legend, current="-" if name else "together")
 
 
 def _holder_links(pods: Sequence[str], claim: str) -> Html:

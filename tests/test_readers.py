@@ -246,7 +246,7 @@ READERS = {
     "kubeconfig": (access, [CONFIG | {"users": [{"name": "u", "user": user}]} for user in USERS]),
     **{f"call of {path}": (ALLOCATOR.asked(path), bodies) for path, bodies in ENDPOINTS.items()},
     **{f"{one.kind} of a server": (answered(one), shapes.examples()[one.kind]) for one in resources.ALL if one.kind in shapes.examples()},
-    "snapshot": (in_turn(*(command(*one.split(), "-f", "{file}") for one in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "nodes", "allocate --all-nodes", "matrix", "quota", "resize pod/b memory=1Gi"))), [SNAPSHOT]),
+    "snapshot": (in_turn(*(command(*one.split(), "-f", "{file}") for one in ("doctor", "explain pod p", "explain claim a", "survey", "simulate", "check", "translate", "free", "simulate --claims", "quota", "resize pod/b memory=1Gi"))), [SNAPSHOT]),
     "kustomization": (command("translate", "--in-place", "--dry-run", "{folder}", name="kustomization.yaml"), [KUSTOMIZATION]),
     "deployed": (command("translate", "--in-place", "--dry-run", "{folder}"), DEPLOYED),
     "plugins": (command("survey", "-f", "{file}", "-f", "{pod}"), [plugins.config_map(a=plugins.sharing()), plugins.policy("a")]),

@@ -156,7 +156,7 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
         devices = [one for one in devices if any(use.counter_set in sets for use in one.consumes_counters)]
     if len(devices) > _PAIRED:
         remarks.append(
-            f"its pool has more than {_PAIRED} devices that could be in each other's way: see `drawbridge matrix`"
+            f"its pool has more than {_PAIRED} devices to compare: see the page Together of `drawbridge dashboard`"
         )
         return
     found = matrix(pool, rules, only=[] if ruled else sorted(sets))

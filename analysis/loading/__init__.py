@@ -39,7 +39,6 @@ from analysis.loading.reading import (
 from analysis.loading.typed import (
     GeneratedNames,
     TypedObjects,
-    choose_claims,
     identified,
     problems_of_unreadable,
     read_each,
@@ -71,7 +70,6 @@ __all__ = [
     "Unread",
     "Visit",
     "as_documents",
-    "choose_claims",
     "evidence_in",
     "for_server",
     "identified",

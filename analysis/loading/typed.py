@@ -155,10 +155,6 @@ class TypedObjects:
             server=server,
         )
 
-    def open_claims(self) -> list[ResourceClaim]:
-        """Return the claims without an allocation."""
-        return [claim for claim in self.of(ResourceClaim) if claim.status.allocation is None]
-
 
 def read_objects(documents: Sequence[Document]) -> TypedObjects:
     """Read documents as typed objects; raise a ManifestError for all that cannot be read."""
@@ -274,21 +270,3 @@ class GeneratedNames:
         kind = f"{obj.get('kind')} {metadata.get('namespace') or 'default'}/{begin}"
         self._given[kind] += 1
         return obj | {"metadata": metadata | {"name": f"{begin}{self._given[kind]:05}"}}
-
-
-def choose_claims(
-    claims: Sequence[ResourceClaim], wanted: Sequence[str], every: Iterable[ResourceClaim]
-) -> list[ResourceClaim]:
-    """Return the claims that `--claim` names, in input order; a name without a namespace means `default`."""
-    from rendering.exits import Broken
-
-    names = [name if "/" in name else f"default/{name}" for name in wanted]
-    unallocated = {claim.metadata.key for claim in claims}
-    for name in names:
-        if name in unallocated:
-            continue
-        if any(claim.metadata.key == name for claim in every):
-            raise Broken(f"ResourceClaim {name} is already allocated", "remove its status, or name another claim")
-        have = ", ".join(sorted(unallocated)) or "none"
-        raise Broken(f"no ResourceClaim {name} in the input", f"unallocated claims: {have}")
-    return [claim for claim in claims if claim.metadata.key in names] if names else list(claims)

@@ -1,7 +1,6 @@
-"""`drawbridge matrix`: which devices can be in use together, in a fleet, a dump or a few slices, and which are held."""
+"""Which devices of a pool can be in use together, and which are held: the page Together of the dashboard, and its JSON."""
 
-from analysis.matrix.drawing import draw
 from analysis.matrix.fleet import PoolMatrix, group_equal, judge, reachable
 from analysis.matrix.report import report
 
-__all__ = ["PoolMatrix", "draw", "group_equal", "judge", "reachable", "report"]
+__all__ = ["PoolMatrix", "group_equal", "judge", "reachable", "report"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dra.stock import Pool, Stock
 
-NOT_JUDGED = "not judged: there are too many pairs of devices; choose with --pool, --node or --counter-set"
+NOT_JUDGED = "not judged: there are too many pairs of devices; open the page of a node"
 
 
 class InUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,8 +74,8 @@ def reachable(stock: Stock, nodes: Iterable[str]) -> dict[str, Pool]:
     return dict(sorted(found.items()))
 
 
-def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[PoolMatrix]:
-    """Judge pools; of equal ones only the first. `only` names the counter sets whose devices are wanted."""
+def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
+    """Judge pools; of equal pools only the first."""
     rules = Rules(stock.compatibilities.values())
     known: dict[bytes, Matrix] = {}
     pairs: int = step_limits.PAIRS
@@ -92,10 +92,8 @@ def judge(pools: Iterable[Pool], stock: Stock, only: Sequence[str]) -> list[Pool
             key = encode((driver, pool.counters, described))
         found = known.get(key) if key else None
         if found is None:
-            if only:
-                devices = [one for one in devices if any(use.counter_set in only for use in one.consumes_counters)]
             pairs -= len(devices) ** 2
-            found = matrix(pool, rules, only=only) if pairs >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
+            found = matrix(pool, rules) if pairs >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
             known[key] = found
 
         in_use: list[InUse] = []

@@ -1,44 +1,45 @@
-"""Matrices as a report to hand on: the picture, the same as tables, what keeps devices apart, and who holds them. Pure."""
+"""Matrices as a report: the tables, what keeps devices apart, and the claims that hold them. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.matrix import text
-from analysis.matrix.drawing import draw
-from dra.texts import count_of
-from rendering.html import Html
-from rendering.report import Drawn, Part, Report, Rows, Screen
+from dra.texts import count_of, list_first
+from rendering.report import Part, Report, Rows, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from allocator.reasons import MatrixRow
     from analysis.matrix.fleet import EqualPools
     from rendering.report import Cell
 
+_MOST_ROWS = 60
+_MOST_KINDS = 8  # of pools
+_POOLS = 3  # names of equal pools
 _USES = 50  # rows
-_NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'  # which a picture inside of a page does not need
-_KEY = "In use (row), wanted as well (column): yes = both can be in use, otherwise what is in the way."
+_ALL = "/api/v1/together has all of them"
+_KEY = "In use (row), wanted as well (column): yes = both can be in use, otherwise the reason against it."
 
 
-def report(kinds: Sequence[EqualPools], columns: int | None = None) -> Report:
-    """Make the report, of as many kinds of pools as the picture has; `columns` are those of the terminal."""
-    parts: list[Part] = [Drawn(Html(draw(kinds).replace(_NAMESPACE, "", 1)))]
-    for kind in kinds[: text.MOST_KINDS]:
-        title = text.title(kind)
-        if instead := text.instead_of_table(kind):
+def report(kinds: Sequence[EqualPools]) -> Report:
+    """Make the report; `_MOST_KINDS` limits the kinds of pools."""
+    parts: list[Part] = []
+    for kind in kinds[:_MOST_KINDS]:
+        title = _title(kind)
+        if instead := _instead_of_table(kind):
             parts.append(Screen(instead, title))
             continue
         cells: list[Sequence[Cell]] = []
         incompatible: list[Sequence[Cell]] = []
         for at, row in enumerate(kind.first.rows):
-            cells.append((f"{at + 1}: {text.heading(kind, row)}", *(str(cell.stage or "yes") for cell in row.cells)))
+            cells.append((f"{at + 1}: {_heading(kind, row)}", *(str(cell.stage or "yes") for cell in row.cells)))
             for column, cell in enumerate(row.cells[at:], at):
                 if not cell.together:
                     incompatible.append((f"{at + 1} and {column + 1}", str(cell.stage), cell.text))
         head = ("In use; wanted as well:", *(str(at + 1) for at in range(len(kind.first.rows))))
         parts += [
-            Rows(head, cells, title, list(text.table_lines(kind, columns))),
+            Rows(head, cells, title),
             Rows(("Pair", "What", "Why"), incompatible, "What keeps them apart"),
         ]
         parts += kind.first.notes
@@ -49,5 +50,31 @@ def report(kinds: Sequence[EqualPools], columns: int | None = None) -> Report:
                 uses.append((f"{pool.pool}/{use.device}", use.claim, ", ".join(use.pods), share, use.since))
         parts.append(Rows(("Device", "Claim", "Pods", "Share", "Since"), uses[:_USES], "In use"))
         if len(uses) > _USES:
-            parts.append(f"and {count_of(len(uses) - _USES, 'device')} more in use, in -o json")
-    return Report("Which devices can be in use together", (*parts, text.left_out_text(kinds)), _KEY)
+            parts.append(f"and {count_of(len(uses) - _USES, 'device')} more in use; {_ALL}")
+    if more := kinds[_MOST_KINDS:]:
+        pools = sum(len(kind.pools) for kind in more)
+        parts.append(f"and {count_of(pools, 'pool')} more, of {count_of(len(more), 'kind')} more; {_ALL}")
+    return Report("Which devices can be in use together", parts, _KEY)
+
+
+def _title(kind: EqualPools) -> str:
+    names = [pool.pool for pool in kind.pools]
+    noun = "pool" if len(names) == 1 else f"{len(names)} equal pools:"
+    return f"{noun} {list_first(names, _POOLS)} of driver {kind.first.driver}"
+
+
+def _instead_of_table(kind: EqualPools) -> Sequence[str]:
+    """Return why there is no table; empty if there is one."""
+    pool = kind.first
+    if pool.reason:
+        return [f"cannot be used ({pool.status}): {pool.reason}"]
+    if len(pool.rows) > _MOST_ROWS:
+        return [f"{len(pool.rows)} kinds of devices are too many for a table; {_ALL}"]
+    return () if pool.rows else pool.notes or ["no devices"]
+
+
+def _heading(kind: EqualPools, row: MatrixRow) -> str:
+    """Name the devices of a row, and how many of them are in use if any device of the pools is."""
+    devices = row.devices
+    name = devices[0] if len(devices) == 1 else f"{devices[0]} .. {devices[-1]} ({len(devices)})"
+    return f"{name}, {kind.used(devices)} in use" if kind.is_used else name

@@ -19,7 +19,6 @@ from analysis.configuration import ConfigurationSource
 from analysis.doctor import NotChecked
 from analysis.explain import OfClaim, OfDevice, OfPod, OfWorkload
 from analysis.loading import Unread
-from analysis.matrix import PoolMatrix
 from analysis.observations import SeenNamespace
 from analysis.survey import Overview
 from dra.finding import Finding, Severity
@@ -110,49 +109,36 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     codes: list[Told]
 
 
-class OfNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`drawbridge allocate --node NAME -o json`."""
+class ClaimsOnNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What the claims get on a node."""
 
-    node: str
     verdict: Verdict
     feasible: bool
     allocations: list[Granted]
     # Why not.
     reasons: list[Reason]
-    # What would fit instead.
+    # What would fit instead; only for the first of equivalent nodes, and only if no node fits.
     nearest: list[NearestFit]
     error: str | None
     steps: int
-    strategy: str
-    load_ms: float
-    elapsed_ms: float
-
-
-class Scored(OfNode, frozen=True, kw_only=True, rename="camel"):
-    """A node among others; the higher its score, the better."""
-
+    # By the strategy: the higher, the better.
     score: float
 
 
-class OfNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge allocate --all-nodes -o json`."""
-
-    nodes: dict[str, Scored]  # by name
-
-
-class Simulated(Simulation, frozen=True, kw_only=True):
-    """`drawbridge simulate -o json`."""
+class SimulatedClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """`drawbridge simulate --claims -o json`."""
 
     configuration: ConfigurationSource
     strategy: str
+    nodes: dict[str, ClaimsOnNode]  # by name
     unread: list[Unread]
 
 
-class Matrices(msgspec.Struct, frozen=True, kw_only=True):
-    """`drawbridge matrix -o json`."""
+class Simulated(Simulation, frozen=True, kw_only=True):
+    """`drawbridge simulate -o json`: the pods."""
 
-    pools: list[PoolMatrix]
-    # Kinds that could not be read, so the answer leaves them out.
+    configuration: ConfigurationSource
+    strategy: str
     unread: list[Unread]
 
 
@@ -291,18 +277,16 @@ class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 # Command: the documents that it prints.
 ANSWERS: dict[str, tuple[type[msgspec.Struct], ...]] = {
-    "allocate": (OfNode, OfNodes),
     "check": (Checked,),
     "dialects": (Vocabularies,),
     "doctor": (Examined,),
     "explain": (Explained, OfPod, OfWorkload, OfClaim, OfDevice),
     "free": (Held,),
-    "matrix": (Matrices,),
     "node-agent": (Looked,),
     "observed": (Observed,),
     "quota": (Limited,),
     "resize": (OfResize,),
-    "simulate": (Simulated,),
+    "simulate": (Simulated, SimulatedClaims),
     "snapshot": (Saved,),
     "survey": (Surveyed,),
     "test": (OfCases,),

@@ -1,4 +1,4 @@
-"""`drawbridge simulate`: schedules the pending pods of a snapshot. Reads files only."""
+"""`drawbridge simulate`: schedules the pending pods of a snapshot, or allocates its claims. Reads files only."""
 
 from __future__ import annotations
 
@@ -19,16 +19,31 @@ EMPTY: dict[str, Any] = {
     "totals": dict.fromkeys(_COUNTED, 0),
     "unread": [],
 }
+# One node that fits is success; else the answer that needs most attention counts.
+_EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROKEN, "infeasible": Exit.REFUSED}
 
 
 @inputs.command(
     "simulate",
     empty=EMPTY,
-    examples=("drawbridge simulate -f fleet.yaml -f deploy/", "drawbridge simulate -f dump.yaml --remove-node node-a"),
+    examples=(
+        "drawbridge simulate -f fleet.yaml -f deploy/",
+        "drawbridge simulate -f dump.yaml --remove-node node-a",
+        "drawbridge simulate -f dump.yaml --claim team-a/train --node node-b",
+    ),
 )
 @inputs.files(required=False)
 @inputs.config()
 @inputs.mode_option()
+@inputs.option(
+    "--claims",
+    "Allocate the unallocated claims together on each node, instead of scheduling pods.",
+    called="all_claims",
+)
+@inputs.option(
+    "--claim", "Allocate only this claim. May be repeated.", metavar="NS/NAME", multiple=True, called="claims"
+)
+@inputs.option("--node", "Allocate claims only on this node.", metavar="NAME")
 @click.option("--strategy", default="first-fit", show_default=True, metavar="NAME", help="How to choose nodes and devices; `--strategy help` lists the strategies.")  # fmt: skip
 @click.option("--budget-ms", type=click.IntRange(min=1), metavar="N", help="Search each node for about N ms (counted in steps), then answer undecided.")  # fmt: skip
 @click.option("--remove-node", "removed", multiple=True, metavar="NODE", help="Remove a node, and place its pods again. May be repeated.")  # fmt: skip
@@ -40,6 +55,9 @@ def command(
     files: tuple[str, ...],
     config: str,
     mode: str | None,
+    all_claims: bool,
+    claims: tuple[str, ...],
+    node: str,
     strategy: str,
     budget_ms: int | None,
     removed: tuple[str, ...],
@@ -48,13 +66,15 @@ def command(
     feature_gates: str,
     output: str,
 ) -> Exit:
-    """Schedule the pending pods of a snapshot.
+    """Show where the pending pods of a snapshot would go, or with --claims which devices its claims would get.
 
     Pods without a node and the pods of workloads pass the webhook first, which translates or refuses them. A snapshot is any set of Node,
     Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass, DeviceTaintRule, DeviceCompatibility, DeviceQuota and
     PodDisruptionBudget objects. Pods are placed by priority, creation and name; devices of one pod are not free for the next.
+    With --claims, the unallocated claims are allocated together on each node, in input order; for those that fit nowhere, changes are
+    searched with which they would fit.
     """
-    from analysis import outlook, simulated
+    from analysis import allocated, outlook, simulated
     from analysis.loading import read_dump
     from dra.wire import builtins
 
@@ -64,11 +84,32 @@ def command(
     refuse_unknown(strategy)
     if not files:
         raise Broken("nothing to simulate", "give -f FILE")
+    of_claims = all_claims or bool(claims)
+    if node and not of_claims:
+        raise Broken("--node applies to claims", "add --claims, or --claim NS/NAME")
+    if of_claims and output == "svg":
+        raise Broken("-o svg shows pods", "leave out --claims, or choose another format")
     reading = read_dump(files, given_configuration(config), server_named(kubernetes, feature_gates))
     in_force = reading.in_force
     in_force.report(mode)
     snapshot, refused = simulated.snapshot_of(reading, mode)
     snapshot = simulated.change_nodes(snapshot, removed, added)
+    if of_claims:
+        wanted = allocated.choose_claims(snapshot.claims, claims)
+        if not wanted:
+            inputs.warn("no unallocated claim in the input; without --claims this command schedules pods")
+        if not snapshot.stock.nodes:
+            raise Broken("no Node in the input", "add the nodes: kubectl get nodes -o yaml")
+        simulated.refuse_unknown_nodes([node] if node else (), snapshot)
+        answers = allocated.allocate_claims(snapshot.stock, wanted, node=node, strategy=strategy, budget_ms=budget_ms)
+        inputs.write(
+            output,
+            lambda: allocated.report(answers),
+            lambda: {"configuration": in_force.described(mode), "strategy": strategy, "nodes": answers.document()},
+            unread=reading.unread,
+        )
+        exits = {_EXITS[answer.verdict] for answer in answers.answers.values()} | ({Exit.UNDECIDED} if reading.unread else set())
+        return next(code for code in _EXITS.values() if code in exits)
     with inputs.progress() as show:
         found = outlook.place(
             snapshot,

@@ -72,7 +72,7 @@ def test_admin_access_holds_no_device():
     [result] = claim["status"]["allocation"]["devices"]["results"]
     result["adminAccess"] = True
     scene = reading_of([*fleet(1, 2), claim], Features())
-    [pool] = judge(reachable(scene.stock, ["n0"]).values(), scene.stock, ())
+    [pool] = judge(reachable(scene.stock, ["n0"]).values(), scene.stock)
     assert pool.in_use == ()
     assert count_devices(node_stories((), scene)) == {"free": 2}
     assert devices_by_namespace(draw_picture(scene, read_at="", source="")) == {}

@@ -413,7 +413,7 @@ def test_the_commands_count_the_same_devices(tmp_path):
     new["metadata"]["name"], new["spec"]["pool"]["generation"] = "new", 2
     dump = tmp_path / "dump.json"
     dump.write_text(as_list([*moved("a")[:-1], old, new, node("p", gpu=4, **{KUBERNETES: 4}), *pods]))
-    survey, nodes, pools = (asked(one, "-f", dump) for one in ("survey", "free", "matrix"))
+    survey, nodes = (asked(one, "-f", dump) for one in ("survey", "free"))
     listed = [one for row in nodes["nodes"] for one in row["devices"]]
     held = sum(
         int(amount)
@@ -426,7 +426,6 @@ def test_the_commands_count_the_same_devices(tmp_path):
         "devices": {
             "survey": sum(one["devices"] for one in survey["drivers"]),
             "free": sum(one["state"] != "plugin" for one in listed),
-            "matrix": sum(len(row["devices"]) for pool in pools["pools"] for row in pool["rows"]),
         },
         "in use": {"survey": sum(one["moving"] + one["staying"] for one in survey["plugins"]), "free": held},
     }

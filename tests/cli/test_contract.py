@@ -72,9 +72,8 @@ def test_a_misspelt_word_is_one_line_that_names_the_nearest(said, meant):
     ("said", "remedy"),
     [
         (["explain", "notebook", "-f", "-"], "such as pod/notebook"),
-        (["matrix", "-f", "-"], "no ResourceSlice in the input"),
         (["test", "-"], "-:1:1: unknown field 'apiVersion'"),
-        (["matrix", "--kubeconfig", "/nowhere"], "or read files with -f"),
+        (["free", "--kubeconfig", "/nowhere"], "or read files with -f"),
     ],
 )
 def test_a_common_mistake_is_answered_with_a_remedy(said, remedy):
@@ -338,11 +337,11 @@ def test_one_file_that_cannot_be_read_does_not_stop_the_translation_of_the_rest(
     assert run("translate", "-f", str(mixed)).stdout.count("kind: DeviceClass") == 2
 
 
-def test_allocate_fails_when_a_part_of_its_input_is_unreadable(mixed):
-    result = run("allocate", "-f", str(mixed), "--all-nodes", "-o", "json")
+def test_claims_are_not_allocated_when_the_input_has_no_node(mixed):
+    result = run("simulate", "-f", str(mixed), "--claims", "-o", "json")
     assert result.exit_code == 2
-    assert answer(result)["verdict"] == "error"
-    assert [Path(error["file"]).name for error in answer(result)["errors"]] == ["c.yaml"]
+    unreadable, reason = answer(result)["errors"]
+    assert (Path(unreadable["file"]).name, reason["message"]) == ("c.yaml", "no Node in the input")
 
 
 @pytest.fixture(scope="module")
@@ -359,8 +358,7 @@ def odd(tmp_path_factory):
         (["check", "-f"], {2}),
         (["translate", "-o", "json", "-f"], {2}),
         (["simulate", "-f"], {2}),
-        (["allocate", "--all-nodes", "-f"], {2}),
-        (["matrix", "-f"], {2}),
+        (["simulate", "--claims", "-f"], {2}),
         (["demo", "--once", "-f"], {0}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

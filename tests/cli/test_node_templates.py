@@ -3,8 +3,8 @@
 import pytest
 
 from tests.allocator.fleets import DRIVER, exactly, gpu
-from tests.cli.commands.test_allocate import claim, class_, node, slice_
 from tests.cli.commands.test_simulate import pod, template
+from tests.cli.commands.test_simulate_claims import claim, class_, node, slice_
 from tests.cli.running import manifest, run, run_json
 from tests.webhook.pods import CLAIMED, EXAMPLES
 

@@ -57,7 +57,6 @@ COMMANDS = (
     ("resize", "pod/p", f"{GPU}=1"),
     ("free",),
     ("doctor",),
-    ("matrix",),
     ("quota",),
     ("demo", "--once"),
 )

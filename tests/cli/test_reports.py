@@ -51,11 +51,10 @@ COMMANDS = {
     "explain a claim": ("explain", "claim", "c0"),
     "explain a device": ("explain", "device", "n1/gpu-1"),
     "simulate": ("simulate",),
-    "matrix": ("matrix",),
     "free": ("free",),
 }
 # Pictures that stand alone.
-DRAWN = {"free": ("free",), "simulate": ("simulate",), "matrix": ("matrix",)}
+DRAWN = {"free": ("free",), "simulate": ("simulate",)}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -140,14 +139,6 @@ def test_a_fleet_of_many_nodes_is_drawn_in_part():
         "H",
         "held",
     ]
-
-
-def test_a_matrix_has_its_cells_as_a_table_and_a_picture(tmp_path):
-    of = ("matrix", "-f", odd_pods(tmp_path))
-    assert "| 1: gpu-0 .. gpu-1 (2), 4 of 4 in use | yes |" in run(*of, "-o", "markdown").stdout
-    page = Elements(run(*of, "-o", "html").stdout)
-    assert "✓" in page.text
-    assert not [attributes for _, attributes in page.seen if "xmlns" in attributes]
 
 
 def bars(page):

@@ -31,10 +31,8 @@ CALLS = {
     "explain OfWorkload": ["explain", "deployment/training", "-f", PODS],
     "explain OfClaim": ["explain", "claim", "notebook-gpu-7xk2p", "-f", WHY],
     "explain OfDevice": ["explain", "device", "node-b/gpu-1", "-f", WHY],
-    "allocate OfNode": ["allocate", "-f", MODES, "--node", "gpu-node"],
-    "allocate OfNodes": ["allocate", "-f", MODES, "--all-nodes"],
+    "simulate SimulatedClaims": ["simulate", "-f", MODES, "--claims"],
     "simulate Simulated": ["simulate", "-f", MODES],
-    "matrix Matrices": ["matrix", "-f", MODES],
     "free Held": ["free", "-f", WHY],
     "observed Observed": ["observed", os.devnull],
     "quota Limited": ["quota", "-f", WHY],
@@ -124,13 +122,13 @@ def test_refusals_fit_the_schema_of_translate():
     assert answer["refusals"]
 
 
-def test_no_place_and_what_would_fit_instead_fit_the_schema_of_allocate(tmp_path):
+def test_no_place_and_what_would_fit_instead_fit_the_schema_of_simulate(tmp_path):
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 99}}
     claim = ORPHAN | {"spec": {"devices": {"requests": [request]}}}
     file = manifest(tmp_path / "claim.json", claim)
-    answer, found = answer_of("allocate", "-f", MODES, "-f", str(file), "--node", "gpu-node", "--claim", "team-a/lost")
+    answer, found = answer_of("simulate", "-f", MODES, "-f", str(file), "--node", "gpu-node", "--claim", "team-a/lost")
     assert found == []
-    assert answer["verdict"] in ("infeasible", "error")
+    assert answer["nodes"]["gpu-node"]["verdict"] in ("infeasible", "error")
 
 
 def test_pods_with_and_without_a_place_fit_the_schema_of_simulate():

@@ -59,9 +59,9 @@ def answer(*words, stdin):
     ],
 )
 def test_a_partition_is_allocated_where_the_feature_gate_is_on(words, code):
-    found, told = answer("allocate", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
+    found, told = answer("simulate", "--claims", "--node", "n0", *words, stdin=text(*FLEET, CLAIM))
     assert found == code
-    assert [reason["stage"] for reason in told["reasons"]] == ["gate"] * code
+    assert [reason["stage"] for reason in told["nodes"]["n0"]["reasons"]] == ["gate"] * code
 
 
 def test_a_pod_waits_in_a_simulation_of_an_older_server():
@@ -89,15 +89,6 @@ def test_a_kind_is_told_in_which_version_an_older_server_has_it():
     assert hints == {"1.36": ["write resource.k8s.io/v1beta2"], "1.35": ["write resource.k8s.io/v1alpha3"]}
 
 
-def test_the_pairs_of_a_matrix_are_those_of_the_server():
-    _, newest = answer("matrix", stdin=text(*FLEET))
-    older, told = answer(
-        "matrix", "--kubernetes", "1.35", stdin=text(*FLEET[:2], slice_("b", devices=[{"name": "part"}]))
-    )
-    assert newest["pools"][0]["status"] == "ok"
-    assert (older, told["pools"][0]["status"]) == (0, "incomplete")
-
-
 def test_a_survey_judges_for_the_server_that_is_named():
     _, told = answer("survey", "--kubernetes", "1.36", "--feature-gates", "DRAConsumableCapacity=false", stdin=text(*FLEET, POD))  # fmt: skip
     assert told["features"]["DRAConsumableCapacity"] is False
@@ -106,9 +97,7 @@ def test_a_survey_judges_for_the_server_that_is_named():
     assert "reports its own version" in live.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["allocate --all-nodes", "check", "explain pod p", "matrix", "simulate", "survey", "translate"]
-)
+@pytest.mark.parametrize("command", ["check", "explain pod p", "simulate", "simulate --claims", "survey", "translate"])
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from allocator.strategies import STRATEGIES
 from tests.allocator.fleets import exactly, gpu
-from tests.cli.commands.test_allocate import class_, holding, node, slice_
+from tests.cli.commands.test_simulate_claims import class_, holding, node, slice_
 from tests.cli.running import MODES, manifest, run, run_json
 
 
@@ -108,14 +108,13 @@ def test_pods_without_any_node_are_told_so(tmp_path):
     assert "no Node in what was read" in done.stdout
 
 
-@pytest.mark.parametrize("command", [("simulate",), ("allocate",)])
-def test_the_strategies_are_listed_in_the_help(command):
-    done = run(*command, "--strategy", "help")
+def test_the_strategies_are_listed():
+    done = run("simulate", "--strategy", "help")
     assert done.exit_code == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(STRATEGIES)
 
 
-@pytest.mark.parametrize("command", [("simulate", "-f", MODES), ("allocate", "-f", MODES, "--all-nodes")])
+@pytest.mark.parametrize("command", [("simulate", "-f", MODES), ("simulate", "-f", MODES, "--claims")])
 def test_a_strategy_that_there_is_not_is_told_with_those_that_there_are(command):
     done = run(*command, "--strategy", "compact")
     assert done.exit_code == 2

@@ -1,13 +1,14 @@
 """The story of a device: who has which share of it since when, what is left, and what could join."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from analysis.capacity import node_stories
 from analysis.explain import device_story, screen_of_device
 from analysis.loading import Unread, reading_of
+from tests.analysis.test_matrix import example, judged, two_pools_each
 from tests.cli.explain.scenes import DRIVER, dump, explain, explain_json, fleet, held, phased, pod
-from tests.cli.matrix.test_fleet import two_pools_each
 from tests.cli.running import modes, run_json
 from webhook.state import Features
 
@@ -81,9 +82,8 @@ def test_two_that_hold_what_only_one_may_hold_are_named(tmp_path):
 
 def test_neighbours_that_could_join_agree_with_the_matrix():
     files = modes("classes", "groups")
-    code, found = run_json("matrix", *files)
-    rows = found["pools"][0]["rows"]
-    assert code == 0
+    [pool] = judged(*example("classes", "groups"))
+    rows = msgspec.to_builtins(pool)["rows"]
     for at, row in enumerate(rows):
         mine = row["devices"][0]
         code, told = run_json("explain", "device", f"gpu-node/{mine}", *files)

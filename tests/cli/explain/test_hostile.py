@@ -89,7 +89,7 @@ def test_a_slice_whose_node_selector_cannot_be_read_is_told_and_ends_nothing(tmp
     slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": BROKEN}
     del slice_["spec"]["nodeName"]
     tell_all([*objects, slice_])
-    for what in ("explain pod w", "explain claim c", "explain device n0/gpu-0", "matrix"):
+    for what in ("explain pod w", "explain claim c", "explain device n0/gpu-0"):
         done = run(*what.split(), "-f", dump(tmp_path, *objects, slice_))
         assert "bug in drawbridge" not in done.output, done.output
         assert "broken" in done.output

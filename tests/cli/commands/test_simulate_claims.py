@@ -1,10 +1,9 @@
-"""`drawbridge allocate` keeps its contract: verdicts, exits, one JSON document, and words that help."""
+"""`drawbridge simulate --claims`: verdicts, exit codes, one JSON document, and hints."""
 
 import itertools
 
 import pytest
 
-from allocator.strategies.strategy import STRATEGIES
 from tests.allocator.fleets import DRIVER, exactly, gpu, shared
 from tests.cli.running import manifest, modes, run, run_json
 
@@ -57,6 +56,13 @@ def holding(name, device, node_name="n0", **more):
     return claim(name, status={"allocation": {"devices": {"results": [result]}}})
 
 
+def on_node(*args):
+    """Allocate claims on one node: the exit code, and the answer of the node."""
+    code, found = run_json("simulate", "--claims", *args)
+    [answer] = found["nodes"].values()
+    return code, answer
+
+
 @pytest.fixture
 def fleet(tmp_path):
     """One node with two GPUs, and a class."""
@@ -65,7 +71,7 @@ def fleet(tmp_path):
 
 def test_a_claim_that_fits_is_told_its_devices(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu", count=2)))
-    result = run("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    result = run("simulate", "--claims", "-f", fleet, "-f", claims, "--node", "n0")
     assert result.exit_code == 0
     assert "n0: feasible" in result.stdout
     assert f"{DRIVER}/n0/gpu-0" in result.stdout
@@ -74,12 +80,12 @@ def test_a_claim_that_fits_is_told_its_devices(fleet, tmp_path):
 
 def test_json_has_the_keys_of_the_contract(fleet, tmp_path):
     claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")))
-    code, answer = run_json("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0")
     assert code == 0
-    assert answer.keys() >= {
-        "node", "verdict", "feasible", "allocations", "reasons", "error", "steps", "loadMs", "elapsedMs",
+    assert answer.keys() == {
+        "verdict", "feasible", "allocations", "reasons", "nearest", "error", "steps", "score",
     }  # fmt: skip
-    assert (answer["node"], answer["verdict"], answer["feasible"], answer["error"]) == ("n0", "feasible", True, None)
+    assert (answer["verdict"], answer["feasible"], answer["error"]) == ("feasible", True, None)
     (granted,) = answer["allocations"]
     assert granted["claim"] == "default/a"
     assert "allocationTimestamp" not in granted["allocation"]
@@ -92,9 +98,9 @@ def test_claims_with_an_allocation_are_in_use_and_the_others_are_asked_for_in_or
     claims = manifest(
         tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("b", exactly("gpu")), claim("a", exactly("gpu"))
     )
-    code, answer = run_json("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0")
     assert (code, answer["verdict"]) == (1, "infeasible")
-    code, answer = run_json("allocate", "-f", fleet, "-f", claims, "--node", "n0", "--claim", "default/a")
+    code, answer = on_node("-f", fleet, "-f", claims, "--node", "n0", "--claim", "default/a")
     assert code == 0
     assert [one["claim"] for one in answer["allocations"]] == ["default/a"]
     assert answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
@@ -104,7 +110,7 @@ def test_a_refusal_says_who_holds_what_and_what_would_help(fleet, tmp_path):
     claims = manifest(
         tmp_path / "claims.yaml", holding("x", "gpu-0"), holding("y", "gpu-1"), claim("a", exactly("gpu"))
     )
-    result = run("allocate", "-f", fleet, "-f", claims, "--node", "n0")
+    result = run("simulate", "--claims", "-f", fleet, "-f", claims, "--node", "n0")
     assert result.exit_code == 1
     assert "in use" in result.stdout
     assert "held by default/x" in result.stdout
@@ -120,7 +126,7 @@ def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):
         holding("y", "gpu-1", shareID="t", consumedCapacity={"memory": "40Gi"}),
         claim("a", exactly("gpu", memory="80Gi")),
     ]
-    code, answer = run_json("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+    code, answer = on_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert code == 1
     hints = {hint["kind"]: hint for hint in answer["nearest"]}
     assert hints["release"]["claims"] == ["default/x", "default/y"]
@@ -136,9 +142,7 @@ def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):
 def test_the_four_modes_exclude_each_other_as_their_comments_say(files, pair):
     one, other = pair
     other = f"{other}-too" if one == other else other
-    code, answer = run_json(
-        "allocate", *modes("classes", "claims", *files), "--node", "gpu-node", "--claim", one, "--claim", other
-    )
+    code, answer = on_node(*modes("classes", "claims", *files), "--node", "gpu-node", "--claim", one, "--claim", other)
     wanted = tuple(sorted(pair)) in TOGETHER
     assert (code, answer["verdict"]) == ((0, "feasible") if wanted else (1, "infeasible"))
     if not wanted:
@@ -151,8 +155,7 @@ def test_the_four_modes_exclude_each_other_as_their_comments_say(files, pair):
 def test_each_rejection_names_the_rule_that_its_proposal_adds():
     blamed = {}
     for name, files in PROPOSALS.items():
-        _, answer = run_json(
-            "allocate",
+        _, answer = on_node(
             *modes("classes", "claims", *files),
             "--node",
             "gpu-node",
@@ -170,9 +173,7 @@ def test_each_rejection_names_the_rule_that_its_proposal_adds():
 
 
 def test_without_groups_or_expressions_counters_alone_let_mig_and_mps_share():
-    code, _ = run_json(
-        "allocate", *modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig"
-    )
+    code, _ = on_node(*modes("classes", "claims", "plain"), "--node", "gpu-node", "--claim", "mps", "--claim", "mig")
     assert code == 0
 
 
@@ -182,10 +183,10 @@ def test_all_nodes_are_answered_each_by_its_name(tmp_path):
         holding("x", "gpu-0"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
-    code, answer = run_json("allocate", "-f", fleet, "--all-nodes")
+    code, answer = run_json("simulate", "--claims", "-f", fleet)
     assert code == 0
     assert {name: one["verdict"] for name, one in answer["nodes"].items()} == {"n0": "infeasible", "n1": "feasible"}
-    text = run("allocate", "-f", fleet, "--all-nodes").stdout
+    text = run("simulate", "--claims", "-f", fleet).stdout
     assert text.splitlines()[0] == "1 of 2 nodes can serve this"
     assert text.index("n1: feasible") < text.index("n0: infeasible")
 
@@ -194,7 +195,7 @@ def test_nodes_with_the_same_refusal_are_told_once(tmp_path):
     nodes = [f"n{at}" for at in range(5)]
     objects = [*map(node, nodes), *(slice_(name, gpu("gpu-0")) for name in nodes), class_("gpu")]
     objects.append(claim("a", exactly("gpu", count=2)))
-    result = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--all-nodes")
+    result = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects))
     assert result.exit_code == 1
     assert result.stdout.count("infeasible") == 1
     assert "and 4 like it" in result.stdout
@@ -209,7 +210,7 @@ def test_nodes_with_the_same_refusal_are_told_once(tmp_path):
 )
 def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, broken, named):
     objects = [node("n0"), slice_("n0", gpu("gpu-0")), broken, claim("a", exactly("gpu"))]
-    code, answer = run_json("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+    code, answer = on_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert (code, answer["verdict"]) == (2, "error")
     assert named.removeprefix("device.") in answer["error"]
 
@@ -220,38 +221,47 @@ def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
     bins = [shared(f"gpu-{at}", f"{-(-sum(sizes) // 8)}Mi") for at in range(8)]
     wanted = claim("a", *(exactly("gpu", name=f"r{at:02}", memory=f"{size}Mi") for at, size in enumerate(sizes)))
     fleet = manifest(tmp_path / "all.yaml", node("n0"), slice_("n0", *bins), class_("gpu"), wanted)
-    code, answer = run_json("allocate", "-f", fleet, "--node", "n0", "--budget-ms", "1")
+    code, answer = on_node("-f", fleet, "--node", "n0", "--budget-ms", "1")
     assert (code, answer["verdict"]) == (3, "undecided")
-    assert "--budget-ms" in run("allocate", "-f", fleet, "--node", "n0", "--budget-ms", "1").stdout
+    assert "--budget-ms" in run("simulate", "--claims", "-f", fleet, "--node", "n0", "--budget-ms", "1").stdout
 
 
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("--node", "missing"), "no Node missing"),
-        ((), "--node NAME or --all-nodes"),
-        (("--node", "n0", "--all-nodes"), "--node NAME or --all-nodes"),
-        (("--node", "n0", "--strategy", "best"), "least-fragmentation"),
-        (("--node", "n0", "--claim", "default/none"), "no ResourceClaim default/none"),
-        (("--node", "n0", "--claim", "x"), "already allocated"),
+        (("--claims", "--node", "missing"), "there is no node 'missing'"),
+        (("--node", "n0"), "--node applies to claims (add --claims, or --claim NS/NAME)"),
+        (("--claims", "--strategy", "best"), "least-fragmentation"),
+        (("--claims", "-o", "svg"), "-o svg shows pods"),
+        (("--claim", "default/none"), "no ResourceClaim default/none"),
+        (("--claim", "x"), "already allocated"),
     ],
 )
 def test_usage_that_cannot_be_answered_is_exit_2_with_a_remedy(fleet, tmp_path, args, told):
     claims = manifest(tmp_path / "claims.yaml", holding("x", "gpu-0"), claim("a", exactly("gpu")))
-    result = run("allocate", "-f", fleet, "-f", claims, *args)
+    result = run("simulate", "-f", fleet, "-f", claims, *args)
     assert result.exit_code == 2
     assert told in result.stderr
-    code, answer = run_json("allocate", "-f", fleet, "-f", claims, *args)
-    assert code == 2
-    assert (answer["verdict"], answer["feasible"]) == ("error", False)
-    assert answer["error"] == "; ".join(problem["message"] for problem in answer["errors"]) != ""
-    assert told in str(answer["errors"])
+    assert result.stdout == ""
+
+
+def test_a_named_claim_is_allocated_without_the_flag_for_all_claims(fleet, tmp_path):
+    claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")), claim("b", exactly("gpu", count=3)))
+    code, found = run_json("simulate", "-f", fleet, "-f", claims, "--claim", "a")
+    assert (code, list(found["nodes"])) == (0, ["n0"])
+
+
+def test_nodes_added_to_the_fleet_get_an_answer(fleet, tmp_path):
+    claims = manifest(tmp_path / "claims.yaml", claim("a", exactly("gpu")))
+    _, found = run_json("simulate", "-f", fleet, "-f", claims, "--claims", "--add-nodes", "n0=2")
+    assert len(found["nodes"]) == 3
+    assert {one["verdict"] for one in found["nodes"].values()} == {"feasible"}
 
 
 def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
     bad = claim("a", exactly("gpu"))
     bad["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
-    result = run("allocate", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", bad), "--node", "n0")
+    result = run("simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", bad), "--node", "n0")
     assert result.exit_code == 2
     assert "bad.yaml" in result.stderr
     assert "/spec/devices/requests/0/exactly/count" in result.stderr
@@ -263,14 +273,12 @@ def test_older_versions_and_missing_defaults_are_read_as_the_api_server_would(tm
     wanted = claim("a", {"name": "r", "deviceClassName": "gpu"})
     wanted["apiVersion"] = "resource.k8s.io/v1beta1"
     rule = class_("gpu", f'device.attributes["{DRIVER}"].model == "x"')
-    code, answer = run_json(
-        "allocate", "-f", manifest(tmp_path / "old.yaml", node("n0"), old, rule, wanted), "--node", "n0"
-    )
+    code, answer = on_node("-f", manifest(tmp_path / "old.yaml", node("n0"), old, rule, wanted), "--node", "n0")
     assert (code, answer["verdict"]) == (0, "feasible")
 
 
 def test_no_claim_at_all_is_nothing_to_do(fleet):
-    result = run("allocate", "-f", fleet, "--node", "n0")
+    result = run("simulate", "--claims", "-f", fleet, "--node", "n0")
     assert result.exit_code == 0
     assert "nothing to allocate" in result.stdout
 
@@ -283,7 +291,7 @@ def test_a_strategy_may_take_other_devices(tmp_path):
     fleet = manifest(tmp_path / "all.yaml", *objects)
     got = {}
     for strategy in ("first-fit", "least-fragmentation"):
-        _, answer = run_json("allocate", "-f", fleet, "--node", "n0", "--strategy", strategy)
+        _, answer = on_node("-f", fleet, "--node", "n0", "--strategy", strategy)
         got[strategy] = answer["allocations"][0]["allocation"]["devices"]["results"][0]["device"]
     assert got == {"first-fit": "large", "least-fragmentation": "small"}
 
@@ -294,9 +302,9 @@ def test_a_strategy_puts_the_best_node_first_and_gives_its_score(tmp_path):
         class_("gpu"), holding("x", "gpu-0", "n1"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
-    _, answer = run_json("allocate", "-f", fleet, "--all-nodes", "--strategy", "CompactFirst")
+    _, answer = run_json("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst")
     assert {name: one["score"] for name, one in answer["nodes"].items()} == {"n0": 50.0, "n1": 100.0}
-    text = run("allocate", "-f", fleet, "--all-nodes", "--strategy", "CompactFirst").stdout
+    text = run("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst").stdout
     assert text.index("n1: feasible  (score 100)") < text.index("n0: feasible  (score 50)")
 
 
@@ -308,7 +316,7 @@ def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
         class_("gpu"),
         claim("a", exactly("gpu")),
     ]
-    text = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--all-nodes").stdout
+    text = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects)).stdout
     assert text.count(": feasible") == 6
     assert "and 34 more that fit: n006" in text
 
@@ -318,39 +326,19 @@ def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
         node("n0"), node("n1"), slice_("n0", gpu("gpu-0")), slice_("n1", gpu("gpu-0")), class_("gpu"),
         holding("x", "gpu-0"), claim("a", exactly("gpu")),
     ]  # fmt: skip
-    result = run("allocate", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
+    result = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert "fits unchanged on n1" in result.stdout
 
 
-def test_strategies_are_listed_with_what_they_do(fleet):
-    result = run("allocate", "-f", fleet, "--strategy", "help")
-    assert result.exit_code == 0
-    assert [line.split()[0] for line in result.stdout.splitlines()] == list(STRATEGIES)
-
-
-def test_a_template_is_not_taken_for_a_claim_that_has_nothing_to_ask(tmp_path):
-    spec = {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}}
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "t"},
-        "spec": spec,
-    }
-    file = manifest(tmp_path / "t.yaml", node("n"), template)
-    done = run("allocate", "-f", file, "--all-nodes")
-    assert "the input has 1 template and no claim to allocate" in done.stderr
-
-
-def test_a_pod_that_asks_by_name_is_not_taken_for_a_claim_that_has_nothing_to_ask(tmp_path):
-    asking = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": 1}}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [asking]}}
-    done = run("allocate", "-f", manifest(tmp_path / "p.yaml", node("n"), pod), "--all-nodes")
-    assert "the input has 1 pod and no claim to allocate" in done.stderr
-    assert "drawbridge simulate" in done.stderr
+def test_an_input_without_unallocated_claims_is_pointed_out(tmp_path):
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    done = run("simulate", "--claims", "-f", manifest(tmp_path / "p.yaml", node("n"), pod))
+    assert done.exit_code == 0
+    assert "no unallocated claim in the input; without --claims this command schedules pods" in done.stderr
 
 
 def test_no_node_at_all_is_broken_input_and_not_a_no(tmp_path):
     (tmp_path / "empty.yaml").write_text("apiVersion: v1\nkind: List\nitems: []\n")
-    done = run("allocate", "-f", tmp_path / "empty.yaml", "--all-nodes")
+    done = run("simulate", "--claims", "-f", tmp_path / "empty.yaml")
     assert done.exit_code == 2
     assert "no Node" in done.stderr

@@ -1,0 +1,185 @@
+"""Which devices of a pool can be in use together: equal pools are judged once, and the allocator agrees on every pair."""
+
+import itertools
+
+import pytest
+
+from analysis.loading import reading_of
+from analysis.matrix import fleet as matrices
+from analysis.matrix import group_equal, judge, reachable, report
+from cluster.manifests import read
+from dra import step_limits
+from rendering.report import as_markdown
+from tests.cli.commands.test_simulate_claims import KINDS, PROPOSALS
+from tests.cli.explain.scenes import DRIVER, SINCE, fleet, held, pod
+from tests.cli.running import MODES, modes, run_json
+from webhook.state import Features
+
+
+def judged(*objects):
+    stock = reading_of(list(objects), Features()).stock
+    return judge(reachable(stock, stock.nodes).values(), stock)
+
+
+def shown(*objects):
+    return as_markdown(report(group_equal(judged(*objects))))
+
+
+def example(*names):
+    return [one.object for name in names for one in read([str(MODES / f"{name}.yaml")])]
+
+
+def stages(pool):
+    return {cell.stage for row in pool.rows for cell in row.cells}
+
+
+def kind(row):
+    return row.devices[0].split("-")[2]
+
+
+@pytest.mark.parametrize("files", PROPOSALS.values(), ids=PROPOSALS)
+def test_the_matrix_agrees_with_allocating_every_pair(files):
+    [pool] = judged(*example("classes", *files))
+    assert [kind(row) for row in pool.rows] == ["fractioning", "mps", "mig", "exclusive"]
+    for (at, one), (column, other) in itertools.product(enumerate(pool.rows), repeat=2):
+        wanted = kind(other) if at != column else f"{kind(other)}-too"
+        pair = ("--claim", kind(one), "--claim", wanted)
+        code, answer = run_json("simulate", *modes("classes", "claims", *files), "--node", "gpu-node", *pair)
+        cell = one.cells[column]
+        assert (cell.stage is None) == (code == 0), (kind(one), kind(other))
+        if code:
+            assert cell.stage == answer["nodes"]["gpu-node"]["reasons"][-1]["stage"]
+
+
+def test_the_report_has_a_row_for_each_kind_of_device_and_the_reasons():
+    text = shown(*example("classes", "groups"))
+    assert "pool gpu-node of driver gpu.example.com" in text
+    assert all(f"gpu-0-{name}" in text for name in KINDS)
+    assert "gpu-0-fractioning-0 is in fractioning, mps, gpu-0-mig-0 is in mig: nothing in common" in text
+
+
+def test_a_rule_that_only_one_side_has_is_pointed_out():
+    rules = [
+        {
+            "apiVersion": "drawbridge.dev/v1alpha1",
+            "kind": "DeviceCompatibility",
+            "metadata": {"name": name},
+            "spec": {
+                "driver": "gpu.example.com",
+                "selector": f'device.attributes["gpu.example.com"].mode == "{mode}"',
+                "compatibleOnlyWith": expression,
+            },
+        }
+        for name, mode, expression in (
+            ("mig-alone", "mig", 'device.attributes["gpu.example.com"].mode == "mig"'),
+            ("mps-open", "mps", "true"),
+        )
+    ]
+    [pool] = judged(*example("classes", "plain"), *rules)
+    assert any("one-sided: DeviceCompatibility/mig-alone keeps gpu-0-mps-0 away from" in note for note in pool.notes)
+
+
+def test_a_pool_that_cannot_be_used_is_shown_with_the_reason():
+    objects = fleet(1, 1)
+    objects[-1]["spec"]["pool"]["resourceSliceCount"] = 2
+    assert "cannot be used (incomplete)" in shown(*objects)
+
+
+def test_equal_pools_are_shown_once_with_their_holders():
+    text = shown(*fleet(5, 2), held("a", "p", on="n3/gpu-1"), pod("p", "a"))
+    assert text.count(f"5 equal pools: n0, n1, n2 and 2 more of driver {DRIVER}") == 1
+    assert "1: gpu-0 .. gpu-1 (2), 1 of 10 in use | yes" in text
+    assert f"n3/gpu-1 | default/a | default/p |  | {SINCE}" in text
+
+
+def test_a_pool_with_other_devices_stands_by_itself():
+    objects = fleet(3, 2)
+    objects[-1]["spec"]["devices"].append({"name": "one-more"})
+    text = shown(*objects)
+    assert f"2 equal pools: n0, n1 of driver {DRIVER}" in text
+    assert f"pool n2 of driver {DRIVER}" in text
+
+
+def test_with_a_rule_each_pool_is_judged_by_its_own_attributes():
+    objects = fleet(2, 2)
+    slices = [one for one in objects if one["kind"] == "ResourceSlice"]
+    for slice_, kinds in zip(slices, (("a", "a"), ("a", "b")), strict=True):
+        for device, value in zip(slice_["spec"]["devices"], kinds, strict=True):
+            device["attributes"] = {"kind": {"string": value}}
+    rule = {
+        "apiVersion": "drawbridge.dev/v1alpha1",
+        "kind": "DeviceCompatibility",
+        "metadata": {"name": "alike"},
+        "spec": {
+            "driver": DRIVER,
+            "selector": "true",
+            "scope": "pool",
+            "compatibleOnlyWith": f'device.attributes["{DRIVER}"].kind == "a"',
+        },
+    }
+    first, second = judged(*objects, rule)
+    assert stages(first) == {None}
+    assert "compatibility" in stages(second)
+
+
+def test_every_share_is_listed_with_its_holder():
+    pools = judged(*fleet(3, 1), held("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
+    assert [one.pool for one in pools] == ["n0", "n1", "n2"]
+    use = matrices.InUse(device="gpu-0", claim="default/a", pods=("default/p",), since=SINCE, share={"memory": "3Gi"})
+    assert [one.in_use for one in pools] == [(), (use,), ()]
+
+
+def test_a_claim_on_a_device_that_is_gone_uses_no_device_of_the_pool():
+    assert judged(*fleet(1, 1), held("a", "p", on="n0/gpu-9"))[0].in_use == ()
+
+
+def test_of_many_kinds_of_pools_a_few_are_shown_and_the_rest_is_counted():
+    objects = fleet(30, 1)
+    for number, one in enumerate(one for one in objects if one["kind"] == "ResourceSlice"):
+        one["spec"]["devices"][0]["name"] = f"gpu-of-{number}"
+    text = shown(*objects)
+    assert "and 22 pools more, of 22 kinds more; /api/v1/together has all of them" in text
+    assert text.count("of driver") == 8
+
+
+def test_beyond_the_step_limit_pools_are_named_as_not_judged(monkeypatch):
+    monkeypatch.setattr(step_limits, "PAIRS", 5)
+    objects = fleet(2, 2)
+    objects[-1]["spec"]["devices"][0]["name"] = "other"
+    first, second = judged(*objects)
+    assert len(first.rows) == 1
+    assert (second.rows, second.notes) == ((), (matrices.NOT_JUDGED,))
+    assert matrices.NOT_JUDGED in shown(*objects)
+
+
+def test_five_thousand_nodes_make_one_table():
+    text = shown(*fleet(5000, 8), held("a", "p", on="n7/gpu-1"))
+    assert "5000 equal pools: n0, n1, n10 and 4997 more" in text
+    assert "1 of 40000 in use" in text
+    assert len(text.splitlines()) < 40
+
+
+def two_pools_each(rule_scope="node"):
+    """Two nodes with a pool of MIG devices and a pool with a whole device, and a rule that keeps the two kinds apart."""
+    objects = fleet(2, 2)
+    for slice_ in [one for one in objects if one["kind"] == "ResourceSlice"]:
+        node_name = slice_["spec"]["nodeName"]
+        mig = {"kind": {"string": "mig"}}
+        slice_["spec"]["devices"] = [{"name": f"mig-{at}", "attributes": mig} for at in range(2)]
+        pool = {"name": f"{node_name}-whole", "generation": 1, "resourceSliceCount": 1}
+        whole = [{"name": "whole", "attributes": {"kind": {"string": "whole"}}}]
+        spec = slice_["spec"] | {"pool": pool, "devices": whole}
+        objects.append(slice_ | {"metadata": {"name": f"{node_name}-whole"}, "spec": spec})
+    only_mig = f'device.attributes["{DRIVER}"].kind == "mig"'
+    spec = {"driver": DRIVER, "selector": only_mig, "compatibleOnlyWith": only_mig, "scope": rule_scope}
+    rule = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "mig"}}
+    return [*objects, rule | {"spec": spec}]
+
+
+def test_a_rule_across_pools_is_noted_at_each_pool_and_equal_pools_stay_one():
+    notes = {one.pool: one.notes for one in judged(*two_pools_each())}
+    across = "across the pools of a node: DeviceCompatibility/mig keeps"
+    assert notes["n0"] == notes["n1"] == (f"{across} mig-0 apart from whole, for one",)
+    assert notes["n0-whole"] == (f"{across} whole apart from mig-0, for one",)
+    assert f"2 equal pools: n0, n1 of driver {DRIVER}" in shown(*two_pools_each())
+    assert across not in shown(*two_pools_each("pool"))
