@@ -9,44 +9,56 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from rendering.output import CommandContext
 from webhook.names import VERSION
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from cli.contract import Command
 
-# Name: one line of help. The module with this name in `cli.commands` defines `command`.
-COMMANDS = {
-    "survey": "List the workloads that request devices, and what would become of each.",
-    "observed": "Sum up the webhook's decisions in each namespace, from its logs.",
-    "snapshot": "Save the objects that decide about devices in one file, without secrets.",
-    "translate": "Rewrite pods for device plugins into pods with ResourceClaims.",
-    "check": "Find what the API server, the fleet or a driver would refuse.",
-    "test": "Run test cases for rules and policies.",
-    "simulate": "Show where the pending pods of a snapshot would go, or which devices claims would get.",
-    "resize": "Show whether a workload would fit with other amounts, and what to apply.",
-    "quota": "Show the use of DeviceQuotas, and the keys that limit nothing.",
-    "free": "List the devices of nodes: which are free, and who holds the others.",
-    "dashboard": "Show devices, their holders and waiting pods in a browser.",
-    "explain": "Explain a pod, workload, claim or device, or the meaning of a code.",
-    "demo": "Send example legacy pods through the webhook, on the embedded store.",
-    "standalone": "Run webhook, controllers and allocator on loopback, without a cluster.",
-    "webhook": "Run the admission webhook and its templates controller (in a cluster).",
-    "allocator": "Allocate devices for schedulers, and write the claims (in a cluster).",
-    "driver": "Publish and prepare the devices of a node, as its DRA driver (on a node).",
-    "node-agent": "Audit a node, and mark the devices that device plugins hold (on a node).",
-    "doctor": "Find what is wrong in a cluster, and repair it on request.",
-    "dialects": "List every legacy key that is understood, and its translation.",
-    "schema": "Print the JSON schema of the configuration or of a command's output.",
-    "completion": "Print a script that completes drawbridge in bash, zsh or fish.",
-    "man": "Print the manual page.",
-    "help": "Print the help of a command or a topic.",
-    "version": "Print the version, and the versions of Kubernetes it knows.",
-    "manifests": "Print the manifests that install drawbridge, or write a Helm chart.",
-    "uninstall": "Remove drawbridge from a cluster, and list what stays.",
+# By group, name: one line of help. The module with this name in `cli.commands` defines `command`.
+GROUPS = {
+    "Look": {
+        "survey": "List workloads that request devices, and what becomes of each.",
+        "free": "List devices by node: free ones, and who holds the others.",
+        "quota": "Show the use of DeviceQuotas, and the keys that limit nothing.",
+        "doctor": "Find what is wrong in a cluster, and repair it on request.",
+        "dashboard": "Show devices, their holders and waiting pods in a browser.",
+        "observed": "Sum up the webhook's decisions in each namespace, from its logs.",
+        "snapshot": "Save what these commands read of a cluster, without Secrets.",
+    },
+    "Change": {
+        "translate": "Rewrite pods for device plugins into pods with ResourceClaims.",
+        "check": "Find what the API server, the fleet or a driver would refuse.",
+        "test": "Run test cases for rules and policies.",
+        "dialects": "List every legacy key that is understood, and its translation.",
+    },
+    "Ask about a pod": {
+        "explain": "Explain the state of a pod, claim or device; explain a code.",
+        "simulate": "Show where pending pods go, or which devices claims get.",
+        "resize": "Show whether a workload would fit with other amounts.",
+        "demo": "Send example pods through the webhook, without a cluster.",
+    },
+    "Install": {
+        "manifests": "Print the manifests of drawbridge, or write a Helm chart.",
+        "uninstall": "Remove drawbridge from a cluster, and list what stays.",
+        "schema": "Print the JSON schema of the configuration or of an output.",
+        "completion": "Print a script that completes drawbridge in bash, zsh or fish.",
+        "man": "Print the manual page.",
+        "help": "Print the help of a command or a topic.",
+        "version": "Print the version, and the versions of Kubernetes it knows.",
+    },
+    "Servers": {
+        "standalone": "Run webhook and allocator on loopback, without a cluster.",
+        "webhook": "Run the admission webhook (in a cluster).",
+        "allocator": "Allocate devices for schedulers (in a cluster).",
+        "driver": "Run a DRA driver: publish and prepare devices (on a node).",
+        "node-agent": "Audit a node, and mark devices of device plugins (on a node).",
+    },
 }
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
 def command_of(name: str) -> Command:
@@ -99,14 +111,18 @@ class Lazy(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names from the table, without importing the commands."""
+        from click.shell_completion import CompletionItem
+
         named = [(name, line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
         items = [CompletionItem(name, help=line) for name, line in named]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
 
 
 def _refused(error: click.UsageError) -> click.exceptions.Exit:

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +29,13 @@ def width(*, err: bool = False) -> int | None:
     stream = sys.stderr if err else sys.stdout
     if not stream.isatty():
         return None
-    return max(shutil.get_terminal_size((80, 24)).columns, _NARROWEST)
+    return max(_columns(), _NARROWEST)
+
+
+def _columns() -> int:
+    import shutil  # imported here, because `--help` to a pipe does without it
+
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def colours(*, err: bool = False) -> bool:
@@ -51,8 +55,10 @@ def quiet() -> bool:
 
 def called() -> str:
     """Return the command to show in examples: `drawbridge` if the shell finds it, else the path that was typed."""
+    import shutil
+
     typed = sys.argv[0]
-    return typed if Path(typed).name == "drawbridge" and shutil.which("drawbridge") is None else "drawbridge"
+    return typed if typed.rpartition(os.sep)[2] == "drawbridge" and shutil.which("drawbridge") is None else "drawbridge"
 
 
 def _option(name: str) -> object:
@@ -124,7 +130,7 @@ def progress() -> Iterator[Callable[[str], None]]:
             return
         shown = now
         used = True
-        columns = shutil.get_terminal_size((80, 24)).columns - 1
+        columns = _columns() - 1
         click.echo(f"\r{fit(printable(text), columns)}", nl=False, err=True)
 
     try:

@@ -6,7 +6,6 @@ these are printed as visible escapes.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from html import escape
@@ -55,9 +54,11 @@ def _escaped(found: re.Match[str]) -> str:
 
 def escaped_in_json(document: str) -> str:
     """Escape the same characters in the strings of a JSON document, which then means the same."""
-    return (
-        document if document.isascii() else _UNSEEN_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], document)
-    )
+    if document.isascii():
+        return document
+    import json
+
+    return _UNSEEN_IN_JSON.sub(lambda found: json.dumps(found.group())[1:-1], document)
 
 
 def escaped(value: object) -> str:

@@ -28,8 +28,7 @@ _EXITS = {"feasible": Exit.FINE, "undecided": Exit.UNDECIDED, "error": Exit.BROK
     empty=EMPTY,
     examples=(
         "drawbridge simulate -f fleet.yaml -f deploy/",
-        "drawbridge simulate -f dump.yaml --remove-node node-a",
-        "drawbridge simulate -f dump.yaml --claim team-a/train --node node-b",
+        "drawbridge simulate -f dump.yaml --claims --node node-b",
     ),
 )
 @inputs.files(required=False)

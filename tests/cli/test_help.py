@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import COMMANDS, command_of
+from cli.main import COMMANDS, GROUPS, command_of
 from tests.cli.running import run, run_json, somewhere  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.usefixtures("somewhere")
@@ -77,3 +77,20 @@ def test_the_version_is_that_of_the_option():
     version = run("--version").stdout.split()[-1]
     assert run("version").stdout.startswith(f"drawbridge {version}\nKubernetes 1.34 to 1.")
     assert run_json("version")[1]["version"] == version
+
+
+def test_the_help_lists_every_command_in_its_group_on_one_line():
+    text = run("--help").stdout
+    titles = [f"\n{group}:\n" for group in GROUPS]
+    assert sorted(text.index(title) for title in titles) == [text.index(title) for title in titles]
+    for group, title in zip(GROUPS, titles, strict=True):
+        section = text.partition(title)[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines()] == list(GROUPS[group])
+
+
+def test_no_option_is_hidden_or_has_a_second_long_name():
+    options = [
+        (name, option) for name in COMMANDS for option in command_of(name).params if option.opts[0].startswith("-")
+    ]
+    second = [(name, option.opts) for name, option in options if sum(one.startswith("--") for one in option.opts) > 1]
+    assert (second, [(name, option.opts) for name, option in options if option.hidden]) == ([], [])
