@@ -29,7 +29,14 @@ from runtime.informers.allotment import NODE_SHARE, Allotment, scale
 from runtime.informers.backoff import Backoff
 from runtime.informers.cache import Delta, ObjectCache
 from runtime.informers.quarantine import PASSED, Quarantine
-from runtime.informers.reflection import SHORT_WATCH, ReflectionPhase, ReflectionState, SilentWatch, StepOutcome, outcome
+from runtime.informers.reflection import (
+    SHORT_WATCH,
+    ReflectionPhase,
+    ReflectionState,
+    SilentWatch,
+    StepOutcome,
+    outcome,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -190,7 +190,7 @@ async def test_a_candidate_that_ends_on_a_restore_of_the_store_says_so(leads):
     await until(lambda: election._latest)
     await until(lambda: bool(leading) is leads)
     cluster.older = True
-    with pytest.raises(StoreRestoredError, match="has resourceVersion 1 after [0-9]+: .* restored to an older copy"):
+    with pytest.raises(StoreRestoredError, match=r"has resourceVersion 1 after [0-9]+: .* restored to an older copy"):
         await asyncio.wait_for(running, 10)
     assert not election.leading
     if not leads:
