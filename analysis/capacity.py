@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -30,6 +31,9 @@ PLUGIN = "plugin"  # the state of what a device plugin has handed out
 UNKNOWN = "unknown"
 # The parts of a request that say how much of a device is requested.
 _AMOUNTS = (Role.MEMORY, Role.MEMORY_PERCENT, Role.CORES, Role.COMBINED, Role.PRIORITY)
+# The roles of keys that stay with their device plugin: only the name shows what is counted.
+_UNTOLD = (Role.NONE, Role.POLICY)
+_PART = re.compile(r"mem|core|percent|\bepc$", re.IGNORECASE)
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -62,7 +66,8 @@ class NodeStory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 @lru_cache(maxsize=1024)
 def is_count(key: str) -> bool:
     """Return whether the amounts of a device plugin's resource are devices, and not megabytes or percents of one."""
-    return not any(known.row.role in _AMOUNTS for known in Configuration().resource(key))
+    roles = {known.row.role for known in Configuration().resource(key)}.difference(_UNTOLD)
+    return roles.isdisjoint(_AMOUNTS) if roles else not _PART.search(key.partition("/")[2])
 
 
 def count_devices(

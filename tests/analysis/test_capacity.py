@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from analysis.capacity import count_devices, in_use, node_stories
 from analysis.loading import reading_of
 from analysis.matrix import judge, reachable
@@ -42,6 +44,25 @@ USED = 3 + 4
 
 def objects(*more):
     return [*fleet(1, 2), node("p", allocatable={GPU: "8"}), *more]
+
+
+@pytest.mark.parametrize(
+    ("key", "devices"),
+    [
+        ("hygon.com/dcumem", 0),
+        ("huawei.com/npu-core", 0),
+        ("gpu.intel.com/memory.max", 0),
+        ("baidu.com/910B_cgpu_memory_percent", 0),
+        ("example.com/gpu-mem", 0),
+        ("sgx.intel.com/epc", 0),
+        ("aws.amazon.com/neuron", 50),
+        ("hygon.com/dcunum", 50),
+        ("example.com/fpga", 50),
+    ],
+)
+def test_an_amount_of_memory_or_compute_is_no_number_of_devices(key, devices):
+    picture = draw_picture(reading_of(objects(of_plugin("share", 50, key=key)), Features()), read_at="", source="")
+    assert in_use(count_devices(picture.nodes)) == devices
 
 
 def test_a_plugins_devices_in_use_are_one_number(tmp_path):
