@@ -39,8 +39,7 @@ class CreatedPod(NamedTuple):
 def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
     """Run every new pod, and the pods of every workload, through the webhook.
 
-    A pod that an API server has stored, or that has a node, is kept unchanged: no webhook sees it again. Of two pods with the same name
-    the later one counts.
+    A pod that an API server has stored is kept unchanged: no webhook sees it again. Of two pods with the same name the later one counts.
     """
     from analysis.loading import GeneratedNames
     from cluster.patch import apply_json_patch
@@ -65,10 +64,10 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
                 found.pods[read.metadata.key] = read
 
     for obj in objects:
-        metadata, spec = mapping(obj.get("metadata")), mapping(obj.get("spec"))
+        metadata = mapping(obj.get("metadata"))
         if obj.get("kind") != "Pod" and metadata.get("uid"):
             continue  # a workload read from a cluster: its pods are in the input, too
-        if obj.get("kind") == "Pod" and (spec.get("nodeName") or metadata.get("uid")):
+        if obj.get("kind") == "Pod" and (metadata.get("uid") or mapping(obj.get("status")).get("phase")):
             arrive(generated.name(obj))
             continue
         namespace = namespace_of(obj)
