@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     keys: Mapping[Key, str] | None = None
     refused: bool | None = None
     codes: frozenset[str] = frozenset()
-    withheld: frozenset[str] = frozenset()  # codes of what the mode holds back
+    withheld: frozenset[str] = frozenset()  # codes of what the mode holds back or the configuration only warns of
     fits: bool | None = None
     mode: str | None = None
     said: str = ""
@@ -74,7 +74,7 @@ def requests_of(keys: Mapping[Key, str]) -> Mapping[Key, str]:
 
 def outcome_of(keys: Mapping[Key, str]) -> str:
     """Return the outcome of an object from those of its keys; a variable or a runtime class that is left beside a request does not count."""
-    requests = {place: one for place, one in requests_of(keys).items() if "/" in place[1] or one != "left"} or keys
+    requests = {place: one for place, one in keys.items() if "/" in place[1] or one != "left"} or keys
     outcomes = set(requests.values())
     if "refused" in outcomes:
         return "refused"
@@ -114,16 +114,21 @@ def word(of: Mapping[str, Any]) -> str:
 def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = (), said: Iterable[str] = ()) -> Answer:
     """Read decisions: those of translate and explain, and the keys of survey."""
     keys: dict[Key, str] = {}
+    beside: set[Key] = set()  # selectors and annotations that stay beside a request
     for one in decisions:
         place, outcome = (one.get("container") or "", one.get("key") or ""), word(one)
         if place[1] and SEVERITY.index(outcome) >= SEVERITY.index(keys.get(place, outcome)):
             keys[place] = outcome
+        if not (place[0] or one.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
+            beside.add(place)
     return Answer(
-        outcome="refused" if refusals else outcome_of(keys),
+        outcome="refused"
+        if refusals
+        else outcome_of({place: of for place, of in keys.items() if place not in beside} or keys),
         keys=keys,
         refused=bool(refusals),
         codes=frozenset({one["code"] for one in decisions if one.get("code")}.union(*map(CODE.findall, refusals))),
-        withheld=frozenset(one["code"] for one in decisions if one.get("would") and one.get("code")),
+        withheld=frozenset(one["code"] for one in decisions if one.get("code") and word(one) != "refused"),
         mode=next((one["mode"] for one in decisions if one.get("mode")), "enforce"),
         said=" ".join((*refusals, *said, *(one.get("detail") or "" for one in decisions))),
     )
@@ -200,10 +205,11 @@ def fits_by(message: str, prospect: Mapping[str, Any] | None) -> bool | None:
 
 def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Ask for the amount that is there."""
-    asks = set(re.findall(r'"([^"/]+/[^"]+)": "([^"]*)"', json.dumps(scene.object["spec"])))
+    asks = set(re.findall(r'"([^"/]+/[^"]+)": ("[^"]*"|[^",}]+)', json.dumps(scene.object["spec"])))
     if len(asks) != 1 or "--kubernetes" in options:
         return Answer()
-    name, amount = f"{scene.object['kind'].lower()}/{scene.name}", "=".join(*asks)
+    [(key, written)] = asks
+    name, amount = f"{scene.object['kind'].lower()}/{scene.name}", f"{key}=" + written.strip('"')
     document = asked("resize", name, amount, "-n", scene.namespace, *files(scene, folder), *options)
     return placed(document["pods"], scene)._replace(codes=frozenset())
 
@@ -269,7 +275,13 @@ def contradictions(answers: Mapping[str, Answer]) -> set[Contradiction]:
     return found
 
 
+# Codes by which a pod waits for a node.
+WAITING = {"D212", "D221", "D222"}
+
+
 def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) -> Iterator[str]:
+    if answer.fits and (waits := right.codes & WAITING):
+        yield f"fits: {name} True, translate {min(waits)}"
     if answer.fits is not None and simulated.fits not in (None, answer.fits):
         yield f"fits: {name} {answer.fits}, simulate {simulated.fits}"
     if answer.refused is None:

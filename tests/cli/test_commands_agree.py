@@ -238,6 +238,11 @@ SERVED_AND_NOT = template(limits(gpu="1"))
 SERVED_AND_NOT["spec"]["initContainers"] = [
     {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpumem": "1"}}}
 ]
+# A container with whole devices, and one with a key that Koordinator sums up over the pod.
+HALVES = template(limits(gpu="1"))
+HALVES["spec"]["containers"].append(
+    {"name": "d", "image": "i", "resources": {"limits": {"huawei.com/npu-core": "100"}}}
+)
 EXAMPLE_FLEET = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
 IN_POD, UNFILLED = template({}, resources=limits(gpu="1")), template(limits(gpu="${GPUS}"))
 # A scene; the outcome and a code that translate gives; whether simulate finds a node.
@@ -281,6 +286,12 @@ NAMED = {
     ),
     "no limit": (Scene(of_kind(*POD, template({"requests": {GPU: "1"}}))), "refused", "R001", None),
     "a part of the keys": (Scene(of_kind(*POD, BOTH), (), MOVED, WHOLE), "partly", "D211", False),
+    "a key of the pod's sum that stays": (
+        Scene(of_kind(*POD, HALVES), (), MOVED, WHOLE),
+        "partly",
+        "",
+        False,
+    ),
     "served by name": (Scene(of_kind(*POD, ONE), (), SERVED), "served", "", True),
     "a key beside a served one": (Scene(of_kind(*POD, BOTH), (), [*SERVED, node("b", **{FPGA: 1})]), "left", "", False),
     "keys that one node has, by plugins": (
@@ -360,6 +371,32 @@ NAMED = {
     ),
     "null": (Scene(of_kind(*POD, template(limits(gpu=None))), (), EMPTY), "silent", "", True),
     "an amount of 0": (Scene(of_kind(*POD, template(limits(gpu="0"))), (), EMPTY), "silent", "", True),
+    "an amount of 0 of a key that a claim never replaces": (
+        Scene(of_kind(*POD, template({"limits": {"gpu.intel.com/i915_monitoring": "0"}})), (), EMPTY),
+        "silent",
+        "",
+        True,
+    ),
+    "an amount of 0 of a key that stays with its device plugin": (
+        Scene(of_kind(*POD, template({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), EMPTY),
+        "silent",
+        "",
+        True,
+    ),
+    "a misspelt key with an amount of 0": (
+        Scene(of_kind(*POD, template({"limits": {"nvidia.com/gpus": "0"}})), (), EMPTY),
+        "unknown",
+        "D211",
+        True,
+    ),
+    "an amount of 0 beside a key that stays": (
+        Scene(
+            of_kind(*POD, template({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})), (), (node("b", **{FPGA: 1}),)
+        ),
+        "left",
+        "",
+        True,
+    ),
 }
 
 

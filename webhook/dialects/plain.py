@@ -98,7 +98,7 @@ def read(
     containers: list[ContainerAmounts] = []
     for one in request.containers:
         for amount in one.amounts:
-            if amount.row.outcome is Outcome.LEFT:
+            if amount.row.outcome is Outcome.LEFT and amount.value:
                 return Untranslated(amount.key, amount.row.because)
     for one in request.containers:
         amounts: list[Amount] = []
@@ -194,7 +194,11 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
     every = (*own, *hinted.amounts)
     counts = [amount for amount in every if amount.row.role is Role.COUNT]
     asking = [amount for amount in counts if amount.value]
-    if not own or (counts and not asking):
+    if not own:
+        return []
+    if counts and not asking:
+        if any(amount.value for amount in every):
+            return Untranslated(counts[0].key, "a count of 0 requests no device, whatever the other keys say")
         return []
     sizes: dict[Role, Amount] = {}
     for amount in every:

@@ -271,7 +271,9 @@ def _answer(
     answer = configuration.vocabularies[dialect.name].read(request)
     if not isinstance(answer, DialectAnswer):
         return _stop(case, answer)
-    return replace(case, demands=answer.demands, notes=answer.notes, open=bool(answer.demands))
+    if not answer.demands:
+        return replace(case, keys=())
+    return replace(case, demands=answer.demands, notes=answer.notes, open=True)
 
 
 def _read_amounts(

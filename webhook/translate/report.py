@@ -72,7 +72,8 @@ def decides_outcome(decision: Decision) -> bool:
     """Return whether a decision counts for the outcome of a pod: a selector, a variable or an annotation that stays beside a request does not."""
     if decision.outcome not in (Outcome.LEFT, Outcome.UNKNOWN) or decision.key.startswith("/"):  # a field of the object
         return True
-    return bool(decision.container) and bool(decision.dialect or decision.code or "/" in decision.key)
+    # A dialect may decide about the sum of a pod's containers.
+    return bool(decision.dialect) or (bool(decision.container) and bool(decision.code or "/" in decision.key))
 
 
 def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:

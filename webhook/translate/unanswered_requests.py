@@ -22,7 +22,7 @@ from webhook.dialects import REPLACED, VOCABULARIES, Outcome, Position, Role, pa
 from webhook.mixed_fleet import node_index, place_of, reach_ignoring_taints, reach_templates
 from webhook.names import ANNOTATIONS, DOMAIN, EXTENDED_RESOURCES, MODE_LABEL, SKIP_LABEL, TRANSLATED_LABEL, WAITS_LABEL
 from webhook.translate.known_keys import near_key, rows_at
-from webhook.translate.pod_view import PLACEHOLDER, find_placeholder, view_pod
+from webhook.translate.pod_view import PLACEHOLDER, find_placeholder, requests, view_pod
 from webhook.translate.report import Decision, served_by
 from webhook.translate.workload_kind import READ_BY_OTHERS
 
@@ -331,6 +331,9 @@ def _find_missing_plugins(
     for one in decided:
         if one.outcome is Outcome.LEFT and not one.code:
             left_keys.setdefault(one.key, one)
+    # A pod waits for no device of a key whose amounts are 0.
+    requested = requests(view, left_keys)
+    left_keys = {key: one for key, one in left_keys.items() if requested[key]}
     if not left_keys:
         return
     place = place_of(view.spec)
