@@ -4,14 +4,28 @@
 "Adapters" knows options, JSON fields and words of the commands.
 """
 
+import base64
+import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jsonpatch
+import msgspec
+
+from analysis.arrivals import brings_pods
+from analysis.configuration import ConfigurationInForce
+from analysis.loading import Reading, reading_of, state_of
 from cluster import manifests
+from dashboard.picture import DashboardView, draw_picture
+from dashboard.whatif import WhatIfQuestion, what_if
 from tests.cli.running import run
+from webhook.admission import review
+from webhook.names import DECISION
+from webhook.state import Configuration, Features
+from webhook.state.configuration import read
 
 Object = dict[str, Any]
 Key = tuple[str, str]  # container ("" for the pod as a whole) and key
@@ -31,6 +45,7 @@ class Answer(NamedTuple):
     withheld: frozenset[str] = frozenset()  # codes of what the mode holds back or the configuration only warns of
     fits: bool | None = None
     mode: str | None = None
+    moved: frozenset[str] | None = None  # keys that are taken off the pod
     said: str = ""
 
 
@@ -130,6 +145,7 @@ def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = ()
         codes=frozenset({one["code"] for one in decisions if one.get("code")}.union(*map(CODE.findall, refusals))),
         withheld=frozenset(one["code"] for one in decisions if one.get("code") and word(one) != "refused"),
         mode=next((one["mode"] for one in decisions if one.get("mode")), "enforce"),
+        moved=frozenset(key for (_, key), outcome in keys.items() if outcome in MOVING),
         said=" ".join((*refusals, *said, *(one.get("detail") or "" for one in decisions))),
     )
 
@@ -216,12 +232,92 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the page: one block a pod."""
+    if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options:
+        return Answer()
+    if "${" in json.dumps(scene.object):
+        return Answer()  # the API server of a demo refuses a placeholder, which other commands name
     result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
     _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
     became = re.search(r"became   (\w+)", block)
     outcome = "refused" if mark == "✗" else became and {"claim": "translated"}.get(became[1], became[1])
     codes = CODE.findall(block.partition("because")[2]) if mark == "✗" else ()
     return Answer(outcome=outcome, refused=mark == "✗", codes=frozenset(codes), said=block)
+
+
+def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Ask the dashboard what would become of the object."""
+    if is_configured(scene) or not brings_pods(scene.object):
+        return Answer()
+    reading, configuration = seen(scene)
+    view = DashboardView(reading, configuration, draw_picture(reading, read_at="", source=""))
+    question = WhatIfQuestion(json.dumps(scene.object))
+    return placed(msgspec.to_builtins(what_if(view, question, lambda: False).pods), scene)
+
+
+def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Send a pod through both webhooks, as an API server does that has decoded it."""
+    if is_configured(scene) or scene.object["kind"] != "Pod":
+        return Answer()
+    state = state_of(*seen(scene))
+    pod, said, refused = scene.object, [], False
+    for judge in (review.mutate, review.validate):
+        response = json.loads(judge(as_review(pod, scene), state).body)["response"]
+        refused = refused or not response["allowed"]
+        said += [response.get("status", {}).get("message", "")] if refused else response.get("warnings", [])
+        if "patch" in response:
+            pod = jsonpatch.apply_patch(pod, json.loads(base64.b64decode(response["patch"])))
+    record = json.loads(pod["metadata"].get("annotations", {}).get(DECISION, "{}"))
+    moved = decided(record.get("decisions", ())).moved
+    codes = CODE.findall(" ".join(said)) if refused else ()
+    return Answer(refused=refused, codes=frozenset(codes), moved=None if refused else moved, said=" ".join(said))
+
+
+def as_review(pod: Object, scene: Scene) -> bytes:
+    resource = {"group": "", "version": "v1"}
+    request = {"uid": "u", "operation": "CREATE", "namespace": scene.namespace, "object": pod}
+    request |= {"kind": resource | {"kind": "Pod"}, "resource": resource | {"resource": "pods"}}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+def is_configured(scene: Scene) -> bool:
+    """Return whether the configuration is among the files of a scene, where only commands look for it."""
+    return any(one["kind"] in ("DrawbridgeConfiguration", "ConfigMap") for one in scene.around)
+
+
+def seen(scene: Scene) -> tuple[Reading, Configuration]:
+    """Read what a server sees of a scene: all but the object."""
+    configuration = read(scene.configuration)[0] if scene.configuration else Configuration()
+    assert configuration
+    features = Features(minor=scene.minor) if scene.minor else Features()
+    objects = (*scene.around, *scene.fleet)
+    return reading_of(objects, features, in_force=ConfigurationInForce(configuration)), configuration
+
+
+def report(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Read the form for people: the last line of a report counts outcomes."""
+    result = run(
+        "translate", "-f", folder / "object.json", "--inventory", folder / "others.json", *options, "-o", "report"
+    )
+    found = re.search(r"1 (\w+), 0 without", result.stdout)
+    return Answer(outcome=found[1] if found else SILENT, refused=result.exit_code == 1)
+
+
+def table(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Read the form for spreadsheets: a row a key."""
+    rows = csv.DictReader(run("survey", *files(scene, folder), *options, "-o", "csv").stdout.splitlines())
+    mine = [row for row in rows if (row["kind"], row["name"]) == (scene.object["kind"], scene.name)]
+    keys = [{**row, "outcome": row["keyOutcome"]} for row in mine]
+    refused = [row["detail"] for row in keys if row["outcome"] == "refused"]
+    return decided(keys, refused)._replace(outcome=mine[0]["outcome"] or SILENT if mine else SILENT)
+
+
+def sarif(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
+    """Read the form for code scanning."""
+    [of] = json.loads(run("check", *files(scene, folder, "--inventory"), *options, "-o", "sarif").stdout)["runs"]
+    places = [(one, one["locations"][0]["logicalLocations"][0]["fullyQualifiedName"]) for one in of["results"]]
+    mine = [one for one, place in places if place.startswith((scene.id, f"{scene.object['kind']}/{scene.name}/"))]
+    refused = any(one["level"] == "error" for one in mine)
+    return Answer(refused=refused, codes=frozenset(one["ruleId"] for one in mine))
 
 
 COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
@@ -232,6 +328,8 @@ COMMANDS: Sequence[Callable[[Scene, Path, Sequence[str]], Answer]] = (
     explain,
     resize,
 )
+# The servers, and other forms of the commands: one of them is asked about each draw.
+OTHERS = (webhook, dashboard, report, table, sarif, demo)
 
 
 def asked(*args: Any) -> Any:
@@ -258,6 +356,8 @@ def ask(scene: Scene, folder: Path, commands: Iterable[Callable[..., Answer]] = 
     # The object first: what stands around it counts wherever it stands.
     (folder / "scene.json").write_text(as_list([scene.object, *scene.around]))
     (folder / "fleet.json").write_text(as_list(scene.fleet))
+    (folder / "object.json").write_text(as_list([scene.object]))
+    (folder / "others.json").write_text(as_list([*scene.around, *scene.fleet]))
     options = ["--kubernetes", f"1.{scene.minor}"] if scene.minor else []
     if scene.configuration is not None:
         (folder / "configuration.yaml").write_text(manifests.dump([scene.configuration]))
@@ -284,7 +384,7 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
         yield f"fits: {name} True, translate {min(waits)}"
     if answer.fits is not None and simulated.fits not in (None, answer.fits):
         yield f"fits: {name} {answer.fits}, simulate {simulated.fits}"
-    if answer.refused is None:
+    if answer.refused is None or (name == "webhook" and "the API server refuses it" in right.said):
         return
     if answer.refused is not right.refused:
         # translate is asked about devices only: of an object that requests none it names no fault.
@@ -298,14 +398,16 @@ def _differences(name: str, answer: Answer, right: Answer, simulated: Answer) ->
         yield f"mode: {name} {answer.mode}, translate {right.mode}"
     # check has the codes of mistakes without a key, and of every fault of a refused object; simulate has the codes of refusals only,
     # and demo those of the first that refuses the pod.
+    if answer.moved is not None and right.moved not in (None, answer.moved) and name == "webhook":
+        yield f"moved: webhook {sorted(answer.moved)}, translate {sorted(right.moved or ())}"
     added, lost = answer.codes - right.codes, right.codes - answer.codes
     if name == "demo":
         lost = frozenset()
-    if name == "simulate":
+    if name in ("simulate", "dashboard", "webhook"):
         lost = {code for code in lost - right.withheld if code[0] == "R" and right.refused}
-    if answer.keys is not None or name in ("check", "simulate", "demo"):
+    if answer.keys is not None or name in ("check", "sarif", "simulate", "dashboard", "webhook", "demo"):
         yield from (f"codes: {name} without {code}" for code in lost)
-        if name == "check":
+        if name in ("check", "sarif"):
             added = {code for code in added if code[0] == "R" and not right.refused}
         yield from (f"codes: {name} adds {code}" for code in added)
 

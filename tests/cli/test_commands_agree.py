@@ -11,6 +11,7 @@ from tests import draws
 from tests.agreement import (
     CLUSTER,
     COMMANDS,
+    OTHERS,
     Scene,
     as_list,
     ask,
@@ -161,9 +162,14 @@ def namespace(mode):
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {MODE_LABEL: mode}}}
 
 
+def commands_of(number):
+    """List the commands that are asked about a draw: one of the servers and forms, or all of them where all is drawn."""
+    return (*COMMANDS, *(OTHERS if draws.ALL else OTHERS[number % len(OTHERS) :][:1]))
+
+
 @pytest.mark.parametrize("number", range(draws.draws(240)))
 def test_the_commands_agree_about_what_is_drawn(number, tmp_path):
-    assert not contradictions(ask(drawn(number), tmp_path))
+    assert not contradictions(ask(drawn(number), tmp_path, commands_of(number)))
 
 
 # ---- Drawn again, with what the first draws do not have: other amounts, kinds with several templates or a scheduler, other fleets
@@ -211,7 +217,7 @@ def drawn_again(number):
 
 @pytest.mark.parametrize("number", range(draws.draws(240)))
 def test_the_commands_agree_about_what_is_drawn_again(number, tmp_path):
-    assert not contradictions(ask(drawn_again(number), tmp_path))
+    assert not contradictions(ask(drawn_again(number), tmp_path, commands_of(number)))
 
 
 # ---- One example of each contradiction that there was
