@@ -232,10 +232,8 @@ def resize(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 def demo(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Read the page: one block a pod."""
-    if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options:
+    if not scene.fleet or scene.object["kind"] != "Pod" or "--kubernetes" in options or is_unfilled(scene):
         return Answer()
-    if "${" in json.dumps(scene.object):
-        return Answer()  # the API server of a demo refuses a placeholder, which other commands name
     result = run("demo", "-f", folder / "scene.json", "--fleet", folder / "fleet.json", *options, "--once")
     _, mark, block = re.split(rf"^(\S) {scene.name}", result.stdout, maxsplit=1, flags=re.MULTILINE)
     became = re.search(r"became   (\w+)", block)
@@ -256,7 +254,7 @@ def dashboard(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     """Send a pod through both webhooks, as an API server does that has decoded it."""
-    if is_configured(scene) or scene.object["kind"] != "Pod":
+    if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
         return Answer()
     state = state_of(*seen(scene))
     pod, said, refused = scene.object, [], False
@@ -282,6 +280,11 @@ def as_review(pod: Object, scene: Scene) -> bytes:
 def is_configured(scene: Scene) -> bool:
     """Return whether the configuration is among the files of a scene, where only commands look for it."""
     return any(one["kind"] in ("DrawbridgeConfiguration", "ConfigMap") for one in scene.around)
+
+
+def is_unfilled(scene: Scene) -> bool:
+    """Return whether an object has a placeholder. Commands that read files name it, and no API server decodes such an object."""
+    return "${" in json.dumps(scene.object)
 
 
 def seen(scene: Scene) -> tuple[Reading, Configuration]:

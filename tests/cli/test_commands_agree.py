@@ -251,6 +251,7 @@ HALVES["spec"]["containers"].append(
 )
 EXAMPLE_FLEET = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
 IN_POD, UNFILLED = template({}, resources=limits(gpu="1")), template(limits(gpu="${GPUS}"))
+AT_X = node("x", {"pool": "x"})
 # A scene; the outcome and a code that translate gives; whether simulate finds a node.
 NAMED = {
     "a plugin's key that no node has": (Scene(of_kind(*POD, ONE), (), EMPTY), "left", "D222", False),
@@ -281,6 +282,22 @@ NAMED = {
         False,
     ),
     "a served key, in mode off": (Scene(of_kind(*POD, ONE), [namespace("off")], SERVED, WHOLE), "left", "", True),
+    "a key that nodes have, which the pod cannot run on": (
+        Scene(
+            of_kind(*POD, template(limits(fpga="1"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
+        ),
+        "left",
+        "D221",
+        False,
+    ),
+    "an amount of 0 of a key that only other nodes have": (
+        Scene(
+            of_kind(*POD, template(limits(fpga="0"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
+        ),
+        "left",
+        "",
+        True,
+    ),
     "half a device": (Scene(of_kind(*POD, template(limits(gpu="500m")))), "refused", "R001", None),
     "a share of a size that nothing tells": (
         Scene(
@@ -317,6 +334,12 @@ NAMED = {
     "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "R001", None),
     "an amount that is no quantity": (
         Scene(of_kind(*POD, template(limits(gpu="abc"))), (), MOVED, WHOLE),
+        "refused",
+        "D001",
+        None,
+    ),
+    "an amount that is no quantity, on a node that is named": (
+        Scene(of_kind(*POD, template(limits(gpu="abc"), nodeName="a")), (), MOVED),
         "refused",
         "D001",
         None,
