@@ -6,6 +6,8 @@ from dra.objects.node import Node
 from dra.objects.own_kinds import DeviceCompatibility
 from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
+from tests import objects
+from tests.objects import allocated, claim, resource_slice, result
 
 DRIVER = "gpu.example.com"
 
@@ -13,20 +15,14 @@ DRIVER = "gpu.example.com"
 def slice_(name, *devices, node="n0", pool="p", generation=1, count=1, driver=DRIVER, counters=(), **spec):
     """Make a slice; devices are names or whole devices, counters are set → counter → value."""
     where = {} if {"nodeSelector", "allNodes", "perDeviceNodeSelection"} & spec.keys() else {"nodeName": node}
-    body = {
-        "driver": driver,
-        "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
-        "devices": [device if isinstance(device, dict) else {"name": device} for device in devices],
-        "sharedCounters": [
-            {"name": set_, "counters": {name_: {"value": value} for name_, value in values.items()}}
-            for set_, values in dict(counters).items()
-        ],
-        **where,
-        **spec,
-    }
-    return convert(
-        {"metadata": {"name": name}, "spec": {key: value for key, value in body.items() if value}}, ResourceSlice
-    )
+    sets = [
+        {"name": set_, "counters": {name_: {"value": value} for name_, value in values.items()}}
+        for set_, values in dict(counters).items()
+    ]
+    fields = {"sharedCounters": sets} if sets else {}
+    numbers = {"generation": generation, "resourceSliceCount": count}
+    made = resource_slice(name, *devices, driver=driver, pool=pool, **numbers, **fields | where | spec)
+    return convert(made, ResourceSlice)
 
 
 def consuming(name, groups=(), **sets):
@@ -44,26 +40,15 @@ def consuming(name, groups=(), **sets):
 
 def node(name="n0", **labels):
     """Make a node."""
-    return convert({"metadata": {"name": name, "labels": labels}}, Node)
+    return convert(objects.node(name, labels=labels), Node)
 
 
 def holding(name, *devices, pool="p", share=None, admin=False, consumed=None):
     """Make a claim that holds devices."""
-    results = [
-        {
-            "request": "r",
-            "driver": DRIVER,
-            "pool": pool,
-            "device": device,
-            **({"shareID": share} if share else {}),
-            **({"adminAccess": True} if admin else {}),
-            **({"consumedCapacity": consumed} if consumed else {}),
-        }
-        for device in devices
-    ]
-    meta = {"name": name, "namespace": "team", "uid": name}
-    status = {"allocation": {"devices": {"results": results}}}
-    return convert({"metadata": meta, "spec": {}, "status": status}, ResourceClaim)
+    fields = {"shareID": share, "adminAccess": admin, "consumedCapacity": consumed}
+    given = {field: value for field, value in fields.items() if value}
+    status = allocated(*(result(device, driver=DRIVER, pool=pool, **given) for device in devices))
+    return convert(claim(name, namespace="team", uid=name, status=status), ResourceClaim)
 
 
 def rule(name="rule", effect="NoSchedule", **selector):

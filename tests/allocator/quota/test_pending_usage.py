@@ -21,8 +21,8 @@ ENTRIES = ("gpu", "nic")
 PODS = ("p", "q")
 CLAIMS = ("a", "b", "c")
 CLASSES = ("", "high")
-QUOTA = convert(quota_samples.quota({"gpu/devices": 99}), DeviceQuota)
-HIGH = convert(quota_samples.quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota)
+QUOTA = convert(quota_samples.scoped_quota({"gpu/devices": 99}), DeviceQuota)
+HIGH = convert(quota_samples.scoped_quota({"gpu/devices": 99}, quota_samples.scope("In", "high")), DeviceQuota)
 
 
 def spec(count):
@@ -332,7 +332,7 @@ def test_pending_claims_of_classes_a_quota_does_not_name_are_not_evaluated(key, 
         pending.admit(NewObject(f"q{class_name}", "team", "", "", {"e": FutureClaim(class_name)}), 0.0)
     looked = []
     pending.waiting(
-        convert(quota_samples.quota({key: 99}), DeviceQuota),
+        convert(quota_samples.scoped_quota({key: 99}), DeviceQuota),
         Stock.of(claims=claims),
         demand=lambda one: looked.append(one) or {},
         find_pod=lambda *_: None,

@@ -5,7 +5,7 @@ import pytest
 from analysis.explain.lone_claims import lone_claim_story
 from analysis.loading import Unread, reading_of
 from tests.cli.explain.scenes import DRIVER, claim, explain, explain_json, fleet, full, held, phased, pod, prepared
-from tests.dra.policy.quota_samples import quota, scope
+from tests.dra.policy.quota_samples import scope, scoped_quota
 from webhook.state import Configuration, Features
 
 TEMPLATE = {
@@ -156,7 +156,7 @@ def test_without_access_to_all_pods_no_consumer_is_reported_as_missing():
 def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(tmp_path):
     objects = [
         *fleet(),
-        quota({"gpu/devices": "1"}, name="few", namespace="default"),
+        scoped_quota({"gpu/devices": "1"}, name="few", namespace="default"),
         held("a", "q"),
         phased(pod("q", "a", nodeName="n0"), "Running"),
         claim("c"),
@@ -178,10 +178,10 @@ def test_the_quota_of_its_namespace_says_what_is_used_and_what_would_come_to_it(
 
 def test_all_lines_of_the_quotas_that_limit_the_pod_are_shown_and_no_others(tmp_path):
     quotas = [
-        quota({"gpu/devices": 2, "other/devices": 3}, name="q", namespace="default"),
-        quota({"gpu/devices": 4}, scope("In", "high"), name="high", namespace="default"),
-        quota({"gpu/devices": 5}, scope("NotIn", "high"), name="rest", namespace="default"),
-        quota({"gpu/devices": 6}, name="elsewhere", namespace="elsewhere"),
+        scoped_quota({"gpu/devices": 2, "other/devices": 3}, name="q", namespace="default"),
+        scoped_quota({"gpu/devices": 4}, scope("In", "high"), name="high", namespace="default"),
+        scoped_quota({"gpu/devices": 5}, scope("NotIn", "high"), name="rest", namespace="default"),
+        scoped_quota({"gpu/devices": 6}, name="elsewhere", namespace="elsewhere"),
     ]
     _, told = explain_json(tmp_path, "pod p", *fleet(), *quotas, claim("c"), pod("p", "c"))
     assert [(line["line"], line["asked"], line["hard"]) for line in told["pod"]["quota"]] == [

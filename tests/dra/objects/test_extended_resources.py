@@ -16,18 +16,20 @@ NAMES = (GPU, "amd.com/gpu", "example.com/a", "requests.example.com/a", "devicec
 AMOUNTS = ("0", "1", "2", "3", "5", "1k", "16", "2e0", "0.5e1")
 
 
-def pod(*containers, init=()):
+def requesting_pod(*requests, init=()):
+    """The part of a pod that the scheduler's code is asked about."""
+
     def container(name, requests, **more):
         return {"name": name, "resources": {"requests": requests}, **more}
 
     spec = {
-        "containers": [container(f"c{at}", one) for at, one in enumerate(containers)],
+        "containers": [container(f"c{at}", one) for at, one in enumerate(requests)],
         "initContainers": [container(f"i{at}", one, **more) for at, (one, more) in enumerate(init)],
     }
     return {"metadata": {"name": "p", "namespace": "n"}, "spec": spec}
 
 
-def device_class(name, extended=None, created="2026-01-01T00:00:00Z"):
+def serving_class(name, extended=None, created="2026-01-01T00:00:00Z"):
     metadata = {"name": name, "creationTimestamp": created}
     return {"metadata": metadata, "spec": {"extendedResourceName": extended} if extended else {}}
 
@@ -39,8 +41,8 @@ def made_of(document, classes, allocatable=None):
 
 
 def test_each_container_has_a_request_by_its_place_and_that_of_the_name_among_all_it_asks_for():
-    document = pod({"cpu": "1", GPU: "2"}, {GPU: "1", "a.example.com/x": "1"})
-    made = made_of(document, [device_class("gpu.nvidia.com", GPU)])
+    document = requesting_pod({"cpu": "1", GPU: "2"}, {GPU: "1", "a.example.com/x": "1"})
+    made = made_of(document, [serving_class("gpu.nvidia.com", GPU)])
     requests = made.claim.spec.devices.requests
     counts = {one.name: (one.exactly.device_class_name, one.exactly.count) for one in requests}
     assert counts == {"container-0-request-1": ("gpu.nvidia.com", 2), "container-1-request-1": ("gpu.nvidia.com", 1)}
@@ -49,10 +51,10 @@ def test_each_container_has_a_request_by_its_place_and_that_of_the_name_among_al
 
 
 def test_a_node_whose_device_plugin_serves_the_name_makes_no_claim():
-    classes = [device_class("gpu.nvidia.com", GPU)]
-    assert made_of(pod({GPU: "2"}), classes, {GPU: "8"}) is None
-    assert made_of(pod({GPU: "2"}), classes, {GPU: "0"}) is not None
-    assert made_of(pod({GPU: "0"}), classes) is None
+    classes = [serving_class("gpu.nvidia.com", GPU)]
+    assert made_of(requesting_pod({GPU: "2"}), classes, {GPU: "8"}) is None
+    assert made_of(requesting_pod({GPU: "2"}), classes, {GPU: "0"}) is not None
+    assert made_of(requesting_pod({GPU: "0"}), classes) is None
 
 
 def _random_pod(rng):
@@ -61,13 +63,13 @@ def _random_pod(rng):
         return {name: rng.choice(AMOUNTS) for name in names}
 
     init = [(requests(), {"restartPolicy": "Always"} if rng.random() < 0.4 else {}) for _ in range(rng.randrange(0, 5))]
-    return pod(*[requests() for _ in range(rng.randrange(1, 13))], init=init)
+    return requesting_pod(*[requests() for _ in range(rng.randrange(1, 13))], init=init)
 
 
 def _random_classes(rng):
     names = rng.sample(["gpu", "b", "c", "d"], rng.randrange(0, 5))
     dates = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "2025-12-31T23:59:59Z"]
-    return [device_class(name, rng.choice([None, *NAMES[:3]]), rng.choice(dates)) for name in names]
+    return [serving_class(name, rng.choice([None, *NAMES[:3]]), rng.choice(dates)) for name in names]
 
 
 # Older schedulers give the recorded answers of the newest one, so they are asked where their programs are.

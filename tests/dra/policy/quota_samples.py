@@ -1,5 +1,7 @@
 """Keys, amounts and scopes of DeviceQuotas, and whether the API server takes them."""
 
+from tests.objects import device_quota
+
 GOOD_KEYS = (
     "gpu/devices",
     "gpu.nvidia.com/shares",
@@ -55,22 +57,23 @@ BAD_SCOPES = (
 )
 
 
-def quota(hard, *scopes, name="q", namespace="team"):
-    spec = {"hard": hard} | ({"scopeSelector": {"matchExpressions": list(scopes)}} if scopes else {})
-    meta = {"name": name, "namespace": namespace}
-    return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": meta, "spec": spec}
+def scoped_quota(hard, *scopes, name="q", namespace="team"):
+    selector = {"scopeSelector": {"matchExpressions": list(scopes)}} if scopes else {}
+    return device_quota(name, hard, namespace, **selector)
 
 
 def cases():
     """List quotas with whether they are taken."""
-    found = [(quota({key: 1}), True) for key in GOOD_KEYS] + [(quota({key: 1}), False) for key in BAD_KEYS]
-    found += [(quota({"gpu/memory": amount}), True) for amount in GOOD_AMOUNTS]
-    found += [(quota({"gpu/memory": amount}), False) for amount in BAD_AMOUNTS]
-    found += [(quota({"gpu/devices": 1}, one), True) for one in GOOD_SCOPES]
-    found += [(quota({"gpu/devices": 1}, one), False) for one in BAD_SCOPES]
+    found = [(scoped_quota({key: 1}), True) for key in GOOD_KEYS] + [
+        (scoped_quota({key: 1}), False) for key in BAD_KEYS
+    ]
+    found += [(scoped_quota({"gpu/memory": amount}), True) for amount in GOOD_AMOUNTS]
+    found += [(scoped_quota({"gpu/memory": amount}), False) for amount in BAD_AMOUNTS]
+    found += [(scoped_quota({"gpu/devices": 1}, one), True) for one in GOOD_SCOPES]
+    found += [(scoped_quota({"gpu/devices": 1}, one), False) for one in BAD_SCOPES]
     found += [
-        (quota({}), False),
-        (quota({f"c{at}/devices": 1 for at in range(64)}), True),
-        (quota({f"c{at}/devices": 1 for at in range(65)}), False),
+        (scoped_quota({}), False),
+        (scoped_quota({f"c{at}/devices": 1 for at in range(64)}), True),
+        (scoped_quota({f"c{at}/devices": 1 for at in range(65)}), False),
     ]
     return found

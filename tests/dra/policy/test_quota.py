@@ -20,6 +20,7 @@ from dra.validation import CODES, problems
 from dra.validation.fields import gates
 from dra.wire import convert
 from tests.dra.policy import quota_samples
+from tests.objects import allocated, claim, device_quota, exactly, result
 
 GPU = {"name": "gpu-0", "capacity": {"memory": {"value": "80Gi"}}}
 SPEC = {
@@ -31,23 +32,24 @@ SPEC = {
 STOCK = Stock.of(slices=[convert({"metadata": {"name": "s"}, "spec": SPEC}, ResourceSlice)])
 
 
-def quota(**hard):
+def quota_of(**hard):
+    """A DeviceQuota; `gpu__devices` stands for `gpu/devices`."""
     named = {key.replace("__", "/"): amount for key, amount in hard.items()}
-    return convert({"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": named}}, DeviceQuota)
+    return convert(device_quota("q", named, namespace="team"), DeviceQuota)
 
 
 def of(value):
     return convert(value, DeviceQuota)
 
 
-def claim(name, *results, class_name="gpu", first=()):
-    request = {"name": "r", "exactly": {"deviceClassName": class_name}}
+def holding(name, *results, class_name="gpu", first=()):
+    """A claim that holds the device gpu-0 once for each of these changes to a result."""
+    request = exactly(class_name)
     if first:
         request = {"name": "r", "firstAvailable": [{"name": one, "deviceClassName": one} for one in first]}
-    given = [{"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"} | result for result in results]
-    status = {"allocation": {"devices": {"results": given}}} if results else {}
-    meta = {"name": name, "namespace": "team"}
-    return convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}, "status": status}, ResourceClaim)
+    given = [result("gpu-0", driver="d") | change for change in results]
+    status = allocated(*given) if given else None
+    return convert(claim(name, request, namespace="team", status=status), ResourceClaim)
 
 
 def amounts(claims):
@@ -59,17 +61,17 @@ def lines_of(of_team, given, holders):
 
 
 def line_of(key, hard, given, holders=()):
-    [line] = lines_of(quota(**{key: hard}), given, holders)
+    [line] = lines_of(quota_of(**{key: hard}), given, holders)
     return [line.write(amount) for amount in (line.requested, line.used, line.left)]
 
 
 @pytest.mark.parametrize(
     ("key", "given", "asked"),
     [
-        ("gpu__devices", claim("c", {}, {}), "2"),
-        ("gpu__memory", claim("c", {}), "80Gi"),
-        ("gpu__memory", claim("c", {"consumedCapacity": {"memory": "10Gi"}}), "10Gi"),
-        ("small__devices", claim("c", {"request": "r/small"}, first=("big", "small")), "1"),
+        ("gpu__devices", holding("c", {}, {}), "2"),
+        ("gpu__memory", holding("c", {}), "80Gi"),
+        ("gpu__memory", holding("c", {"consumedCapacity": {"memory": "10Gi"}}), "10Gi"),
+        ("small__devices", holding("c", {"request": "r/small"}, first=("big", "small")), "1"),
     ],
     ids=[
         "devices are counted",
@@ -85,34 +87,34 @@ def test_an_allocation_counts_toward_the_quota_of_its_device_class(key, given, a
 @pytest.mark.parametrize(
     "given",
     [
-        claim("c"),
-        claim("c", {"adminAccess": True}),
-        claim("c", {}, class_name="other"),
-        claim("c", {"request": "r/big"}, first=("big", "gpu")),
+        holding("c"),
+        holding("c", {"adminAccess": True}),
+        holding("c", {}, class_name="other"),
+        holding("c", {"request": "r/big"}, first=("big", "gpu")),
     ],
     ids=["nothing allocated", "access for admins", "another class", "another alternative"],
 )
 def test_a_claim_that_the_quota_does_not_limit_adds_no_line(given):
-    assert lines_of(quota(gpu__devices=1), [given], []) == ()
+    assert lines_of(quota_of(gpu__devices=1), [given], []) == ()
 
 
 def test_a_line_says_what_is_used_and_how_much_would_pass():
-    holders = [claim("a", {}, {}, {}), claim("b", {}, {}, {})]
-    assert line_of("gpu__devices", 8, [claim("c", {}, {}, {})], holders) == ["3", "6", "2"]
+    holders = [holding("a", {}, {}, {}), holding("b", {}, {}, {})]
+    assert line_of("gpu__devices", 8, [holding("c", {}, {}, {})], holders) == ["3", "6", "2"]
     line = QuotaLine("team/q: gpu/devices", 3 * 10**9, 8 * 10**9, 6 * 10**9)
     assert line.exceeded
     assert str(line) == "quota team/q: gpu/devices: 3 asked for, 6 of 8 used; the most that would pass is 2"
 
 
 def test_a_quota_that_is_already_exceeded_leaves_nothing():
-    assert line_of("gpu__devices", 1, [claim("c", {})], [claim("a", {}, {})])[2] == "0"
+    assert line_of("gpu__devices", 1, [holding("c", {})], [holding("a", {}, {})])[2] == "0"
 
 
 def test_lines_that_cannot_be_read_are_named_and_the_others_hold():
-    damaged = quota(gpu__devices=1, gpu=1, __devices=2)
+    damaged = quota_of(gpu__devices=1, gpu=1, __devices=2)
     assert [limit.key for limit in limits_of(damaged)] == ["gpu/devices"]
     assert "'gpu', '/devices'" in misread(damaged)
-    assert misread(quota(gpu__devices=1)) == ""
+    assert misread(quota_of(gpu__devices=1)) == ""
 
 
 def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
@@ -124,7 +126,7 @@ def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
 
 @pytest.mark.parametrize("key", quota_samples.GOOD_KEYS)
 def test_every_key_that_is_taken_limits_something(key):
-    [limit] = limits_of(of(quota_samples.quota({key: 1})))
+    [limit] = limits_of(of(quota_samples.scoped_quota({key: 1})))
     assert limit.key == key
 
 
@@ -141,16 +143,16 @@ def test_a_quota_key_is_read_as_device_class_and_resource():
 def test_hostile_quotas_are_bounded():
     """Ten thousand keys, amounts below nothing and beyond everything, keys in any script."""
     hard = {f"c{at}/devices": 1 for at in range(10_000)}
-    many = of(quota_samples.quota(hard))
+    many = of(quota_samples.scoped_quota(hard))
     assert len(list(limits_of(many))) == 64
     said = misread(many)
     assert "9931 more" in said
     assert len(said) < 600
-    huge = of(quota_samples.quota({"a/devices": "1e4000", "b/devices": "-5", "c/memory": "-1e4000"}))
+    huge = of(quota_samples.scoped_quota({"a/devices": "1e4000", "b/devices": "-5", "c/memory": "-1e4000"}))
     texts = [str(limit.hard) for limit in limits_of(huge)]
     assert texts[1:] == ["0", "0"]
     assert max(map(len, texts)) < 20
-    odd = of(quota_samples.quota({"g\u202epu/devices": 1, "ж" * 5_000: 1}))
+    odd = of(quota_samples.scoped_quota({"g\u202epu/devices": 1, "ж" * 5_000: 1}))
     assert list(limits_of(odd)) == []
     assert misread(odd).isascii() is False
     assert len(misread(odd)) < 400
@@ -167,13 +169,13 @@ SCOPED = [
 
 @pytest.mark.parametrize(("requirement", "about"), SCOPED, ids=[one[0][0] for one in SCOPED])
 def test_a_quota_is_about_pods_of_its_priority_classes(requirement, about):
-    one = of(quota_samples.quota({"gpu/devices": 1}, quota_samples.scope(*requirement)))
+    one = of(quota_samples.scoped_quota({"gpu/devices": 1}, quota_samples.scope(*requirement)))
     assert {name for name in ("", "high", "low") if in_scope(one, name)} == about
 
 
 def test_requirements_of_a_scope_are_met_together():
     both = quota_samples.scope("Exists"), quota_samples.scope("NotIn", "low")
-    one = of(quota_samples.quota({"gpu/devices": 1}, *both))
+    one = of(quota_samples.scoped_quota({"gpu/devices": 1}, *both))
     assert [in_scope(one, name) for name in ("", "high", "low")] == [False, True, False]
 
 
@@ -183,7 +185,7 @@ def test_a_scoped_quota_counts_only_claims_whose_pods_match_its_priority_class()
     stock = STOCK.with_all(claims)
 
     def used(*requirement):
-        one = of(quota_samples.quota({"gpu/devices": 9}, quota_samples.scope(*requirement)))
+        one = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope(*requirement)))
         held = held_of_quota(one, stock, lambda namespace, name: pods.get(name) if namespace == "team" else None)
         return held.get(("gpu", "devices"), 0) // 10**9
 
@@ -205,20 +207,20 @@ class Unwalked(dict):
 def test_a_scoped_quota_is_counted_without_iterating_over_all_claims():
     stock = STOCK.with_all([held_by("a")])
     stock = replace(stock, claims=Unwalked(stock.claims))
-    one = of(quota_samples.quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
+    one = of(quota_samples.scoped_quota({"gpu/devices": 9}, quota_samples.scope("DoesNotExist")))
     assert held_of_quota(one, stock, lambda *_: None)["gpu", "devices"] == 10**9
 
 
 def held_by(name, *pods):
-    given = claim(name, {})
+    given = holding(name, {})
     consumers = tuple(ResourceClaimConsumerReference(resource="pods", name=pod) for pod in pods)
     return replace(given, status=replace(given.status, reserved_for=consumers))
 
 
 def test_over_all_classes_every_device_counts_and_in_scope_only_pods_that_ask():
-    quotas = [of(quota_samples.quota({"*/devices": 2})), of(quota_samples.quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
-    stock = STOCK.with_(claim("a", {}, class_name="other"))
-    asked = amounts([claim("b", {}, {})])
+    quotas = [of(quota_samples.scoped_quota({"*/devices": 2})), of(quota_samples.scoped_quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
+    stock = STOCK.with_(holding("a", {}, class_name="other"))
+    asked = amounts([holding("b", {}, {})])
     held = partial(held_of_quota, stock=stock, find_pod=lambda *_: None)
     for priority_class, lines_ in (("", 1), ("high", 2)):
         found = quota_lines(quotas, ("team", priority_class), asked, held)

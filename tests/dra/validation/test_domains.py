@@ -10,6 +10,7 @@ from dra.validation.fleet.domains import ComputeDomains, channel_problems, domai
 from dra.wire import convert
 from tests.dra.validation.manifests import codes, found, join, messages
 from tests.dra.validation.test_parameters import UID, typed
+from tests.objects import claim, claim_template, container, exactly, obj, owner, pod, workload
 
 DRIVER = "compute-domain.nvidia.com"
 CHANNEL = "compute-domain-default-channel.nvidia.com"
@@ -18,28 +19,21 @@ TEMPLATE = ("D711", "/spec/channel/resourceClaimTemplate/name")
 
 
 def domain(name="d", *, template="channel", nodes=None, namespace="ns", uid=""):
-    spec = {"channel": {"resourceClaimTemplate": {"name": template}}}
-    if nodes is not None:
-        spec["numNodes"] = nodes
-    metadata = {"name": name, "namespace": namespace} | ({"uid": uid} if uid else {})
-    value = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": metadata, "spec": spec}
-    return json.dumps(value)
+    spec = {"channel": {"resourceClaimTemplate": {"name": template}}} | ({} if nodes is None else {"numNodes": nodes})
+    return json.dumps(obj("ComputeDomain", name, "resource.nvidia.com/v1beta1", namespace=namespace, uid=uid, **spec))
 
 
-def spec_of(*entries, class_name=CHANNEL):
-    config = [{"opaque": {"driver": DRIVER, "parameters": one}} for one in entries]
-    return {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": class_name}}], "config": config}}
+def configs(*parameters):
+    return [{"opaque": {"driver": DRIVER, "parameters": one}} for one in parameters]
 
 
-def claim(*entries, namespace="ns", **more):
-    metadata = {"name": "c", "namespace": namespace}
-    return json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec_of(*entries, **more)})  # fmt: skip
+def channel_claim(*parameters, namespace="ns", class_name=CHANNEL):
+    return json.dumps(claim("c", exactly(class_name), namespace=namespace, config=configs(*parameters)))
 
 
-def template(name="channel", namespace="ns", uid=""):
-    metadata = {"name": name, "namespace": namespace} | ({"uid": uid} if uid else {})
-    spec = {"spec": spec_of(channel())}
-    return json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec})  # fmt: skip
+def channel_template(name="channel", namespace="ns", uid=""):
+    made = claim_template(name, exactly(CHANNEL), namespace=namespace, config=configs(channel()), uid=uid)
+    return json.dumps(made)
 
 
 def channel(uid=UID):
@@ -47,28 +41,20 @@ def channel(uid=UID):
 
 
 def pod_spec(name="channel"):
-    container = {"name": "main", "image": "x", "resources": {"claims": [{"name": "imex"}]}}
-    return {"containers": [container], "resourceClaims": [{"name": "imex", "resourceClaimTemplateName": name}]}
+    claims = [{"name": "imex", "resourceClaimTemplateName": name}]
+    return {"containers": [container(claims=["imex"])], "resourceClaims": claims}
 
 
-def workload(count=None, *, kind="Deployment", name="w", field="replicas", uses="channel", namespace="ns", owner=None):
-    labels = {"matchLabels": {"a": "b"}}
-    inner = {"metadata": {"labels": {"a": "b"}}, "spec": pod_spec(uses)}
-    spec = {"selector": labels, "template": inner} | ({field: count} if count is not None else {})
-    owners = (
-        {"ownerReferences": [{"apiVersion": "v1", "kind": owner[0], "name": owner[1], "uid": "u"}]} if owner else {}
-    )
-    metadata = {"name": name, "namespace": namespace} | owners
+def workload_of(count=None, *, kind="Deployment", name="w", field="replicas", uses="channel", namespace="ns", by=None):
+    """A workload whose pods get claims of the template `uses`; its owner is of this kind and name."""
+    fields = {"ownerReferences": [owner(*by)]} if by else {}
+    fields |= {field: count} if count is not None else {}
     api = "batch/v1" if kind == "Job" else "apps/v1"
-    return json.dumps({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec})
+    return json.dumps(workload(kind, name, pod_spec(uses), api, labels={"a": "b"}, namespace=namespace, **fields))
 
 
-def pod(name="p", *, owner=None):
-    owners = (
-        {"ownerReferences": [{"apiVersion": "v1", "kind": owner[0], "name": owner[1], "uid": "u"}]} if owner else {}
-    )
-    metadata = {"name": name, "namespace": "ns"} | owners
-    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec()})
+def channel_pod(name="p", *, by=None):
+    return json.dumps(pod(name, namespace="ns", ownerReferences=[owner(*by)] if by else [], **pod_spec()))
 
 
 def of_domains(*texts):
@@ -79,42 +65,42 @@ def of_domains(*texts):
 
 
 def test_a_channel_that_nothing_assigns_to_a_domain_is_never_prepared():
-    assert found(claim()) == {("D710", "/spec/devices/requests/0")}
-    daemon = claim(channel(), class_name="compute-domain-daemon.nvidia.com")
+    assert found(channel_claim()) == {("D710", "/spec/devices/requests/0")}
+    daemon = channel_claim(channel(), class_name="compute-domain-daemon.nvidia.com")
     assert found(daemon) == {("D710", "/spec/devices/requests/0")}
-    assert not found(claim(channel()))
-    assert not found(claim(class_name="other.example.com"))
+    assert not found(channel_claim(channel()))
+    assert not found(channel_claim(class_name="other.example.com"))
 
 
 def test_a_class_may_say_it_for_its_channels():
     config = [{"opaque": {"driver": DRIVER, "parameters": channel()}}]
     class_ = json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": CHANNEL}, "spec": {"config": config}})  # fmt: skip
-    assert not found(join(claim(), class_))
+    assert not found(join(channel_claim(), class_))
 
 
 def test_an_entry_names_a_domain_by_the_uid_that_a_cluster_gave_it():
     at = ("D710", "/spec/devices/config/0/opaque/parameters/domainID")
-    assert not of_domains(claim(channel()), domain(uid=UID))
-    assert of_domains(claim(channel()), domain()) == {at}
-    assert of_domains(claim(channel()), domain(uid=UID.replace("6f", "7f"))) == {at}
+    assert not of_domains(channel_claim(channel()), domain(uid=UID))
+    assert of_domains(channel_claim(channel()), domain()) == {at}
+    assert of_domains(channel_claim(channel()), domain(uid=UID.replace("6f", "7f"))) == {at}
     assert "let the pods use the template that the ComputeDomain creates: channel" in " ".join(
-        messages(join(claim(channel()), domain()))
+        messages(join(channel_claim(channel()), domain()))
     )
     # The driver refuses claims of other namespaces; a domain elsewhere does not matter otherwise.
-    assert of_domains(claim(channel(), namespace="other"), domain(uid=UID)) == {at}
-    assert not of_domains(claim(channel(), namespace="other"), domain())
-    assert not of_domains(claim(channel()))
+    assert of_domains(channel_claim(channel(), namespace="other"), domain(uid=UID)) == {at}
+    assert not of_domains(channel_claim(channel(), namespace="other"), domain())
+    assert not of_domains(channel_claim(channel()))
     # The driver makes the claims of its daemons in its own namespace.
     daemon = typed("ComputeDomainDaemonConfig", domainID=UID)
-    theirs = claim(daemon, namespace="driver", class_name="compute-domain-daemon.nvidia.com")
+    theirs = channel_claim(daemon, namespace="driver", class_name="compute-domain-daemon.nvidia.com")
     assert not of_domains(theirs, domain(uid=UID))
 
 
 def test_the_template_that_a_domain_makes_need_not_be_among_the_manifests():
-    assert not of_domains(domain(), workload(2))
-    assert "D206" in codes(join(domain(template="other"), template("unrelated"), workload(2)))
-    assert "D206" not in codes(join(domain(), template("unrelated"), workload(2)))
-    far = join(domain(namespace="far"), template("unrelated"), workload(2))
+    assert not of_domains(domain(), workload_of(2))
+    assert "D206" in codes(join(domain(template="other"), channel_template("unrelated"), workload_of(2)))
+    assert "D206" not in codes(join(domain(), channel_template("unrelated"), workload_of(2)))
+    far = join(domain(namespace="far"), channel_template("unrelated"), workload_of(2))
     assert "it exists in namespace far" in " ".join(messages(far))
 
 
@@ -128,38 +114,39 @@ def test_two_domains_cannot_make_one_template():
 
 
 def test_a_template_by_hand_is_in_the_way_of_the_one_that_a_domain_makes():
-    assert of_domains(domain(), template()) >= {TEMPLATE}
-    assert TEMPLATE in of_domains(domain(uid=UID), template())
-    assert not of_domains(domain(uid=UID), template(uid="1"))  # read from a cluster, where it was made
-    assert TEMPLATE not in of_domains(domain(), template(namespace="other"))
+    assert of_domains(domain(), channel_template()) >= {TEMPLATE}
+    assert TEMPLATE in of_domains(domain(uid=UID), channel_template())
+    assert not of_domains(domain(uid=UID), channel_template(uid="1"))  # read from a cluster, where it was made
+    assert TEMPLATE not in of_domains(domain(), channel_template(namespace="other"))
 
 
 @pytest.mark.parametrize(
     "texts",
     [
-        [workload(4)],
-        [workload(3), pod()],
-        [workload(4, kind="Job", field="parallelism")],
-        [workload(1, name="a"), workload(3, name="b", kind="StatefulSet")],
-        [workload(4), workload(4, kind="ReplicaSet", name="r", owner=("Deployment", "w")), pod(owner=("ReplicaSet", "r"))],
-        [workload(3), pod(owner=("JobSet", "away"))],
-        [workload(2), workload(kind="DaemonSet", name="everywhere")],
-        [workload(4), workload(9, uses="other", name="channel")],
-        [workload(3), workload(9, uses="other", name="o")],
-        [workload(4), workload(9, namespace="other")],
-        [json.dumps({"apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet", "metadata": {"name": "j", "namespace": "ns"}, "spec": {"of": pod_spec()}}), workload(1)],
+        [workload_of(4)],
+        [workload_of(3), channel_pod()],
+        [workload_of(4, kind="Job", field="parallelism")],
+        [workload_of(1, name="a"), workload_of(3, name="b", kind="StatefulSet")],
+        [workload_of(4), workload_of(4, kind="ReplicaSet", name="r", by=("Deployment", "w")), channel_pod(by=("ReplicaSet", "r"))],
+        [workload_of(3), channel_pod(by=("JobSet", "away"))],
+        [workload_of(2), workload_of(kind="DaemonSet", name="everywhere")],
+        [workload_of(4), workload_of(9, uses="other", name="channel")],
+        [workload_of(3), workload_of(9, uses="other", name="o")],
+        [workload_of(4), workload_of(9, namespace="other")],
+        [json.dumps({"apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet", "metadata": {"name": "j", "namespace": "ns"}, "spec": {"of": pod_spec()}}), workload_of(1)],
         [],
     ],
     ids=["as many", "and a pod", "a Job", "two workloads", "each counted once", "whose owner is not here", "on all nodes", "that is only called so",
          "with another template", "in another namespace", "of an unknown kind", "no pod"],
 )  # fmt: skip
 def test_a_domain_whose_nodes_may_all_come_is_fine(texts):
-    waits = 3 if workload(9, uses="other", name="o") in texts else 4
+    waits = 3 if workload_of(9, uses="other", name="o") in texts else 4
     assert NODES not in of_domains(domain(nodes=waits), *texts)
 
 
 @pytest.mark.parametrize(
-    ("texts", "pods"), [([workload(3)], 3), ([workload()], 1), ([workload(5)], 5), ([workload(4), pod()], 5)]
+    ("texts", "pods"),
+    [([workload_of(3)], 3), ([workload_of()], 1), ([workload_of(5)], 5), ([workload_of(4), channel_pod()], 5)],
 )
 def test_a_domain_that_waits_for_another_number_of_nodes_is_pointed_out(texts, pods):
     everything = join(domain(nodes=4), *texts)
@@ -178,11 +165,14 @@ MANY = 20_000
         lambda: [domain(f"d{n}", nodes=1) for n in range(MANY)],
         lambda: [
             *(domain(f"d{n}", template=f"t{n}", nodes=1) for n in range(MANY // 2)),
-            *([workload(2, uses="t1")] * (MANY // 2)),
+            *([workload_of(2, uses="t1")] * (MANY // 2)),
         ],
-        lambda: [domain(nodes=1), *(pod(f"p{n}") for n in range(MANY))],
-        lambda: [text for n in range(MANY // 3) for text in (domain(f"d{n}", nodes=1), pod(f"p{n}"))],
-        lambda: [*(domain(f"d{n}", uid=f"u{n}") for n in range(MANY // 2)), *([claim(channel("u7"))] * (MANY // 2))],
+        lambda: [domain(nodes=1), *(channel_pod(f"p{n}") for n in range(MANY))],
+        lambda: [text for n in range(MANY // 3) for text in (domain(f"d{n}", nodes=1), channel_pod(f"p{n}"))],
+        lambda: [
+            *(domain(f"d{n}", uid=f"u{n}") for n in range(MANY // 2)),
+            *([channel_claim(channel("u7"))] * (MANY // 2)),
+        ],
     ],
     ids=["of one template", "and workloads", "and pods", "of one template and pods", "and claims"],
 )
@@ -214,4 +204,4 @@ def test_very_many_domains_are_judged_in_bounded_time(objects):
 )
 def test_a_domain_that_cannot_be_read_breaks_nothing(wrong):
     broken = json.dumps({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": {"name": "d"}, "spec": wrong})  # fmt: skip
-    assert codes(join(broken, workload(2, namespace="default"), claim(channel()))) <= {"D206"}
+    assert codes(join(broken, workload_of(2, namespace="default"), channel_claim(channel()))) <= {"D206"}
