@@ -1,4 +1,3 @@
-# ruff: noqa: N803  arguments have the names of the API's fields
 """Kubernetes objects for tests: a function for each kind, which returns the object as plain JSON.
 
 Keyword arguments are fields of the API. Fields of metadata go into metadata, all others into spec; `status` is the object's.
@@ -8,10 +7,29 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cluster.objects import LimitRange, Namespace, ResourceQuota
+from dra import wire
+from dra.objects import (
+    DeviceClass,
+    DeviceQuota,
+    Node,
+    Pod,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+
 Object = dict[str, Any]
 Fields = Mapping[str, Any] | None
 
 RESOURCE_API = "resource.k8s.io/v1"
+TYPES = {
+    kind.__name__: kind
+    for kind in (
+        *(Pod, Node, Namespace, ResourceQuota, LimitRange, DeviceQuota),
+        *(DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice),
+    )
+}
 METADATA = frozenset(
     {
         *("namespace", "generateName", "uid", "resourceVersion", "labels", "annotations", "ownerReferences"),
@@ -31,6 +49,11 @@ def obj(kind: str, name: str, apiVersion: str = "v1", *, status: Fields = None, 
 def owner(kind: str, name: str, apiVersion: str = "v1", uid: str = "") -> Object:
     """An entry of `ownerReferences`, of the controller of an object."""
     return {"apiVersion": apiVersion, "kind": kind, "name": name, "uid": uid or name, "controller": True}
+
+
+def typed(value: Object) -> Any:
+    """The object as the typed one that our code works with."""
+    return wire.convert(value, TYPES[value["kind"]])
 
 
 # ---- Pods and what makes them

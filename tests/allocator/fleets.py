@@ -3,11 +3,14 @@
 import itertools
 
 from allocator.answer import with_allocation
-from dra.objects.claim import DeviceClass, ResourceClaim
+from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.stock.stock import Stock
 from dra.wire import convert
+from tests import objects
+from tests.objects import allocated as allocated_status
+from tests.objects import result, typed
 
 DRIVER = "gpu.example.com"
 PROFILES = {"1g": (1, range(8)), "2g": (2, range(0, 8, 2)), "4g": (4, (0, 4)), "8g": (8, (0,))}
@@ -73,35 +76,16 @@ def fleet(nodes, *claims, rules=(), labels=None):
     )
 
 
-def exactly(class_, *, name="r", count=1, memory=None, selector=None, **more):
-    """Make an exact request."""
-    body = {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count, **more}
-    if memory:
-        body["capacity"] = {"requests": {"memory": memory}}
-    if selector:
-        body["selectors"] = [{"cel": {"expression": selector}}]
-    return {"name": name, "exactly": body}
-
-
 def claim(name, *requests, constraints=(), status=None):
     """Make a claim."""
-    return convert(
-        {
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-            "spec": {"devices": {"requests": list(requests), "constraints": list(constraints)}},
-            "status": status or {},
-        },
-        ResourceClaim,
-    )
+    return typed(objects.claim(name, *requests, uid=f"uid-{name}", constraints=constraints, status=status))
 
 
 def taken(node, device, *, memory=None, name=None):
     """Make a claim that holds a device, or a share of it."""
     number = next(_numbers)
-    result = {"request": "r", "driver": DRIVER, "pool": node, "device": device}
-    if memory:
-        result |= {"shareID": f"share-{number}", "consumedCapacity": {"memory": memory}}
-    return claim(name or f"holder-{number}", status={"allocation": {"devices": {"results": [result]}}})
+    share = {"shareID": f"share-{number}", "consumedCapacity": {"memory": memory}} if memory else {}
+    return claim(name or f"holder-{number}", status=allocated_status(result(device, driver=DRIVER, pool=node, **share)))
 
 
 def allocated(wanted, answer):

@@ -25,6 +25,7 @@ from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.servers import any_server
 from tests.dra.samples import slice_
 from tests.draws import draws
+from tests.objects import exactly
 
 OPTIONAL = (OPTIONAL_OPERATIONS,)
 
@@ -128,7 +129,7 @@ def test_a_fleet_follows_changes():
 
 def test_equal_nodes_are_answered_once():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for n in range(50)})
-    answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu", count=2))])
+    answers = fleet(stock, [fleets.claim("c", exactly("gpu", count=2))])
     assert len(answers.feasible) == 50
     assert len(answers.equal_nodes()) == 1
     assert answers["n7"].allocations[0].allocation.devices.results[0].pool == "n7"
@@ -138,7 +139,7 @@ def test_one_node_that_publishes_in_the_pools_of_all_does_not_have_each_of_them_
     """It takes a slice a node to write, and a search a node for each pod to answer: a fleet of thousands would have no time left."""
     names = [f"n{n}" for n in range(50)]
     stock = fleets.fleet({name: [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for name in names})
-    claims = [fleets.claim("c", fleets.exactly("gpu", count=2))]
+    claims = [fleets.claim("c", exactly("gpu", count=2))]
     for generation in (1, 2**62):
         lies = [slice_(f"lie-{at}", "a", pool=at, driver=fleets.DRIVER, generation=generation) for at in names[1:]]
         lied = stock.with_all(lies)
@@ -155,7 +156,7 @@ def test_a_node_with_very_many_devices_does_not_take_the_budget_of_the_others():
     claims = [
         fleets.claim(
             "c",
-            fleets.exactly("gpu", selector=f'device.capacity["{fleets.DRIVER}"].memory.compareTo(quantity("1Gi")) > 0'),
+            exactly("gpu", selector=f'device.capacity["{fleets.DRIVER}"].memory.compareTo(quantity("1Gi")) > 0'),
         )
     ]
     answers = fleet(stock, claims, options=Options(budget=Budget(5_000)))
@@ -188,14 +189,14 @@ def gpus(node, count=2, **more):
 )
 def test_an_attribute_with_a_value_for_each_device_does_not_make_each_node_another_case(expression, looks, feasible):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
-    answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu", selector=expression, count=2))])
+    answers = fleet(stock, [fleets.claim("c", exactly("gpu", selector=expression, count=2))])
     assert (len(answers.equal_nodes()), len(answers.feasible)) == (looks, feasible)
 
 
 @pytest.mark.parametrize("constraint", ["matchAttribute", "distinctAttribute"])
 def test_values_that_differ_on_every_node_are_compared_within_it(constraint):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
-    claim = fleets.claim("c", fleets.exactly("gpu", count=2), constraints=[{constraint: f"{fleets.DRIVER}/uuid"}])
+    claim = fleets.claim("c", exactly("gpu", count=2), constraints=[{constraint: f"{fleets.DRIVER}/uuid"}])
     answers = fleet(stock, [claim])
     assert len(answers.equal_nodes()) == 1
     assert len(answers.feasible) == (200 if constraint == "distinctAttribute" else 0)
@@ -203,7 +204,7 @@ def test_values_that_differ_on_every_node_are_compared_within_it(constraint):
 
 def test_only_what_changed_is_looked_at_again():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a")] for n in range(20)})
-    claims, memo = [fleets.claim("c", fleets.exactly("gpu"))], FleetMemo()
+    claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
     before = fleet(stock, claims, memo=memo)
     after = fleet(stock.with_(fleets.taken("n3", "a")), claims, memo=memo)
     assert set(before.feasible) - set(after.feasible) == {"n3"}
@@ -214,7 +215,7 @@ def test_only_what_changed_is_looked_at_again():
 
 def test_a_feasibility_check_on_idle_nodes_ignores_current_holders():
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}, fleets.taken("n0", "a"))
-    one, two = [fleets.claim("c", fleets.exactly("gpu", count=count)) for count in (1, 2)]
+    one, two = [fleets.claim("c", exactly("gpu", count=count)) for count in (1, 2)]
     assert not fleet(stock, [one]).feasible
     assert fleet(stock, [one], idle=True).feasible
     refusal = fleet(stock, [two], idle=True)["n0"]
@@ -225,7 +226,7 @@ def test_a_feasibility_check_on_idle_nodes_ignores_current_holders():
 def test_claims_that_differ_in_name_only_are_one_question_with_answers_of_their_own():
     stock = fleets.fleet({"n0": [fleets.shared("a", "80Gi")], "n1": [fleets.gpu("a")]})
     memo = FleetMemo()
-    answers = [fleet(stock, [fleets.claim(name, fleets.exactly("gpu"))], memo=memo) for name in ("one", "other")]
+    answers = [fleet(stock, [fleets.claim(name, exactly("gpu"))], memo=memo) for name in ("one", "other")]
     assert len(memo) == 1
     granted = [answer["n0"].allocations[0] for answer in answers]
     assert [one.claim for one in granted] == ["default/one", "default/other"]
@@ -248,7 +249,7 @@ def test_nodes_that_differ_only_in_what_a_rule_reads_are_not_equal():
             device["attributes"]["serial"] = {"string": node[1]}
         nodes[node] = devices
     stock = fleets.fleet(nodes).with_(rule)
-    claims = [fleets.claim("c", fleets.exactly("gpu", count=2))]
+    claims = [fleets.claim("c", exactly("gpu", count=2))]
     assert fleet(stock, claims).feasible == ["n0"]
     same(stock, claims)
 
@@ -262,7 +263,7 @@ def test_nodes_that_share_a_pool_are_not_equal_if_their_features_differ(features
     ]
     pages = [slice_("a", fleets.gpu("x"), driver=fleets.DRIVER, allNodes=True, skipNodeOperations=["*"])]
     stock = Stock.of(slices=pages, nodes=nodes, classes=fleets.fleet({}).classes.values())
-    claims = [fleets.claim("c", fleets.exactly("gpu"))]
+    claims = [fleets.claim("c", exactly("gpu"))]
     assert fleet(stock, claims).feasible == [f"n{features.index(OPTIONAL)}"]
     same(stock, claims)
 
@@ -274,7 +275,7 @@ def test_a_fleet_without_nodes_has_no_answer():
 
 def test_a_caller_that_stops_waiting_gets_what_is_known_and_may_ask_again():
     stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
-    claims = [fleets.claim("c", *(fleets.exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
+    claims = [fleets.claim("c", *(exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
     hurried = fleet(stock, claims, options=Options(budget=Budget(impatient=lambda: True)))
     patient = fleet(stock, claims)
     assert all(patient.verdict(node) is not Verdict.UNDECIDED for node in stock.nodes)
@@ -291,7 +292,7 @@ def test_a_node_that_was_not_looked_at_is_undecided_whatever_its_slices_select()
     """Kubernetes cannot parse the node selector of the slice, and nobody has looked at it yet."""
     unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_(slice_("s", "x", nodeSelector=unparsable))
-    claims = [fleets.claim("c", fleets.exactly("gpu"))]
+    claims = [fleets.claim("c", exactly("gpu"))]
     gone = Options(budget=Budget(10**9, lambda: True))
     assert fleet(stock, claims, options=gone)["n0"].verdict is Verdict.UNDECIDED
     assert fleet(stock, claims)["n0"].verdict is Verdict.ERROR
@@ -300,7 +301,7 @@ def test_a_node_that_was_not_looked_at_is_undecided_whatever_its_slices_select()
 def test_a_fleet_check_stops_when_time_is_up_and_the_next_one_resumes_there():
     """Unread pages were all read first: 5,000 nodes took 34 ms of a budget of 7."""
     stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
-    claims, memo = [fleets.claim("c", fleets.exactly("gpu"))], FleetMemo()
+    claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
     decided = [0]
     while decided[-1] < len(stock.nodes):
         answers = fleet(stock, claims, options=waiting_for(4), memo=memo)
@@ -341,7 +342,7 @@ def selective(nodes, devices, values=1):
 def test_devices_with_node_selectors_of_their_own_let_a_caller_stop_after_fewer_nodes():
     """Each of them is matched with each node: 32 nodes and 3,200 devices took 0.4 s between two looks at the clock."""
     stock = selective(100, 128)
-    answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu"))], options=waiting_for(20))
+    answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=waiting_for(20))
     assert 20 <= sum(answers.verdict(node) is Verdict.FEASIBLE for node in answers) <= 20 * 4
 
 
@@ -361,7 +362,7 @@ def matched(monkeypatch):
 @pytest.mark.parametrize("steps", [1, 2_000, 6_000])
 def test_no_more_devices_are_matched_with_nodes_than_the_budget_allows(steps, matched):
     """300 nodes and 3,200 devices, each with 900 values, took 4 s of which nothing was charged: even a spent budget did not end it."""
-    stock, claims = selective(60, 200, values=20), [fleets.claim("c", fleets.exactly("gpu"))]
+    stock, claims = selective(60, 200, values=20), [fleets.claim("c", exactly("gpu"))]
     answers = fleet(stock, claims, options=Options(budget=Budget(steps)))
     assert len(matched) <= 2 * steps
     undecided = [node for node in answers if answers.verdict(node) is Verdict.UNDECIDED]
@@ -370,7 +371,7 @@ def test_no_more_devices_are_matched_with_nodes_than_the_budget_allows(steps, ma
 
 
 def test_nodes_that_one_question_matched_are_known_to_the_next(matched):
-    stock, claims, memo = selective(60, 200), [fleets.claim("c", fleets.exactly("gpu"))], FleetMemo()
+    stock, claims, memo = selective(60, 200), [fleets.claim("c", exactly("gpu"))], FleetMemo()
     decided = [0]
     while decided[-1] < len(stock.nodes):
         answers = fleet(stock, claims, options=Options(budget=Budget(6_000)), memo=memo)
@@ -378,7 +379,7 @@ def test_nodes_that_one_question_matched_are_known_to_the_next(matched):
         assert decided[-1] > decided[-2]
     assert len(decided) > 3
     matched.clear()
-    assert len(fleet(stock, [fleets.claim("c", fleets.exactly("gpu", count=2))], memo=memo).feasible) == 60
+    assert len(fleet(stock, [fleets.claim("c", exactly("gpu", count=2))], memo=memo).feasible) == 60
     assert len(matched) < 1_000
     alone = fleet(
         stock.with_(convert({"metadata": {"name": "n7", "labels": {"host": "other-3-0"}}}, Node)), claims, memo=memo
@@ -397,7 +398,7 @@ def test_nodes_with_the_labels_that_a_slice_reads_are_matched_once(matched):
         slices=[slice_(f"s{n}", "d", pool=f"p{n}", nodeSelector=zone) for n, zone in enumerate(zones)],
         classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
     )
-    answers = fleet(stock, [fleets.claim("c", fleets.exactly("gpu"))])
+    answers = fleet(stock, [fleets.claim("c", exactly("gpu"))])
     assert len(answers.feasible) == 200
     assert len(answers.equal_nodes()) == 4
     assert len(matched) == 4 * 4
@@ -447,7 +448,7 @@ def test_nodes_are_told_apart_by_all_that_slices_and_devices_select_by(seed):
         classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
     )
     for count in (1, 2, 4):
-        same(stock, [fleets.claim("c", fleets.exactly("gpu", count=count))])
+        same(stock, [fleets.claim("c", exactly("gpu", count=count))])
 
 
 def long_selector(number):

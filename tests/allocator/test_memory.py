@@ -4,6 +4,7 @@ from allocator import FleetMemo, fleet
 from allocator.simulation.placement import Placements
 from allocator.strategies import StrategyCache, choose_devices
 from tests.allocator import fleets
+from tests.objects import exactly
 
 QUESTIONS = 300
 
@@ -13,7 +14,7 @@ def stock():
 
 
 def question(number):
-    return [fleets.claim("c", fleets.exactly("gpu", memory=str(1000 + number)))]
+    return [fleets.claim("c", exactly("gpu", memory=str(1000 + number)))]
 
 
 def test_a_memo_of_fleets_keeps_the_latest_questions():

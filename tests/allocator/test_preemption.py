@@ -21,22 +21,22 @@ from allocator.preemption import (
     without_pods,
     without_unused_claims,
 )
-from dra.objects import Pod, PodDisruptionBudget, ResourceClaim, ResourceClaimConsumerReference, protects
+from dra.objects import PodDisruptionBudget, ResourceClaimConsumerReference, protects
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.decisions.test_decider import stock_of
-from tests.allocator.fleets import exactly, partitions, shared
+from tests.allocator.fleets import partitions, shared
 from tests.allocator.search.test_compatibility import fleet as mixed_devices
 from tests.allocator.service import sidecar
 from tests.draws import draws
+from tests.objects import exactly, typed
 
 
-def pod(name, *claims, priority=0, age=0, node="n0", labels=None, deleted="", **spec):
-    raw = sidecar.pod(name, *claims, priority=priority, **({"nodeName": node} if node else {}), **spec)
-    raw["metadata"] |= {"creationTimestamp": f"2026-01-01T00:00:{59 - age:02}Z", "labels": labels or {}}
-    if deleted:
-        raw["metadata"]["deletionTimestamp"] = deleted
-    return convert(raw, Pod)
+def aged_pod(name, *claims, age=0, node="n0", priority=0, **fields):
+    """A pod that runs on a node, and is younger than the one of age 0."""
+    place = {"nodeName": node} if node else {}
+    created = f"2026-01-01T00:00:{59 - age:02}Z"
+    return typed(sidecar.pod(name, *claims, creationTimestamp=created, priority=priority, **place | fields))
 
 
 def budget(name, allowed, **labels):
@@ -50,13 +50,13 @@ def budget(name, allowed, **labels):
 
 def running(stock, name, count, *pods, node="n0"):
     """The stock once a claim was given devices of a node, for pods."""
-    claim = convert(sidecar.claim(name, count), ResourceClaim)
+    claim = typed(sidecar.claim(name, count))
     given = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
     consumers = [ResourceClaimConsumerReference(resource="pods", name=one, uid=f"pod-{one}") for one in pods]
     return stock.with_(replace(given, status=replace(given.status, reserved_for=tuple(consumers))))
 
 
-def asking(wanted, stock):
+def enough_for(wanted, stock):
     def does(asked):
         after = without_pods(stock, asked.pods)
         return not isinstance(Decider().serve(wanted, asked.node, after, uncached=Options()), str)
@@ -67,7 +67,7 @@ def asking(wanted, stock):
 def victims(wanted, stock, pods, budgets=()):
     """The victims, and the node."""
     holders = holders_below(wanted, pods, stock, budgets)
-    chosen = make_room(stock.nodes, holders, stock, asking(wanted, stock))
+    chosen = make_room(stock.nodes, holders, stock, enough_for(wanted, stock))
     return None if chosen is None else (chosen.node, sorted(one.metadata.name for one in chosen.pods))
 
 
@@ -76,11 +76,11 @@ def crowd(*holders, nodes=1, each=4, want=1):
     stock = stock_of(sidecar.claim("want", want), nodes=nodes, each=each)
     for one, count in holders:
         stock = running(stock, f"c-{one.metadata.name}", count, one.metadata.name, node=one.spec.node_name)
-    return stock, pod("urgent", "want", priority=100, node="")
+    return stock, aged_pod("urgent", "want", priority=100, node="")
 
 
 def holder(name, count, **what):
-    return pod(name, f"c-{name}", **what), count
+    return aged_pod(name, f"c-{name}", **what), count
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def holder(name, count, **what):
         ([holder("a", 2, labels={"app": "x"}), holder("b", 2, priority=9)], [budget("x", 1, app="x")], 2, ["a"]),
         ([holder("a", 2, priority=100), holder("b", 2, priority=200)], [], 1, None),
         ([holder("a", 2), holder("b", 2, priority=200)], [], 3, None),
-        ([holder("gone", 2, deleted="2026-01-01T00:01:00Z"), holder("b", 2)], [], 2, []),
+        ([holder("gone", 2, deletionTimestamp="2026-01-01T00:01:00Z"), holder("b", 2)], [], 2, []),
     ],
     ids=[
         "the less important goes",
@@ -121,18 +121,18 @@ def test_the_node_where_least_is_disrupted_is_taken():
 def test_a_shared_claim_is_free_only_when_all_its_pods_go():
     stock, urgent = crowd(each=1)
     stock = running(stock, "shared", 1, "a", "b")
-    low, other = pod("a", "shared"), pod("b", "shared")
+    low, other = aged_pod("a", "shared"), aged_pod("b", "shared")
     assert victims(urgent, stock, [low, other]) == ("n0", ["a", "b"])
-    assert victims(urgent, stock, [low, pod("b", "shared", priority=200)]) is None
+    assert victims(urgent, stock, [low, aged_pod("b", "shared", priority=200)]) is None
 
 
 @pytest.mark.parametrize(
     ("there", "is_free"),
     [
         ([], True),
-        ([pod("a")], False),
-        ([replace(pod("a"), status=replace(pod("a").status, phase="Succeeded"))], True),
-        ([replace(pod("a"), metadata=replace(pod("a").metadata, uid="another"))], True),
+        ([aged_pod("a")], False),
+        ([replace(aged_pod("a"), status=replace(aged_pod("a").status, phase="Succeeded"))], True),
+        ([replace(aged_pod("a"), metadata=replace(aged_pod("a").metadata, uid="another"))], True),
     ],
     ids=["it is gone", "it is there", "it has finished", "another has its name"],
 )
@@ -145,17 +145,17 @@ def test_a_claim_counts_as_free_only_if_all_its_pods_are_gone_or_finished(there,
 
 
 def test_a_pod_that_must_not_preempt_says_so():
-    assert may_preempt(pod("p"))
-    assert not may_preempt(pod("p", preemptionPolicy="Never"))
+    assert may_preempt(aged_pod("p"))
+    assert not may_preempt(aged_pod("p", preemptionPolicy="Never"))
 
 
 def test_a_budget_protects_the_pods_its_selector_finds_in_its_namespace():
     one = budget("x", 0, app="x")
-    assert protects(one, pod("p", labels={"app": "x"}))
-    assert not protects(one, pod("p", labels={"app": "y"}))
+    assert protects(one, aged_pod("p", labels={"app": "x"}))
+    assert not protects(one, aged_pod("p", labels={"app": "y"}))
     elsewhere = replace(one, metadata=replace(one.metadata, namespace="other"))
-    assert not protects(elsewhere, pod("p", labels={"app": "x"}))
-    assert not protects(replace(one, spec=replace(one.spec, selector=None)), pod("p", labels={"app": "x"}))
+    assert not protects(elsewhere, aged_pod("p", labels={"app": "x"}))
+    assert not protects(replace(one, spec=replace(one.spec, selector=None)), aged_pod("p", labels={"app": "x"}))
     for operator, values, expected in (
         ("In", ["x"], True),
         ("NotIn", ["x"], False),
@@ -164,7 +164,7 @@ def test_a_budget_protects_the_pods_its_selector_finds_in_its_namespace():
     ):
         rule = {"spec": {"selector": {"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}}}
         raw = convert({"metadata": {"namespace": "default"}} | rule, PodDisruptionBudget)
-        assert protects(raw, pod("p", labels={"app": "x"})) is expected
+        assert protects(raw, aged_pod("p", labels={"app": "x"})) is expected
 
 
 # Every choice there is
@@ -204,14 +204,14 @@ AMOUNTS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 @settings(max_examples=draws(400), deadline=None)
 def test_of_amounts_no_choice_does_that_disrupts_less(given_up, budgets, wanted):
     """Pods give up some of two things, and so much of each is wanted: a mistake of the order of coming back is put right."""
-    pods = [pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
+    pods = [aged_pod(f"p{at}", **what) for at, (_, what) in enumerate(given_up)]
     freed = {one.metadata.uid: amounts for one, (amounts, _) in zip(pods, given_up, strict=True)}
 
     def does(asked):
         return all(sum(freed[one.metadata.uid][at] for one in asked.pods) >= wanted[at] for at in (0, 1))
 
     stock = stock_of(nodes=1)
-    holders = holders_below(pod("urgent", priority=9), pods, stock, budgets)
+    holders = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
     chosen = make_room(["n0"], holders, stock, does)
     expected = cheapest(holders, pods, ["n0"], does)
     assert (holders.disruption(chosen.pods) if chosen else None) == expected
@@ -256,9 +256,9 @@ def crowded(devices, rng):
         users = tuple(ResourceClaimConsumerReference(resource="pods", name=one, uid=f"pod-{one}") for one in names)
         held = fleets.allocated(asked, answer)
         stock = stock.with_(replace(held, status=replace(held.status, reserved_for=users)))
-        pods += [pod(one, claim, node=node, **what) for one in names]
+        pods += [aged_pod(one, claim, node=node, **what) for one in names]
     stock = stock.with_(fleets.claim("want", rng.choice(requests)))
-    return stock, pods[:8], pod("urgent", "want", priority=rng.randrange(4), node="")
+    return stock, pods[:8], aged_pod("urgent", "want", priority=rng.randrange(4), node="")
 
 
 @pytest.mark.parametrize("devices", [shared_devices, partitioned_devices, incompatible_devices])
@@ -268,7 +268,7 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
     stock, pods, wanted = crowded(devices, rng)
     budgets = [budget(app, rng.randrange(2), app=app) for app in "xy"]
     holders = holders_below(wanted, pods, stock, budgets)
-    does = asking(wanted, stock)
+    does = enough_for(wanted, stock)
     chosen = make_room(stock.nodes, holders, stock, does)
     below = [one for one in pods if one.spec.priority < wanted.spec.priority]
     assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, does)
@@ -282,7 +282,7 @@ def test_it_can_be_ended_at_any_time_and_answers_with_what_does():
     holders = [holder(f"p{at}", 1, age=at % 7, priority=at % 3) for at in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)
     crowded_by = holders_below(urgent, [one for one, _ in holders], stock)
-    does = asking(urgent, stock)
+    does = enough_for(urgent, stock)
     found = []
     for patience in (0, 1, 6, 18, 40, 200):
         left = iter(range(patience))

@@ -8,7 +8,8 @@ from allocator.strategies.choose import choose_devices
 from allocator.strategies.strategy import STRATEGIES
 from bench.allocator.generate import KINDS
 from bench.allocator.replay import Arrival, replay
-from tests.allocator.fleets import claim, exactly, fleet, gpu, shared
+from tests.allocator.fleets import claim, fleet, gpu, shared
+from tests.objects import exactly
 
 
 def ask(strategy):
@@ -19,7 +20,7 @@ def play(stock, *arrivals, strategy="first-fit", **more):
     return replay(stock, arrivals, strategy=strategy, ask=ask(strategy), **more)
 
 
-def pod(name, at, lasts=None, *, count=1, priority=0):
+def arrival(name, at, lasts=None, *, count=1, priority=0):
     return Arrival(name, at, (claim(name, exactly("gpu", count=count)),), lasts, priority)
 
 
@@ -28,7 +29,7 @@ TWO = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))})
 
 
 def test_a_pod_waits_until_another_leaves():
-    found = play(ONE, pod("a", 0, 10), pod("b", 4, 10))
+    found = play(ONE, arrival("a", 0, 10), arrival("b", 4, 10))
     assert (found.placed, found.at_once, found.pending_mean, found.pending_worst) == (2, 1, 3.0, 6.0)
     assert [(one.at, one.running, one.pending) for one in found.samples] == [
         (0, 1, 0),
@@ -39,24 +40,24 @@ def test_a_pod_waits_until_another_leaves():
 
 
 def test_a_pod_that_never_finds_a_place_is_named():
-    found = play(ONE, pod("a", 0), pod("b", 1))
+    found = play(ONE, arrival("a", 0), arrival("b", 1))
     assert found.never == ("b",)
 
 
 def test_a_pod_without_patience_gives_up():
-    found = play(ONE, pod("a", 0, 10), pod("b", 4, 10), patience=5)
+    found = play(ONE, arrival("a", 0, 10), arrival("b", 4, 10), patience=5)
     assert found.never == ("b",)
-    assert play(ONE, pod("a", 0, 10), pod("b", 4, 10), patience=6).never == ()
+    assert play(ONE, arrival("a", 0, 10), arrival("b", 4, 10), patience=6).never == ()
 
 
 def test_higher_priority_is_served_first():
-    found = play(ONE, pod("a", 0, 10), pod("late", 1, 5), pod("urgent", 2, 5, priority=1))
+    found = play(ONE, arrival("a", 0, 10), arrival("late", 1, 5), arrival("urgent", 2, 5, priority=1))
     assert found.pending_worst == 14.0
     assert found.pending_mean == pytest.approx((0 + 8 + 14) / 3)
 
 
 def test_a_small_pod_may_pass_one_that_does_not_fit():
-    found = play(TWO, pod("a", 0, 10), pod("big", 1, 10, count=2), pod("small", 2, 3))
+    found = play(TWO, arrival("a", 0, 10), arrival("big", 1, 10, count=2), arrival("small", 2, 3))
     assert found.at_once == 2
     assert found.pending_worst == 9.0
 

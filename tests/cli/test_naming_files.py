@@ -6,7 +6,10 @@ import pytest
 
 from tests.allocator.fleets import exactly, gpu
 from tests.cli.commands.test_simulate_claims import claim, class_, node, slice_
+from tests.allocator.fleets import gpu
+from tests.cli.commands.test_allocate import claim, class_, node, slice_
 from tests.cli.running import manifest, run
+from tests.objects import exactly
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate"])

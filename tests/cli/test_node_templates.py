@@ -3,9 +3,12 @@
 import pytest
 
 from tests.allocator.fleets import DRIVER, exactly, gpu
+from tests.allocator.fleets import DRIVER, gpu
+from tests.cli.commands.test_allocate import claim, class_, node, slice_
 from tests.cli.commands.test_simulate import pod, template
 from tests.cli.commands.test_simulate_claims import claim, class_, node, slice_
 from tests.cli.running import manifest, run, run_json
+from tests.objects import exactly
 from tests.webhook.pods import CLAIMED, EXAMPLES
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}

@@ -22,38 +22,33 @@ from allocator.preemption import without_pods
 from allocator.strategies import DEFAULT, STRATEGIES, StrategyCache, choose_devices, node_view, read_placement
 from dra import step_limits
 from dra.budget import Budget
-from dra.objects import Device, DeviceClass, Node, Pod, PodExtendedResourceClaimStatus, ResourceClaim, ResourceSlice
+from dra.objects import Device, DeviceClass, Node, PodExtendedResourceClaimStatus, ResourceClaim
 from dra.stock import Stock
 from dra.wire import convert
 from tests.allocator import fleets
 from tests.allocator.service import sidecar
 from tests.draws import draws
+from tests.objects import exactly, typed
 
 
 def stock_of(*claims, nodes=2, each=2):
     stock = Stock.of()
     for obj in (*sidecar.fleet(nodes, each), *claims):
-        kinds = {
-            "Node": Node,
-            "ResourceSlice": ResourceSlice,
-            "DeviceClass": DeviceClass,
-            "ResourceClaim": ResourceClaim,
-        }
-        stock = stock.with_(obj if isinstance(obj, ResourceClaim) else convert(obj, kinds[obj["kind"]]))
+        stock = stock.with_(obj if isinstance(obj, ResourceClaim) else typed(obj))
     return stock
 
 
-def pod(name, *claims, **spec):
-    return convert(sidecar.pod(name, *claims, **spec), Pod)
+def typed_pod(name, *claims, **fields):
+    return typed(sidecar.pod(name, *claims, **fields))
 
 
 def granted(name, count, stock, node, *pods):
     """A claim as it is once it was served on a node for some pods."""
-    wanted = pod("x", name)
+    wanted = typed_pod("x", name)
     given = Decider().serve(wanted, node, stock).answer.allocations[0].allocation
     consumers = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in pods]
     raw = sidecar.claim(name, count) | {"status": {"reservedFor": consumers}}
-    claim = convert(raw, ResourceClaim)
+    claim = typed(raw)
     from msgspec.structs import replace
 
     return replace(claim, status=replace(claim.status, allocation=given))
@@ -63,18 +58,18 @@ def test_a_full_fleet_is_told_from_one_that_never_could():
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), sidecar.claim("three", 3), nodes=1)
     full = stock.with_(granted("all", 2, stock, "n0", "x"))
     decider = Decider()
-    assert decider.outlook(pod("p", "one"), stock).outlook is Outlook.FITS
-    assert decider.outlook(pod("p", "one"), full).outlook is Outlook.FULL
-    assert decider.outlook(pod("p", "three"), full).outlook is Outlook.NEVER
+    assert decider.outlook(typed_pod("p", "one"), stock).outlook is Outlook.FITS
+    assert decider.outlook(typed_pod("p", "one"), full).outlook is Outlook.FULL
+    assert decider.outlook(typed_pod("p", "three"), full).outlook is Outlook.NEVER
 
 
 def test_the_words_name_the_commonest_reason_first_and_count_every_node():
     stock = stock_of(sidecar.claim("two", 2), nodes=3)
-    single = convert(sidecar.gpus("n2", 1), ResourceSlice)
-    found = Decider().outlook(pod("p", "two", nodeName=""), stock.with_(single))
+    single = typed(sidecar.gpus("n2", 1))
+    found = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_(single))
     assert found.outlook is Outlook.FITS
     assert [(one.count, one.nodes) for one in found.hindrances] == [(1, ("n2",))]
-    assert Decider().outlook(pod("p", "two"), Stock.of()).message
+    assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
 
 
 def test_a_pinned_pod_learns_of_its_own_nodes_first_and_of_what_may_end_before_what_never_does():
@@ -86,9 +81,9 @@ def test_a_pinned_pod_learns_of_its_own_nodes_first_and_of_what_may_end_before_w
         spec = {"taints": [{"key": f"team-{at}", "effect": "NoSchedule"}], "unschedulable": at > 8} if at > 5 else {}
         stock = stock.with_(convert({"metadata": meta, "spec": spec}, Node))
     for at in (0, 1):  # no devices there
-        stock = stock.with_(convert(sidecar.gpus(f"n{at}", 0), ResourceSlice))
+        stock = stock.with_(typed(sidecar.gpus(f"n{at}", 0)))
     stock = stock.with_(granted("all", 2, stock, "n2", "x"))
-    pinned = pod("p", "one", nodeSelector={"zone": "b"})
+    pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
     found = Decider().outlook(pinned, stock)
     assert found.outlook is Outlook.FULL
     assert [one.nodes for one in found.hindrances[:2]] == [("n2",), ("n0", "n1")]
@@ -100,10 +95,10 @@ def test_a_pinned_pod_learns_of_its_own_nodes_first_and_of_what_may_end_before_w
         f"; 5 node(s) were unschedulable and node(s) had untolerated taint(s) and {other}; 3 {other}; 3 for other reasons"
     )
     assert advice(pinned, stock, found.hindrances) == "nearest is n2: would fit once default/all ends"
-    nowhere = pod("p", "one", nodeSelector={"zone": "c"})
+    nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
     assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler says the rest
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
-        stock = stock.with_(convert(sidecar.gpus(name, 0), ResourceSlice))
+        stock = stock.with_(typed(sidecar.gpus(name, 0)))
     found = Decider().outlook(nowhere, stock)
     assert found.outlook is Outlook.NEVER
     assert "in use" not in found.message
@@ -113,9 +108,9 @@ def test_a_pinned_pod_learns_of_its_own_nodes_first_and_of_what_may_end_before_w
 def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
     used = stock.with_(granted("held", 1, stock, "n1", "x"))
-    scores = Decider().outlook(pod("p", "one"), used, read_placement("CompactFirst")).nodes
+    scores = Decider().outlook(typed_pod("p", "one"), used, read_placement("CompactFirst")).nodes
     assert scores["n1"] > scores["n0"] == scores["n2"]
-    spread = Decider().outlook(pod("p", "one"), used, read_placement("LowLoadFirst")).nodes
+    spread = Decider().outlook(typed_pod("p", "one"), used, read_placement("LowLoadFirst")).nodes
     assert spread["n1"] < spread["n0"] == spread["n2"]
 
 
@@ -125,12 +120,12 @@ def test_nodes_that_are_not_told_apart_within_the_budget_fit_and_score_nothing(m
     numbered = node_view._numbered
     monkeypatch.setattr(node_view, "_numbered", lambda sites: looked_at.append(len(sites)) or numbered(sites))
     stock = stock_of(sidecar.claim("one"), nodes=80, each=8)
-    found = Decider().outlook(pod("p", "one"), stock, read_placement("topology"))
+    found = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
     assert min(found.nodes.values()) > 0
     assert sum(looked_at) == 80 * 8
     looked_at.clear()
     monkeypatch.setattr(step_limits, "QUESTION", 1_000)
-    found = Decider().outlook(pod("p", "one"), stock, read_placement("topology"))
+    found = Decider().outlook(typed_pod("p", "one"), stock, read_placement("topology"))
     assert set(found.nodes.values()) == {0}
     assert len(found.nodes) == 80
     assert sum(looked_at) <= 1_000 / 2
@@ -146,31 +141,31 @@ def test_a_claim_of_another_pods_template_and_one_that_is_being_deleted_are_not_
     status = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "made"}]}
 
     def owner(name):
-        return convert(sidecar.pod(name, resourceClaims=[entry]) | {"status": status}, Pod)
+        return typed(sidecar.pod(name, resourceClaims=[entry]) | {"status": status})
 
     assert find_claims(owner("p"), stock).waits_for == ""
     assert "not created for this pod" in find_claims(owner("q"), stock).waits_for
-    assert "being deleted" in find_claims(pod("r", "going"), stock).waits_for
+    assert "being deleted" in find_claims(typed_pod("r", "going"), stock).waits_for
 
 
 @pytest.mark.parametrize(("consumers", "waits"), [(255, False), (256, True)])
 def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
     stock = stock_of(sidecar.claim("a"))
     shared = granted("a", 1, stock, "n0", *(f"u{at}" for at in range(consumers)))
-    assert bool(find_claims(pod("p", "a"), stock.with_(shared)).waits_for) is waits
-    assert find_claims(pod("u0", "a"), stock.with_(shared)).waits_for == ""
+    assert bool(find_claims(typed_pod("p", "a"), stock.with_(shared)).waits_for) is waits
+    assert find_claims(typed_pod("u0", "a"), stock.with_(shared)).waits_for == ""
 
 
 def test_pods_that_come_first_take_and_pods_that_go_give_back():
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, each=1)
-    first = with_pods(stock, "n0", [pod("p", "a")])
+    first = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
-    assert isinstance(decider.serve(pod("q", "b"), "n0", first, uncached=Options()), str)
+    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", first, uncached=Options()), str)
     held = stock.with_(granted("a", 1, stock, "n0", "p", "other"))
-    still = without_pods(held, [pod("p", "a")])
-    assert isinstance(decider.serve(pod("q", "b"), "n0", still, uncached=Options()), str)
-    free = without_pods(held, [pod("p", "a"), pod("other", "a")])
-    assert not isinstance(decider.serve(pod("q", "b"), "n0", free, uncached=Options()), str)
+    still = without_pods(held, [typed_pod("p", "a")])
+    assert isinstance(decider.serve(typed_pod("q", "b"), "n0", still, uncached=Options()), str)
+    free = without_pods(held, [typed_pod("p", "a"), typed_pod("other", "a")])
+    assert not isinstance(decider.serve(typed_pod("q", "b"), "n0", free, uncached=Options()), str)
 
 
 NAMED = {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": sidecar.device_class()["spec"] | {"extendedResourceName": "example.com/gpu"}}  # fmt: skip
@@ -185,7 +180,7 @@ def test_a_pod_that_asks_by_a_name_fares_as_one_with_the_claim_that_is_made_for_
     init = [{"name": f"i{at}", "resources": one, "restartPolicy": policy} for at, (one, policy) in enumerate(starting)]
     main = [{"name": f"c{at}", "resources": one} for at, one in enumerate(containers)]
     stock = stock_of(nodes=2, each=each).with_(convert(NAMED, DeviceClass))
-    thought = pod("p", initContainers=init, containers=main)
+    thought = typed_pod("p", initContainers=init, containers=main)
     before = find_claims(thought, stock)
     found = Decider().outlook(thought, stock)
     if before.unmade is None:
@@ -220,7 +215,7 @@ def conditioned(*true):
     conditions = [{"type": one, "status": "True"} for one in true]
     entry = {"driver": "d", "pool": "n0", "device": "x", "conditions": conditions}
     status = {"allocation": {"devices": {"results": [result]}}, "devices": [entry] if true else []}
-    return convert(sidecar.claim("a") | {"status": status}, ResourceClaim)
+    return typed(sidecar.claim("a") | {"status": status})
 
 
 def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failure():
@@ -240,21 +235,21 @@ def test_a_template_claim_of_another_owner_is_reported_with_that_owner(kind, wor
     raw["metadata"]["ownerReferences"] = [{"kind": kind, "name": "pair", "uid": "u", "controller": True}]
     entry = {"name": "made", "resourceClaimTemplateName": "t"}
     status = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made"}]}
-    asking = convert(sidecar.pod("p", resourceClaims=[entry]) | {"status": status}, Pod)
-    found = Decider().outlook(asking, stock_of(convert(raw, ResourceClaim)))
+    asking = typed(sidecar.pod("p", resourceClaims=[entry]) | {"status": status})
+    found = Decider().outlook(asking, stock_of(typed(raw)))
     assert found.outlook is Outlook.WAITING
     assert found.message.startswith(words)
 
 
 def test_a_device_that_consumes_node_cpu_is_not_allocated_and_a_remedy_is_given():
     """It would not be counted: the plugin that counts is off where we decide."""
-    stock = stock_of(convert(sidecar.claim("a"), ResourceClaim), nodes=1, each=1)
+    stock = stock_of(typed(sidecar.claim("a")), nodes=1, each=1)
     [slice_] = stock.slices.values()
-    assert isinstance(Decider().serve(pod("p", "a"), "n0", stock), Serving)
+    assert isinstance(Decider().serve(typed_pod("p", "a"), "n0", stock), Serving)
     taking = {"cpu": {"mapping": {"deviceMultiplier": "4"}}}
     device = convert({"name": "gpu-0", "nodeAllocatableResources": taking}, Device)
     changed = replace(slice_, spec=replace(slice_.spec, devices=(device,)))
-    found = Decider().serve(pod("p", "a"), "n0", stock.with_(changed))
+    found = Decider().serve(typed_pod("p", "a"), "n0", stock.with_(changed))
     assert isinstance(found, str)
     assert "device gpu.example.com/n0/gpu-0 uses cpu of the node" in found
     assert "leave the pod to the default scheduler" in found
@@ -273,13 +268,13 @@ def pairs(count=12):
 
 
 def scores(stock, strategy):
-    wanted = stock.with_(fleets.claim("two", fleets.exactly("gpu", count=2)))
-    return Decider().outlook(pod("p", "two"), wanted, read_placement(strategy)).nodes
+    wanted = stock.with_(fleets.claim("two", exactly("gpu", count=2)))
+    return Decider().outlook(typed_pod("p", "two"), wanted, read_placement(strategy)).nodes
 
 
 def scores_of_each(stock, strategy):
     """What the strategy says of each node by itself, without any cache."""
-    claim = fleets.claim("two", fleets.exactly("gpu", count=2))
+    claim = fleets.claim("two", exactly("gpu", count=2))
     return {node: round(choose_devices(stock, node, [claim], strategy=strategy).score) for node in stock.nodes}
 
 
@@ -302,17 +297,17 @@ def test_all_who_ask_weigh_hardware_by_the_largest_of_the_fleet():
             "n1": [gpu("gpu-0", "16Gi", "10"), gpu("gpu-1", "16Gi", "100")],
         }
     )
-    wanted = fleets.claim("one", fleets.exactly("gpu", memory="8Gi"))
+    wanted = fleets.claim("one", exactly("gpu", memory="8Gi"))
     ask = partial(choose_devices, strategy="CompactFirst", cache=StrategyCache())
     simulated = {node: round(ask(here, node, [wanted]).score) for node in here.nodes}
     alone = {node: round(choose_devices(here, node, [wanted], strategy="CompactFirst").score) for node in here.nodes}
     decider = Decider()
-    live = decider.outlook(pod("p", "one"), here.with_(wanted), read_placement("CompactFirst")).nodes
+    live = decider.outlook(typed_pod("p", "one"), here.with_(wanted), read_placement("CompactFirst")).nodes
     assert live == simulated == alone == {"n0": 29, "n1": 15}
     [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
     later = here.with_all([wanted, large])  # what was weighed before is weighed anew
     after = {node: round(ask(later, node, [wanted]).score) for node in here.nodes}
-    live = decider.outlook(pod("p", "one"), later, read_placement("CompactFirst")).nodes
+    live = decider.outlook(typed_pod("p", "one"), later, read_placement("CompactFirst")).nodes
     assert {node: live[node] for node in here.nodes} == after != simulated
 
 

@@ -1,7 +1,6 @@
 """Which strategy places a pod, and which nodes have pods enough."""
 
 import pytest
-from msgspec.structs import replace
 
 from allocator.decisions import (
     Decider,
@@ -10,15 +9,14 @@ from allocator.decisions import (
     placement_of,
 )
 from allocator.strategies import Placement, UnknownStrategy, read_placement
-from tests.allocator.decisions.test_decider import granted, pod, stock_of
+from tests.allocator.decisions.test_decider import granted, stock_of, typed_pod
 from tests.allocator.service import sidecar
 
 KEY = "drawbridge.dev/strategy"
 
 
-def asking(annotations):
-    plain = pod("p", "one")
-    return replace(plain, metadata=replace(plain.metadata, annotations=annotations))
+def annotated(annotations):
+    return typed_pod("p", "one", annotations=annotations)
 
 
 def names(placement):
@@ -52,11 +50,11 @@ def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
 
 def test_the_pod_comes_before_its_namespace_and_that_before_the_configuration():
     ours = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
-    assert placement_of(asking({}), {}, ours) is ours.otherwise
-    assert names(placement_of(asking({}), {KEY: "LowLoadFirst"}, ours)) == [("LowLoadFirst", 1)]
-    assert names(placement_of(asking({KEY: "CompactFirst"}), {KEY: "LowLoadFirst"}, ours)) == [("CompactFirst", 1)]
+    assert placement_of(annotated({}), {}, ours) is ours.otherwise
+    assert names(placement_of(annotated({}), {KEY: "LowLoadFirst"}, ours)) == [("LowLoadFirst", 1)]
+    assert names(placement_of(annotated({KEY: "CompactFirst"}), {KEY: "LowLoadFirst"}, ours)) == [("CompactFirst", 1)]
     with pytest.raises(UnknownStrategy, match="of Namespace default: there is no strategy"):
-        placement_of(asking({}), {KEY: "nonsense"}, ours)
+        placement_of(annotated({}), {KEY: "nonsense"}, ours)
 
 
 def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
@@ -64,7 +62,7 @@ def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
     used = stock.with_(granted("held", 1, stock, "n0", "x"))
 
     def scores(text):
-        return Decider().outlook(pod("p", "one"), used, read_placement(text)).nodes
+        return Decider().outlook(typed_pod("p", "one"), used, read_placement(text)).nodes
 
     compact, spread = scores("CompactFirst"), scores("LowLoadFirst")
     assert (compact, spread) == ({"n0": 100, "n1": 50}, {"n0": 0, "n1": 50})
@@ -74,8 +72,8 @@ def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
 
 def test_a_node_with_pods_enough_is_left_out_and_may_be_had_again():
     stock = stock_of(sidecar.claim("one"), nodes=2)
-    found = Decider().outlook(pod("p", "one"), stock, Placement(), {"n0": "enough"})
+    found = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
     assert [*found.nodes] == ["n1"]
     assert [(one.message, one.nodes) for one in found.hindrances] == [("enough", ("n0",))]
-    nowhere = Decider().outlook(pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
+    nowhere = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
     assert nowhere.outlook is Outlook.FULL

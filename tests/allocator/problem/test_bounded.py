@@ -7,6 +7,7 @@ from dra.budget import Budget
 from dra.objects import DeviceCompatibility
 from dra.wire import convert
 from tests.allocator import fleets
+from tests.objects import exactly
 
 PAGE = 128
 SELECT = f'device.attributes["{fleets.DRIVER}"].serial.startsWith("zz")'
@@ -39,7 +40,7 @@ def test_a_deadline_that_has_passed_ends_compiling_within_a_few_hundred_devices(
     ask = DeviceJudge.ask
     monkeypatch.setattr(DeviceJudge, "ask", lambda self, leaf, place: judged.append(place) or ask(self, leaf, place))
     stock = crowd(size)
-    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
     answer = allocate(stock, "n0", claims, options=Options(budget=Budget(impatient=Patience(1))))
     assert answer.verdict is Verdict.UNDECIDED
     assert len(judged) < 500
@@ -47,7 +48,7 @@ def test_a_deadline_that_has_passed_ends_compiling_within_a_few_hundred_devices(
 
 def test_devices_that_all_differ_are_charged_before_they_are_judged():
     stock = crowd(2_000)
-    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
     assert allocate(stock, "n0", claims).verdict is Verdict.INFEASIBLE
     answer = allocate(stock, "n0", claims, options=Options(steps=2_000))
     assert answer.verdict is Verdict.UNDECIDED
@@ -60,20 +61,20 @@ def test_a_rule_about_every_pair_of_many_devices_is_not_worked_out_for_nothing()
         "spec": {"driver": fleets.DRIVER, "compatibleOnlyWith": 'device.driver == "other"'},
     }
     stock = crowd(3_000).with_(convert(rule, DeviceCompatibility))
-    answer = allocate(stock, "n0", [fleets.claim("c", fleets.exactly("gpu"))])
+    answer = allocate(stock, "n0", [fleets.claim("c", exactly("gpu"))])
     assert answer.verdict is Verdict.UNDECIDED
 
 
 def test_a_counter_set_that_thousands_of_devices_draw_on_is_not_laid_out_for_nothing():
     draws = [{"counterSet": "gpu-0", "counters": {"slot-0": {"value": "1"}}}]
     stock = crowd(4_000, consumesCounters=draws)
-    answer = allocate(stock, "n0", [fleets.claim("c", fleets.exactly("gpu"))])
+    answer = allocate(stock, "n0", [fleets.claim("c", exactly("gpu"))])
     assert answer.verdict is Verdict.UNDECIDED
 
 
 def test_questions_that_share_a_budget_are_undecided_at_once_when_it_is_spent():
     stock = crowd(200)
-    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
     whole = Budget(4_000)
     verdicts = [allocate(stock, "n0", claims, options=Options(budget=whole)).verdict for _ in range(4)]
     assert verdicts == [Verdict.INFEASIBLE, Verdict.UNDECIDED, Verdict.UNDECIDED, Verdict.UNDECIDED]
@@ -82,7 +83,7 @@ def test_questions_that_share_a_budget_are_undecided_at_once_when_it_is_spent():
 
 def test_reasons_are_left_out_rather_than_waited_for():
     stock = crowd(2_000)
-    claims = [fleets.claim("c", fleets.exactly("gpu", selector=SELECT))]
+    claims = [fleets.claim("c", exactly("gpu", selector=SELECT))]
     answer = allocate(stock, "n0", claims, options=Options(steps=6_000), reasons=True)
     assert answer.verdict is Verdict.INFEASIBLE
     assert [reason.text for reason in answer.reasons] == ["the reason is not known: the budget of steps is spent"]
@@ -90,5 +91,5 @@ def test_reasons_are_left_out_rather_than_waited_for():
 
 def test_a_usual_node_is_answered_from_a_small_budget():
     stock = fleets.fleet({"n0": [*fleets.partitions("gpu-0"), *fleets.partitions("gpu-1")]})
-    claims = [fleets.claim("c", fleets.exactly("1g", count=4), fleets.exactly("4g", name="s"))]
+    claims = [fleets.claim("c", exactly("1g", count=4), exactly("4g", name="s"))]
     assert allocate(stock, "n0", claims, options=Options(budget=Budget(5_000))).feasible

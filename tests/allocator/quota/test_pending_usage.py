@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from allocator.quota import FutureClaim, NewObject, PendingUsage
 from allocator.quota.pending_usage import SHARED_BYTES, UNSEEN_BYTES
-from dra.objects import DeviceQuota, Pod, ResourceClaim, ResourceClaimSpec
+from dra.objects import DeviceQuota, ResourceClaim, ResourceClaimSpec
 from dra.policy import Demands
 from dra.stock import Stock
 from dra.wire import convert
 from tests.dra.policy import quota_samples
 from tests.draws import draws
+from tests.objects import claim, exactly, owner, pod, typed
 
 ENTRIES = ("gpu", "nic")
 PODS = ("p", "q")
@@ -26,8 +27,7 @@ HIGH = convert(quota_samples.scoped_quota({"gpu/devices": 99}, quota_samples.sco
 
 
 def spec(count):
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}
-    return convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
+    return convert(claim("c", exactly(count=count))["spec"], ResourceClaimSpec)
 
 
 WANTS = {"gpu": FutureClaim("one", spec(1)), "nic": FutureClaim("three", spec(3))}
@@ -35,27 +35,23 @@ COUNTS = {"gpu": 1, "nic": 3}
 LASTS = 3  # seconds at the door
 
 
-def pod(uid, *, phase="", priority_class="", without=()):
+def waiting_pod(uid, *, phase="", priority_class="", without=()):
+    """A pod with the entries of WANTS, of which those named in `without` need no claim."""
     entries = [{"name": entry, "resourceClaimTemplateName": WANTS[entry].template} for entry in ENTRIES]
     statuses = [{"name": entry} for entry in without]
-    meta = {"name": uid, "namespace": "team", "uid": uid}
     status = {"phase": phase, "resourceClaimStatuses": statuses}
-    body = {
-        "metadata": meta,
-        "spec": {"resourceClaims": entries, "priorityClassName": priority_class},
-        "status": status,
-    }
-    return convert(body, Pod)
+    fields = {"resourceClaims": entries, "priorityClassName": priority_class}
+    return typed(pod(uid, namespace="team", uid=uid, status=status, **fields))
 
 
-def claim(uid, owner=None, *, allocated=False, count=5, namespace="team"):
-    meta = {"name": uid, "namespace": namespace, "uid": uid}
-    if owner:
-        meta["ownerReferences"] = [{"kind": "Pod", "name": owner[0], "uid": owner[0], "controller": True}]
-        meta["annotations"] = {"resource.kubernetes.io/pod-claim-name": owner[1]}
+def claim_of(uid, owned_by=None, *, allocated=False, count=5, namespace="team"):
+    """A claim, made for an entry of a pod if `owned_by` is that pod and entry."""
+    fields = {}
+    if owned_by:
+        fields["ownerReferences"] = [owner("Pod", owned_by[0])]
+        fields["annotations"] = {"resource.kubernetes.io/pod-claim-name": owned_by[1]}
     status = {"allocation": {}} if allocated else {}
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}
-    return convert({"metadata": meta, "spec": {"devices": {"requests": [request]}}, "status": status}, ResourceClaim)
+    return typed(claim(uid, exactly(count=count), namespace=namespace, uid=uid, status=status, **fields))
 
 
 class World:
@@ -82,7 +78,7 @@ class World:
         self.door = {uid: one for uid, one in self.door.items() if one[0] > self.now}
 
     def see_pod(self, uid, phase, priority_class):
-        seen = pod(uid, phase=phase, priority_class=priority_class)
+        seen = waiting_pod(uid, phase=phase, priority_class=priority_class)
         self.pending.see_pod(seen, WANTS)
         self.door.pop(uid, None)
         self.pods.pop(uid, None)
@@ -90,25 +86,25 @@ class World:
             self.pods[uid] = priority_class
 
     def lose_pod(self, uid):
-        self.pending.lose_pod(pod(uid))
+        self.pending.lose_pod(waiting_pod(uid))
         self.door.pop(uid, None)
         self.pods.pop(uid, None)
 
     def see_claim(self, uid, owner, allocated):
         owner = self.owners.setdefault(uid, owner)
-        seen = self.claims[uid] = claim(uid, owner, allocated=allocated)
+        seen = self.claims[uid] = claim_of(uid, owner, allocated=allocated)
         self.pending.see_claim(seen)
         self.door.pop(uid, None)
 
     def lose_claim(self, uid):
-        self.pending.lose_claim(claim(uid))
+        self.pending.lose_claim(claim_of(uid))
         self.claims.pop(uid, None)
         self.owners.pop(uid, None)
         self.door.pop(uid, None)
 
     def counted(self, quota, but=""):
         stock = Stock.of(claims=self.claims.values())
-        known = {uid: pod(uid, priority_class=name) for uid, name in self.pods.items()}
+        known = {uid: waiting_pod(uid, priority_class=name) for uid, name in self.pods.items()}
         found = self.pending.waiting(
             quota,
             stock,
@@ -175,7 +171,7 @@ def test_pending_usage_counts_each_object_once_and_leaves_nothing_behind(happene
 
 def test_an_entry_that_needs_no_claim_counts_for_nothing():
     world = World()
-    world.pending.see_pod(pod("p", without=("nic",)), WANTS)
+    world.pending.see_pod(waiting_pod("p", without=("nic",)), WANTS)
     assert world.counted(QUOTA) == 1
 
 
@@ -207,11 +203,11 @@ def test_equal_pending_requests_are_evaluated_once():
     asked = []
     for at in range(50):
         pending.admit(NewObject(f"door-{at}", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
-        pending.see_pod(pod(f"pod-{at}", without=("nic",)), {"gpu": FutureClaim("one", spec(1))})
-        pending.see_claim(claim(f"claim-{at}", count=1))
+        pending.see_pod(waiting_pod(f"pod-{at}", without=("nic",)), {"gpu": FutureClaim("one", spec(1))})
+        pending.see_claim(claim_of(f"claim-{at}", count=1))
     found = pending.waiting(
         QUOTA,
-        Stock.of(claims=[claim(f"claim-{at}", count=1) for at in range(50)]),
+        Stock.of(claims=[claim_of(f"claim-{at}", count=1) for at in range(50)]),
         demand=lambda one: asked.append(one) or {("gpu", "devices"): 10**9},
         find_pod=lambda *_: None,
         find_spec=lambda *_: None,
@@ -237,8 +233,8 @@ def waits_in(pending, namespace, *claims):
 
 def test_a_claim_of_another_namespace_that_says_it_was_made_for_a_pod_takes_nothing_off_it():
     pending = PendingUsage()
-    pending.see_pod(pod("p"), WANTS)
-    forged = claim("f", ("p", "nic"), namespace="thief")
+    pending.see_pod(waiting_pod("p"), WANTS)
+    forged = claim_of("f", ("p", "nic"), namespace="thief")
     pending.see_claim(forged)
     assert (waits_in(pending, "team"), waits_in(pending, "thief", forged)) == (4, 5)
 

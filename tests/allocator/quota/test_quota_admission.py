@@ -4,10 +4,10 @@ import pytest
 
 from allocator.quota import core_lines
 from allocator.quota.quota_admission import MOST
-from cluster.objects import ResourceQuota
 from dra.objects import DeviceClass
 from dra.stock import ONE
 from dra.wire import convert
+from tests.objects import resource_quota, typed
 
 WANTED = {("gpu", "devices"): ONE, ("*", "devices"): ONE}
 CLASSES = {
@@ -15,9 +15,8 @@ CLASSES = {
 }
 
 
-def quota(name, hard, used=None, namespace="team", **spec):
-    meta = {"name": name, "namespace": namespace}
-    return convert({"metadata": meta, "spec": {"hard": hard} | spec, "status": {"used": used or {}}}, ResourceQuota)
+def core_quota(name, hard, used=None, namespace="team", **spec):
+    return typed(resource_quota(name, hard, namespace, status={"used": used or {}}, **spec))
 
 
 @pytest.mark.parametrize(
@@ -30,18 +29,18 @@ def quota(name, hard, used=None, namespace="team", **spec):
     ],
 )
 def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
-    said = core_lines([quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
+    said = core_lines([core_quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
     assert said == f"ResourceQuota also counts: core: {key} 3 of 4 used"
-    assert core_lines([quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
+    assert core_lines([core_quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        quota("core", {"other.deviceclass.resource.k8s.io/devices": 4, "requests.cpu": 4, "pods": 9}),
-        quota("core", {"requests.example.com/gpu": 4}, namespace="another"),
-        quota("core", {"requests.example.com/gpu": 4}, scopes=["Terminating"]),
-        quota(
+        core_quota("core", {"other.deviceclass.resource.k8s.io/devices": 4, "requests.cpu": 4, "pods": 9}),
+        core_quota("core", {"requests.example.com/gpu": 4}, namespace="another"),
+        core_quota("core", {"requests.example.com/gpu": 4}, scopes=["Terminating"]),
+        core_quota(
             "core",
             {"requests.example.com/gpu": 4},
             scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["a"]}]},
@@ -54,7 +53,7 @@ def test_a_resource_quota_that_does_not_count_the_claim_is_not_named(other):
 
 
 def test_very_many_are_named_in_part():
-    many = [quota(f"core-{at}", {"requests.example.com/gpu": 4}) for at in range(50)]
+    many = [core_quota(f"core-{at}", {"requests.example.com/gpu": 4}) for at in range(50)]
     said = core_lines(many, "team", WANTED, CLASSES)
     assert said.count(" used") == MOST
     assert said.endswith(" and more")

@@ -11,7 +11,8 @@ from dra.objects.taint import DeviceTaintRule
 from dra.server import server_of
 from dra.stock import Stock
 from dra.wire import convert
-from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
+from tests.allocator.fleets import claim, fleet, gpu, partitions, shared, taken
+from tests.objects import exactly
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 

@@ -8,7 +8,8 @@ from allocator.strategies.choose import choose_devices
 from dra.objects import EXTENDED_CLAIM
 from dra.objects.taint import DeviceTaintRule
 from dra.wire import convert
-from tests.allocator.fleets import claim, exactly, fleet, gpu, partitions, shared, taken
+from tests.allocator.fleets import claim, fleet, gpu, partitions, shared, taken
+from tests.objects import exactly
 
 
 def hints(stock, *claims, tries=400):

@@ -2,7 +2,7 @@
 
 from allocator.reports import Drift, drift
 from dra.stock import Stock
-from tests.allocator.reports.test_shares import claim
+from tests.allocator.reports.test_shares import claim_holding
 from tests.dra.samples import DRIVER, node, slice_
 
 
@@ -11,18 +11,25 @@ def stock(*claims):
 
 
 def test_claims_that_hold_one_device_are_named():
-    found = drift(stock(claim("a", {"device": "d0"}), claim("b", {"device": "d0"}), claim("c", {"device": "d1"})), ())
+    found = drift(
+        stock(
+            claim_holding("a", {"device": "d0"}),
+            claim_holding("b", {"device": "d0"}),
+            claim_holding("c", {"device": "d1"}),
+        ),
+        (),
+    )
     assert found == Drift(("team/a", "team/b"))
 
 
 def test_a_reservation_of_a_pod_that_is_gone_is_named_and_one_of_a_living_pod_is_not():
-    held = claim("a", {"device": "d0"}, pods=["p", "q"])
+    held = claim_holding("a", {"device": "d0"}, pods=["p", "q"])
     found = drift(stock(held), {"pod-p"})
     assert found.left_behind == ("claim team/a is reserved for pod q, which no longer exists",)
 
 
 def test_a_device_that_is_not_published_any_more_is_named():
-    found = drift(stock(claim("a", {"device": "old"})), ())
+    found = drift(stock(claim_holding("a", {"device": "old"})), ())
     assert found.left_behind == (f"claim team/a holds device {DRIVER}/p/old, which its driver no longer publishes",)  # fmt: skip
 
 

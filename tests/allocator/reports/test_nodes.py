@@ -3,7 +3,7 @@
 from allocator.reports import DeviceState, node_report
 from dra.quantity import Quantity
 from dra.stock import Stock
-from tests.allocator.reports.test_shares import claim
+from tests.allocator.reports.test_shares import claim_holding
 from tests.dra.samples import consuming, node, slice_
 
 
@@ -22,7 +22,7 @@ def texts(amounts):
 
 def test_devices_are_free_held_or_shared_and_totals_add_up_what_is_left():
     part = {"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "16Gi"}}
-    held = [claim("whole", {"device": "d1"}), claim("part", part)]
+    held = [claim_holding("whole", {"device": "d1"}), claim_holding("part", part)]
     found = report(gpu("d0"), gpu("d1"), gpu("d2", allowMultipleAllocations=True), claims=held)
     assert [one.state for one in found.devices] == [DeviceState.FREE, DeviceState.HELD, DeviceState.SHARED]
     assert [texts(one.available)["memory"] for one in found.devices] == ["40Gi", "0", "24Gi"]
@@ -33,7 +33,7 @@ def test_devices_are_free_held_or_shared_and_totals_add_up_what_is_left():
 def test_a_partition_whose_counters_are_drawn_is_blocked():
     parts = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
     slices = [slice_("s", *parts, count=2), slice_("k", counters={"k": {"m": "3"}}, count=2)]
-    found = node_report(Stock.of(slices=slices, nodes=[node()], claims=[claim("c", {"device": "d0"})]), "n0")
+    found = node_report(Stock.of(slices=slices, nodes=[node()], claims=[claim_holding("c", {"device": "d0"})]), "n0")
     assert [one.state for one in found.devices] == [DeviceState.HELD, DeviceState.BLOCKED]
     assert found.count(DeviceState.FREE) == 0
 

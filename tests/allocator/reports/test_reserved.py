@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from allocator.reports import reserved_on
 from allocator.reservations import Hold, Ledger, Reservation, ReservationState
-from tests.allocator.reports.test_shares import claim
+from tests.allocator.reports.test_shares import claim_holding
 
-WANTED = claim("c", {"device": "d0"}, {"device": "d1", "adminAccess": True}, {"device": "d2", "shareID": "s"})
+WANTED = claim_holding("c", {"device": "d0"}, {"device": "d1", "adminAccess": True}, {"device": "d2", "shareID": "s"})
 GIVEN = WANTED.status.allocation
 BARE = replace(WANTED, status=replace(WANTED.status, allocation=None))
 

@@ -2,22 +2,16 @@
 
 from allocator.reports import shares
 from allocator.reports.shares import Share
-from dra.objects import Pod, ResourceClaim
 from dra.quantity import Quantity
 from dra.stock import Stock
-from dra.wire import convert
 from tests.dra.samples import DRIVER, node, slice_
+from tests.objects import allocated, claim, pod, typed
 
 
-def claim(name, *results, pods=()):
-    held = [{"request": "r", "driver": DRIVER, "pool": "p"} | one for one in results]
-    consumers = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in pods]
-    status = {"allocation": {"devices": {"results": held}}, "reservedFor": consumers}
-    return convert({"metadata": {"name": name, "namespace": "team", "uid": name}, "status": status}, ResourceClaim)
-
-
-def pod(name, where):
-    return convert({"metadata": {"name": name, "namespace": "team", "uid": f"pod-{name}"}, "spec": {"nodeName": where}}, Pod)  # fmt: skip
+def claim_holding(name, *results, pods=()):
+    """A claim that holds these results, each a device of the pool p, for pods."""
+    status = allocated(*({"request": "r", "driver": DRIVER, "pool": "p"} | one for one in results), pods=pods)
+    return typed(claim(name, namespace="team", uid=name, status=status))
 
 
 def rows(*claims, pods=(), devices=("d0", "d1")):
@@ -27,20 +21,24 @@ def rows(*claims, pods=(), devices=("d0", "d1")):
 def test_a_share_names_the_pod_its_node_the_devices_uuid_and_what_it_takes():
     published = {"name": "d0", "attributes": {"uuid": {"string": "GPU-7"}}, "allowMultipleAllocations": True}
     part = {"device": "d0", "shareID": "s-1", "consumedCapacity": {"memory": "16Gi"}}
-    [row] = rows(claim("c", part, pods=["p"]), pods=[pod("p", "n1")], devices=[published])
+    [row] = rows(
+        claim_holding("c", part, pods=["p"]),
+        pods=[typed(pod("p", namespace="team", uid="pod-p", nodeName="n1"))],
+        devices=[published],
+    )
     assert row == Share("team", "p", "c", DRIVER, "p", "d0", "n1", "GPU-7", "s-1", {"memory": Quantity.parse("16Gi")})  # fmt: skip
 
 
 def test_a_uuid_may_be_qualified_by_the_driver_and_a_device_without_one_has_none():
     published = {"name": "d0", "attributes": {f"{DRIVER}/uuid": {"string": "GPU-8"}}}
-    held = claim("c", {"device": "d0"}, {"device": "d1"}, {"device": "gone"}, pods=["p"])
-    assert [row.uuid for row in rows(held, devices=[published, "d1"])] == ["GPU-8", "", ""]
+    both = claim_holding("c", {"device": "d0"}, {"device": "d1"}, {"device": "gone"}, pods=["p"])
+    assert [row.uuid for row in rows(both, devices=[published, "d1"])] == ["GPU-8", "", ""]
 
 
 def test_a_claim_has_a_row_per_reserving_pod_or_one_row_without_a_pod():
-    found = rows(claim("both", {"device": "d0"}, pods=["a", "b"]), claim("kept", {"device": "d1"}))
+    found = rows(claim_holding("both", {"device": "d0"}, pods=["a", "b"]), claim_holding("kept", {"device": "d1"}))
     assert [(row.claim, row.pod) for row in found] == [("both", "a"), ("both", "b"), ("kept", "")]
 
 
 def test_the_access_of_an_admin_holds_nothing():
-    assert rows(claim("c", {"device": "d0", "adminAccess": True}, pods=["p"])) == []
+    assert rows(claim_holding("c", {"device": "d0", "adminAccess": True}, pods=["p"])) == []

@@ -7,13 +7,12 @@ import pytest
 from allocator import Options, Verdict, allocate, fleet
 from allocator.answer import Stage
 from allocator.search.walk import Cuts
-from dra.objects.claim import ResourceClaim
 from dra.stock.stock import Stock
-from dra.wire import convert
 from tests.allocator.brute import Brute
 from tests.allocator.search.test_compatibility import CLASSES, EXPRESSIONS, devices_of, question
 from tests.dra.samples import compatibility, holding, node, slice_
 from tests.draws import draws
+from tests.objects import claim, exactly, typed
 
 MODE = 'device.attributes["gpu.example.com"].mode'
 
@@ -120,28 +119,26 @@ def stocked(*claims, rules=(EXCLUSIVE,), slices=(), nodes=("n0", "n1")):
     )
 
 
-def asking(*modes, **more):
-    wanted = {"allocationMode": "ExactCount", "count": 1, **more}
-    requests = [{"name": f"r{at}", "exactly": {"deviceClassName": one, **wanted}} for at, one in enumerate(modes)]
-    meta = {"name": "c", "namespace": "team", "uid": "c"}
-    return [convert({"metadata": meta, "spec": {"devices": {"requests": requests}}}, ResourceClaim)]
+def claims_for(*modes, **fields):
+    requests = [exactly(mode, name=f"r{at}", **fields) for at, mode in enumerate(modes)]
+    return [typed(claim("c", *requests, namespace="team", uid="c"))]
 
 
 def test_a_device_in_use_in_another_pool_that_a_rule_keeps_apart_is_named():
-    answer = fleet(stocked(holding("theirs", "mig-0")), asking("full"))["n0"]
+    answer = fleet(stocked(holding("theirs", "mig-0")), claims_for("full"))["n0"]
     assert not answer.feasible
     [reason] = [one for one in answer.reasons if one.stage is Stage.COMPATIBILITY]
     assert reason.text == "DeviceCompatibility/mig keeps it apart from mig-0 of pool p (held by team/theirs)"
 
 
 def test_another_node_is_another_matter():
-    assert placed(allocate(stocked(holding("theirs", "mig-0")), "n1", asking("full"))) == [("r", "full-0")]
+    assert placed(allocate(stocked(holding("theirs", "mig-0")), "n1", claims_for("full"))) == [("r", "full-0")]
 
 
 def test_two_pools_of_one_node_cannot_serve_one_claim_together():
-    assert not allocate(stocked(), "n0", asking("mig", "full")).feasible
-    assert allocate(stocked(), "n0", asking("mig", "mig")).feasible
-    assert allocate(stocked(rules=()), "n0", asking("mig", "full")).feasible
+    assert not allocate(stocked(), "n0", claims_for("mig", "full")).feasible
+    assert allocate(stocked(), "n0", claims_for("mig", "mig")).feasible
+    assert allocate(stocked(rules=()), "n0", claims_for("mig", "full")).feasible
 
 
 def test_a_device_that_several_nodes_may_use_is_on_none_of_them():
@@ -149,7 +146,7 @@ def test_a_device_that_several_nodes_may_use_is_on_none_of_them():
         slice_("a", mode("mig-0", "mig"), pool="p"),
         slice_("b", mode("full-0", "full"), pool="q", allNodes=True),
     ]
-    assert allocate(stocked(slices=slices), "n0", asking("mig", "full")).feasible
+    assert allocate(stocked(slices=slices), "n0", claims_for("mig", "full")).feasible
 
 
 def test_a_device_that_its_slice_puts_on_a_node_by_itself_is_on_it():
@@ -159,8 +156,8 @@ def test_a_device_that_its_slice_puts_on_a_node_by_itself_is_on_it():
         slice_("b", *both, pool="q", perDeviceNodeSelection=True),
     ]
     stock = stocked(holding("theirs", "mig-0"), slices=slices)
-    assert not allocate(stock, "n0", asking("full")).feasible
-    assert allocate(stock, "n1", asking("full")).feasible
+    assert not allocate(stock, "n0", claims_for("full")).feasible
+    assert allocate(stock, "n1", claims_for("full")).feasible
 
 
 def test_a_device_in_a_pool_that_is_just_being_published_anew_stays_in_use():
@@ -170,11 +167,11 @@ def test_a_device_in_a_pool_that_is_just_being_published_anew_stays_in_use():
         slice_("a2", mode("mig-1", "mig"), pool="p", generation=2, count=2),
         slice_("b", mode("full-0", "full"), pool="q"),
     ]
-    assert allocate(stocked(slices=slices), "n0", asking("full")).feasible
+    assert allocate(stocked(slices=slices), "n0", claims_for("full")).feasible
     for device in ("mig-0", "mig-1"):
         stock = stocked(holding("theirs", device), slices=slices)
-        assert not allocate(stock, "n0", asking("full")).feasible
-        assert not fleet(stock, asking("full"))["n0"].feasible
+        assert not allocate(stock, "n0", claims_for("full")).feasible
+        assert not fleet(stock, claims_for("full"))["n0"].feasible
 
 
 def test_nodes_that_differ_only_in_holders_of_the_other_pool_are_told_apart():
@@ -183,7 +180,7 @@ def test_nodes_that_differ_only_in_holders_of_the_other_pool_are_told_apart():
         slices.append(slice_(f"a-{name}", mode("mig-0", "mig"), pool=f"p-{name}", node=name))
         slices.append(slice_(f"b-{name}", mode("full-0", "full"), pool=f"q-{name}", node=name))
     stock = stocked(holding("theirs", "mig-0", pool="p-n1"), slices=slices, nodes=("n0", "n1", "n2"))
-    assert fleet(stock, asking("full")).feasible == ["n0", "n2"]
+    assert fleet(stock, claims_for("full")).feasible == ["n0", "n2"]
 
 
 def test_a_further_share_of_a_device_in_use_joins_the_claims_since():
@@ -193,8 +190,8 @@ def test_a_further_share_of_a_device_in_use_joins_the_claims_since():
         slice_("b", mode("full-0", "full", allowMultipleAllocations=True), pool="q"),
     ]
     held = (holding("theirs", "full-0", pool="q", share="s1"),)
-    assert allocate(stocked(*held, slices=slices), "n0", asking("full")).feasible
-    assert not allocate(stocked(*held, slices=slices), "n0", asking("mig")).feasible
+    assert allocate(stocked(*held, slices=slices), "n0", claims_for("full")).feasible
+    assert not allocate(stocked(*held, slices=slices), "n0", claims_for("mig")).feasible
 
 
 def test_counter_sets_of_one_name_in_two_pools_are_two_sets():
@@ -207,9 +204,9 @@ def test_counter_sets_of_one_name_in_two_pools_are_two_sets():
         slices.append(slice_(f"{name}-c", pool=name, count=2, counters={"s": {"m": "2"}}))
     rule = compatibility("no-mps", f'{MODE} != "mps"', f'{MODE} == "full"', scope="node")
     stock = stocked(rules=[rule], slices=slices)
-    assert placed(allocate(stock, "n0", asking("full", "any"))) == [("p", "d0"), ("q", "e0")]
-    assert not allocate(stock, "n0", asking("full", "mps")).feasible
-    assert not allocate(stock, "n0", asking("mig", "mps")).feasible
+    assert placed(allocate(stock, "n0", claims_for("full", "any"))) == [("p", "d0"), ("q", "e0")]
+    assert not allocate(stock, "n0", claims_for("full", "mps")).feasible
+    assert not allocate(stock, "n0", claims_for("mig", "mps")).feasible
 
 
 def test_shares_of_a_device_that_a_rule_ties_to_another_pool_are_still_counted():
@@ -222,5 +219,5 @@ def test_shares_of_a_device_that_a_rule_ties_to_another_pool_are_still_counted()
     ]
     held = holding("theirs", "full-0", pool="q", share="s1", consumed={"memory": "8"})
     stock = stocked(held, slices=slices)
-    assert placed(allocate(stock, "n0", asking("any", capacity={"requests": {"memory": "2"}}))) == [("q", "full-0")]
-    assert not allocate(stock, "n0", asking("any", capacity={"requests": {"memory": "3"}})).feasible
+    assert placed(allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "2"}}))) == [("q", "full-0")]
+    assert not allocate(stock, "n0", claims_for("any", capacity={"requests": {"memory": "3"}})).feasible

@@ -73,12 +73,12 @@ def test_the_same_verdict_and_the_same_devices_as_each_minor_with_any_gates(refe
     judged(found)
 
 
-def slice_(name, pool, total=1, node="n0", **spec):
+def pool_slice(name, pool, total=1, node="n0", **spec):
     spec |= {"driver": "g", "nodeName": node, "pool": {"name": pool, "generation": 1, "resourceSliceCount": total}}
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def asking(slices, **body):
+def question(slices, **body):
     exactly = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1} | body
     spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
     claim = {"metadata": {"name": "c", "namespace": "d", "uid": "u"}, "spec": spec}
@@ -96,20 +96,20 @@ GPU = {"name": "gpu"}
 SETS = [{"name": "s", "counters": {"m": {"value": "1"}}}]
 PART = GPU | {"consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]}
 GROUPED = GPU | {"consumesCounters": [PART["consumesCounters"][0] | {"compatibilityGroups": ["a"]}]}
-COUNTED = [slice_("a", "p", 2, sharedCounters=SETS), slice_("b", "p", 2, devices=[PART])]
+COUNTED = [pool_slice("a", "p", 2, sharedCounters=SETS), pool_slice("b", "p", 2, devices=[PART])]
 FIELDS = {
-    "plain": asking([slice_("a", "p", devices=[GPU])]),
-    "counters": asking(COUNTED),
-    "counters of another node": asking([slice_("a", "p", devices=[GPU]), slice_("b", "q", 2, "n1", sharedCounters=SETS)], allocationMode="All"),
-    "groups": asking([COUNTED[0], slice_("b", "p", 2, devices=[GROUPED])]),
-    "half a pool": asking([slice_("a", "p", 2, devices=[GPU])]),
-    "half a pool, one name twice": asking([slice_("a", "p", 3, devices=[GPU]), slice_("b", "p", 3, devices=[GPU])]),
-    "binding conditions": asking([slice_("a", "p", devices=[GPU | {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}])]),
-    "taint": asking([slice_("a", "p", devices=[GPU | {"taints": [{"key": "k", "effect": "NoSchedule"}]}])]),
-    "capacity": asking([slice_("a", "p", devices=[GPU | {"capacity": {"m": {"value": "8"}}}])], capacity={"requests": {"m": "1"}}),
-    "admin access": asking([slice_("a", "p", devices=[GPU])], adminAccess=True),
-    "includes": asking([slice_("a", "p", devices=[GPU | {"attributes": {"m": {"string": "x"}}}])], selectors=[{"cel": {"expression": "device.attributes['g'].m.includes('x')"}}]),
-    "node operations": asking([slice_("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
+    "plain": question([pool_slice("a", "p", devices=[GPU])]),
+    "counters": question(COUNTED),
+    "counters of another node": question([pool_slice("a", "p", devices=[GPU]), pool_slice("b", "q", 2, "n1", sharedCounters=SETS)], allocationMode="All"),
+    "groups": question([COUNTED[0], pool_slice("b", "p", 2, devices=[GROUPED])]),
+    "half a pool": question([pool_slice("a", "p", 2, devices=[GPU])]),
+    "half a pool, one name twice": question([pool_slice("a", "p", 3, devices=[GPU]), pool_slice("b", "p", 3, devices=[GPU])]),
+    "binding conditions": question([pool_slice("a", "p", devices=[GPU | {"bindingConditions": ["ready"], "bindingFailureConditions": ["bad"]}])]),
+    "taint": question([pool_slice("a", "p", devices=[GPU | {"taints": [{"key": "k", "effect": "NoSchedule"}]}])]),
+    "capacity": question([pool_slice("a", "p", devices=[GPU | {"capacity": {"m": {"value": "8"}}}])], capacity={"requests": {"m": "1"}}),
+    "admin access": question([pool_slice("a", "p", devices=[GPU])], adminAccess=True),
+    "includes": question([pool_slice("a", "p", devices=[GPU | {"attributes": {"m": {"string": "x"}}}])], selectors=[{"cel": {"expression": "device.attributes['g'].m.includes('x')"}}]),
+    "node operations": question([pool_slice("a", "p", devices=[GPU], skipNodeOperations=["*"])]),
 }  # fmt: skip
 # By minor with its defaults, the last of them also for later ones, and at the end by the newest with all gates: what becomes of one device that has, or is asked with, a field.
 BECOMES = {
@@ -139,7 +139,7 @@ def test_the_verdict_on_a_field_is_as_expected_in_every_minor(field):
 
 
 # A pool is published anew, and of the new generation only the slice of its counters is there.
-NEWER = [slice_("a", "p", 2, sharedCounters=SETS), slice_("b", "p", devices=[GPU])]
+NEWER = [pool_slice("a", "p", 2, sharedCounters=SETS), pool_slice("b", "p", devices=[GPU])]
 NEWER[0]["spec"]["pool"]["generation"] = 2
 
 
@@ -147,7 +147,9 @@ NEWER[0]["spec"]["pool"]["generation"] = 2
 @pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
 def test_tolerations_are_copied_but_by_the_earliest_allocators(referee, minor, on):
     tolerations = [{"key": "k", "operator": "Exists"}]
-    case = asked_of(Server(minor, frozenset(on)), asking([slice_("a", "p", devices=[GPU])], tolerations=tolerations))
+    case = asked_of(
+        Server(minor, frozenset(on)), question([pool_slice("a", "p", devices=[GPU])], tolerations=tolerations)
+    )
     answer, theirs = ours(case), referee.ask(**case)
     assert difference(answer, theirs) is None
     early = minor == OLDEST or (minor == OLDEST + 1 and not on)
@@ -157,7 +159,7 @@ def test_tolerations_are_copied_but_by_the_earliest_allocators(referee, minor, o
 @pytest.mark.oracle
 @pytest.mark.parametrize("on", [(), (gates.ALTERNATIVES,), (gates.BINDING, gates.DEVICE_STATUS)])
 def test_newer_counters_hide_older_devices_where_the_allocator_reads_them(referee, minor, on):
-    case = asked_of(Server(minor, frozenset(on)), asking(NEWER))
+    case = asked_of(Server(minor, frozenset(on)), question(NEWER))
     said = ours(case).verdict
     assert said == referee.ask(**case)["verdict"]
     assert WORDS[said] == ("no" if minor == OLDEST or (minor == OLDEST + 1 and not on) else "yes")

@@ -11,6 +11,8 @@ from allocator.service import Service, Settings
 from cluster import resources
 from cluster.embedded import Embedded
 from runtime.controllers import Term
+from tests import objects
+from tests.objects import exactly, resource_slice
 from tests.waiting import until
 
 DRIVER = "gpu.example.com"
@@ -19,32 +21,24 @@ TERM = Term(retry=0.2)
 
 
 def node(name, **status):
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+    return objects.node(name, status=status)
 
 
-def gpus(node_name, count):
-    pool = {"name": node_name, "generation": 1, "resourceSliceCount": 1}
-    devices = [{"name": f"gpu-{at}"} for at in range(count)]
-    spec = {"driver": DRIVER, "pool": pool, "nodeName": node_name, "devices": devices}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": f"{node_name}-gpus"}, "spec": spec}  # fmt: skip
+def gpus(nodeName, count):
+    devices = [f"gpu-{at}" for at in range(count)]
+    return resource_slice(f"{nodeName}-gpus", *devices, driver=DRIVER, pool=nodeName, nodeName=nodeName)
 
 
 def device_class(name="gpu", **spec):
-    chosen = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}], **spec}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": chosen}
+    return objects.device_class(name, f"device.driver == '{DRIVER}'", **spec)
 
 
 def claim(name, count=1, class_name="gpu"):
-    request = {"name": "r", "exactly": {"deviceClassName": class_name, "allocationMode": "ExactCount", "count": count}}
-    meta = {"name": name, "namespace": "default", "uid": f"claim-{name}"}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": meta, "spec": {"devices": {"requests": [request]}}}  # fmt: skip
+    return objects.claim(name, exactly(class_name, count=count), uid=f"claim-{name}")
 
 
-def pod(name, *claims, **spec):
-    meta = {"name": name, "namespace": "default", "uid": f"pod-{name}"}
-    entries = [{"name": one, "resourceClaimName": one} for one in claims]
-    chosen = {"schedulerName": "drawbridge", "containers": [{"name": "main", "image": "train"}], "resourceClaims": entries}  # fmt: skip
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": chosen | spec}
+def pod(name, *claims, **fields):
+    return objects.pod(name, *claims, **{"uid": f"pod-{name}", "schedulerName": "drawbridge"} | fields)
 
 
 def fleet(nodes=2, each=2):

@@ -15,7 +15,7 @@ from cluster.resources import EVENTS, RESOURCE_CLAIMS
 from dra.objects import DeviceClass, Node
 from dra.wire import convert
 from runtime.http import Address
-from tests.allocator.decisions.test_decider import granted, pod, stock_of
+from tests.allocator.decisions.test_decider import granted, stock_of, typed_pod
 from tests.allocator.service import sidecar
 from tests.allocator.service.sidecar import until
 from tests.limits import PATIENCE
@@ -52,7 +52,7 @@ def full(*claims, holder="x"):
 async def test_a_pod_that_waits_is_told_why_and_what_would_help_once_its_scheduler_had_its_time():
     told = Told()
     stock = full(sidecar.claim("one"))
-    told.explanations.see(None, pod("p", "one"))
+    told.explanations.see(None, typed_pod("p", "one"))
     assert await told.after(GRACE / 2, stock) == []
     [(name, sentence)] = await told.after(GRACE, stock)
     assert name == "p"
@@ -65,7 +65,7 @@ async def test_a_claim_of_another_namespace_is_not_named_to_a_pod():
     stock = full(sidecar.claim("one"))
     held = stock.claims["default/all"]
     foreign = replace(held, metadata=replace(held.metadata, namespace="secret"))
-    told.explanations.see(None, pod("p", "one"))
+    told.explanations.see(None, typed_pod("p", "one"))
     [(_, sentence)] = await told.after(GRACE, stock.without("ResourceClaim", "default/all").with_(foreign))
     assert sentence.endswith("would fit once a claim of another namespace ends")
     assert "secret" not in sentence
@@ -77,14 +77,14 @@ async def test_nodes_without_devices_do_not_hide_what_would_help_on_another():
     for name in ("a", "z"):
         stock = stock.with_(convert(sidecar.node(name), Node))
     stock = stock.with_(granted("all", 2, stock, "n0", "x"))
-    told.explanations.see(None, pod("p", "one"))
+    told.explanations.see(None, typed_pod("p", "one"))
     [(_, sentence)] = await told.after(GRACE, stock)
     assert sentence.endswith("nearest is n0: would fit once default/all ends")
 
 
 async def test_an_event_for_a_pod_that_no_node_could_serve_names_the_nearest_fit():
     told = Told()
-    told.explanations.see(None, pod("p", "three"))
+    told.explanations.see(None, typed_pod("p", "three"))
     [(_, sentence)] = await told.after(GRACE, stock_of(sidecar.claim("three", 3)))
     assert "no node could serve it even if nothing were in use; nearest is n0: 2 of 3 devices would fit now" in sentence
 
@@ -92,10 +92,10 @@ async def test_an_event_for_a_pod_that_no_node_could_serve_names_the_nearest_fit
 async def test_a_pod_that_fits_or_wants_nothing_or_has_a_node_is_told_nothing():
     told = Told()
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 9))
-    told.explanations.see(None, pod("fits", "one"))
-    told.explanations.see(None, pod("plain"))
-    told.explanations.see(None, pod("bound", "all", nodeName="n0"))
-    told.explanations.see(None, pod("gated", "all", schedulingGates=[{"name": "later"}]))
+    told.explanations.see(None, typed_pod("fits", "one"))
+    told.explanations.see(None, typed_pod("plain"))
+    told.explanations.see(None, typed_pod("bound", "all", nodeName="n0"))
+    told.explanations.see(None, typed_pod("gated", "all", schedulingGates=[{"name": "later"}]))
     assert await told.after(GRACE, stock) == []
     assert len(told.explanations._waiting) == 1
 
@@ -107,7 +107,7 @@ async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would
     asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
     stock = full(sidecar.claim("one")).with_(convert(served, DeviceClass))
     plugin = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
-    told.explanations.see(None, pod("p", containers=asks))
+    told.explanations.see(None, typed_pod("p", containers=asks))
     nowhere = stock.with_(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
     assert await told.after(GRACE, nowhere) == []
     [(name, sentence)] = await told.after(AGAIN, stock.with_(plugin))
@@ -121,7 +121,7 @@ async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would
 async def test_the_same_is_said_again_only_before_an_api_server_forgets_it_and_another_reason_at_once():
     told = Told()
     stock = full(sidecar.claim("one"))
-    told.explanations.see(None, pod("p", "one"))
+    told.explanations.see(None, typed_pod("p", "one"))
     [first] = await told.after(GRACE, stock)
     same = stock.with_(stock.nodes["n0"])
     assert await told.after(AGAIN, same) == []
@@ -135,7 +135,7 @@ async def test_the_same_is_said_again_only_before_an_api_server_forgets_it_and_a
 async def test_an_event_that_could_not_be_written_is_written_the_next_time():
     told = Told()
     stock = full(sidecar.claim("one"))
-    told.explanations.see(None, pod("p", "one"))
+    told.explanations.see(None, typed_pod("p", "one"))
     told.heard = False
     assert await told.after(GRACE, stock) == []
     told.heard = True
@@ -146,7 +146,7 @@ async def test_explanations_for_many_pods_are_written_a_few_at_a_time_and_each_o
     told = Told()
     stock = full(*(sidecar.claim(f"c{at}") for at in range(40)))
     for at in range(40):
-        told.explanations.see(None, pod(f"p{at}", f"c{at}"))
+        told.explanations.see(None, typed_pod(f"p{at}", f"c{at}"))
     rounds = [await told.after(GRACE, stock) for _ in range(4)]
     assert [len(said) for said in rounds] == [MOST, MOST, 40 - 2 * MOST, 0]
     assert len({name for said in rounds for name, _ in said}) == 40
@@ -155,9 +155,9 @@ async def test_explanations_for_many_pods_are_written_a_few_at_a_time_and_each_o
 async def test_a_pod_that_is_gone_or_placed_is_forgotten():
     told = Told()
     for name in ("gone", "placed"):
-        told.explanations.see(None, pod(name, "one"))
-    told.explanations.see(pod("gone", "one"), None)
-    told.explanations.see(pod("placed", "one"), pod("placed", "one", nodeName="n0"))
+        told.explanations.see(None, typed_pod(name, "one"))
+    told.explanations.see(typed_pod("gone", "one"), None)
+    told.explanations.see(typed_pod("placed", "one"), typed_pod("placed", "one", nodeName="n0"))
     assert len(told.explanations._waiting) == 0
 
 

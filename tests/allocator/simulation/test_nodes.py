@@ -6,9 +6,10 @@ from allocator.simulation import Snapshot, with_more_nodes, without_nodes
 from dra.objects import OwnerReference, Taint
 from dra.objects.claim import ResourceClaimConsumerReference
 from dra.objects.pod import PodResourceClaimStatus
-from tests.allocator.fleets import exactly, fleet, gpu, taken
-from tests.allocator.simulation.test_snapshot import SINGLE, places, pod, template
+from tests.allocator.fleets import fleet, gpu, taken
+from tests.allocator.simulation.test_snapshot import SINGLE, pending_pod, places
 from tests.allocator.simulation.test_snapshot import run as run_
+from tests.objects import claim_template, exactly, typed
 
 
 def run(snapshot):
@@ -17,7 +18,7 @@ def run(snapshot):
 
 def held_by(name, node, device, **metadata):
     """A pod on a node, and the claim that was made for it."""
-    running = pod(name, templates=["single"], node=node, phase="Running")
+    running = pending_pod(name, templates=["single"], nodeName=node, phase="Running")
     running = replace(
         running,
         metadata=replace(running.metadata, uid=f"uid-{name}", **metadata),
@@ -62,13 +63,15 @@ def test_pods_that_no_controller_moves_elsewhere_are_removed_with_their_node():
         held_by("daemon", "n0", "gpu-0", owner_references=daemon),
         held_by("mirror", "n0", "gpu-0", annotations={"kubernetes.io/config.mirror": "x"}),
         held_by("leaving", "n0", "gpu-0", deletion_timestamp="2026-11-20T08:00:00Z"),
-        more=(pod("ended", node="n0", phase="Succeeded"),),
+        more=(pending_pod("ended", nodeName="n0", phase="Succeeded"),),
     )
     assert without_nodes(here, ["n0"]).pods == ()
 
 
 def test_nodes_that_are_added_are_idle_and_healthy_copies():
-    here = scene(TWO, held_by("a", "n0", "gpu-0"), more=[pod(f"w{at}", templates=["single"]) for at in range(5)])
+    here = scene(
+        TWO, held_by("a", "n0", "gpu-0"), more=[pending_pod(f"w{at}", templates=["single"]) for at in range(5)]
+    )
     sick = here.stock.nodes["n0"]
     taints = (Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"), Taint(key="gpu", effect="NoSchedule"))
     labels = {"kubernetes.io/hostname": "n0", "rack": "r"}
@@ -89,8 +92,8 @@ def test_nodes_that_are_added_are_idle_and_healthy_copies():
 
 
 def test_each_copy_has_pools_of_its_own():
-    here = scene(TWO, more=[pod(f"w{at}", templates=["pair"]) for at in range(3)])
-    here = replace(here, templates=(template("pair", exactly("gpu", count=2)),))
+    here = scene(TWO, more=[pending_pod(f"w{at}", templates=["pair"]) for at in range(3)])
+    here = replace(here, templates=(typed(claim_template("pair", exactly("gpu", count=2))),))
     found = run(with_more_nodes(here, "n1", 2))
     assert {one.node for one in found.pods} == {"n1", "n1-1", "n1-2"}
     assert len({device for one in found.pods for device in one.devices}) == 6

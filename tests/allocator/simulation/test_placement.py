@@ -5,7 +5,8 @@ import pytest
 from allocator.simulation.placement import Placements
 from allocator.strategies import best_node, choose_devices
 from allocator.strategies.strategy import STRATEGIES
-from tests.allocator.fleets import claim, exactly, fleet, gpu
+from tests.allocator.fleets import claim, fleet, gpu
+from tests.objects import exactly
 
 
 def ask(strategy):

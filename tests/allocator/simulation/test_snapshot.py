@@ -10,38 +10,21 @@ from allocator.pods import pending
 from allocator.simulation.snapshot import Snapshot, simulate
 from allocator.strategies.choose import choose_devices
 from dra.objects import DeviceQuota, PodExtendedResourceClaimStatus, ResourceClaim
-from dra.objects.claim import DeviceClass, ResourceClaimConsumerReference, ResourceClaimTemplate
-from dra.objects.node import Node
-from dra.objects.pod import Pod
+from dra.objects.claim import DeviceClass, ResourceClaimConsumerReference
 from dra.quantity import Quantity
 from dra.wire import convert
-from tests.allocator.fleets import DRIVER, claim, exactly, fleet, gpu, taken
+from tests.allocator.fleets import DRIVER, claim, fleet, gpu, taken
+from tests.objects import claim_entries, claim_template, exactly, node, pod, template_entries, typed
 
 
-def pod(name, *claims, templates=(), node=None, priority=None, created="", phase="Pending", **spec):
-    entries = [{"name": one, "resourceClaimName": one} for one in claims]
-    entries += [{"name": one, "resourceClaimTemplateName": one} for one in templates]
-    spec = {"containers": [{"name": "main"}], "resourceClaims": entries, **spec}
-    if node:
-        spec["nodeName"] = node
-    if priority is not None:
-        spec["priority"] = priority
-    meta = {"name": name, "namespace": "default", "creationTimestamp": created}
-    return convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, Pod)
+def pending_pod(name, *claims, templates=(), phase="Pending", **fields):
+    """A pod that uses these claims, and gets claims of these templates."""
+    entries = claim_entries(*claims) + template_entries(*templates)
+    return typed(pod(name, phase=phase, **{"resourceClaims": entries} | fields))
 
 
-def template(name, *requests):
-    return convert(
-        {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"spec": {"devices": {"requests": list(requests)}}},
-        },
-        ResourceClaimTemplate,
-    )
-
-
-def asking(name, amounts, **spec):
-    return pod(name, containers=[{"name": "main", "resources": {"requests": amounts}}], **spec)
+def requesting(name, amounts, **fields):
+    return pending_pod(name, requests=amounts, **fields)
 
 
 def run(stock, *pods, claims=(), templates=(), strategy="first-fit"):
@@ -65,30 +48,37 @@ def places(found):
 
 ONE = fleet({"n0": (gpu("gpu-0"),)})
 TWO = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))})
-SINGLE, DOUBLE = template("single", exactly("gpu")), template("double", exactly("gpu", count=2))
+SINGLE, DOUBLE = (
+    typed(claim_template("single", exactly("gpu"))),
+    typed(claim_template("double", exactly("gpu", count=2))),
+)
 
 
 def test_pods_are_tried_by_priority_then_age_then_name():
     pods = [
-        pod("c", created="2026-01-02T00:00:00Z"),
-        pod("b", created="2026-01-01T00:00:00Z"),
-        pod("a", created="2026-01-02T00:00:00Z"),
-        pod("urgent", created="2026-01-09T00:00:00Z", priority=5),
+        pending_pod("c", creationTimestamp="2026-01-02T00:00:00Z"),
+        pending_pod("b", creationTimestamp="2026-01-01T00:00:00Z"),
+        pending_pod("a", creationTimestamp="2026-01-02T00:00:00Z"),
+        pending_pod("urgent", creationTimestamp="2026-01-09T00:00:00Z", priority=5),
     ]
     assert [one.metadata.name for one in pending(pods)] == ["urgent", "b", "a", "c"]
 
 
 def test_pods_that_run_or_are_done_or_are_gated_are_not_tried():
-    pods = [pod("runs", node="n0"), pod("done", phase="Succeeded"), pod("gated", schedulingGates=[{"name": "x"}])]
+    pods = [
+        pending_pod("runs", nodeName="n0"),
+        pending_pod("done", phase="Succeeded"),
+        pending_pod("gated", schedulingGates=[{"name": "x"}]),
+    ]
     assert pending(pods) == []
 
 
 def test_a_device_given_to_one_pod_is_not_given_to_the_next():
     found = run(
         TWO,
-        pod("a", templates=["double"]),
-        pod("b", templates=["single"]),
-        pod("c", templates=["single"]),
+        pending_pod("a", templates=["double"]),
+        pending_pod("b", templates=["single"]),
+        pending_pod("c", templates=["single"]),
         templates=[SINGLE, DOUBLE],
     )
     assert places(found) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": ("n0", ["gpu-0"]), "c": (None, [])}
@@ -97,7 +87,7 @@ def test_a_device_given_to_one_pod_is_not_given_to_the_next():
 
 
 def test_a_refused_pod_says_why_node_by_node():
-    found = run(TWO, pod("a", templates=["double"]), pod("b", templates=["double"]), templates=[DOUBLE])
+    found = run(TWO, pending_pod("a", templates=["double"]), pending_pod("b", templates=["double"]), templates=[DOUBLE])
     refused = found.pods[1]
     assert refused.summary.startswith("0/2 nodes: ")
     assert {reason.stage for reason in refused.reasons} >= {Stage.IN_USE}
@@ -105,10 +95,10 @@ def test_a_refused_pod_says_why_node_by_node():
 
 
 WAITING = [
-    pod("w", templates=["double"]),
-    pod("x", templates=["double"]),
-    pod("y", templates=["single", "double"]),
-    pod("z", templates=["single", "double"]),
+    pending_pod("w", templates=["double"]),
+    pending_pod("x", templates=["double"]),
+    pending_pod("y", templates=["single", "double"]),
+    pending_pod("z", templates=["single", "double"]),
 ]
 
 
@@ -132,8 +122,8 @@ def test_a_refusal_is_looked_into_once_until_something_happens_there():
 
     waiting = (
         *WAITING[:2],
-        pod("small", templates=["single"], priority=-1),
-        pod("z", templates=["double"], priority=-2),
+        pending_pod("small", templates=["single"], priority=-1),
+        pending_pod("z", templates=["double"], priority=-2),
     )
     snapshot = Snapshot(ONE, waiting, templates=(SINGLE, DOUBLE))
     found = simulate(snapshot, ask=choose_devices, why=why)
@@ -144,7 +134,7 @@ def test_a_refusal_is_looked_into_once_until_something_happens_there():
 
 def test_pods_that_share_a_claim_get_its_devices_once():
     shared = claim("both", exactly("gpu"))
-    found = run(TWO, pod("a", "both"), pod("b", "both"), claims=[shared])
+    found = run(TWO, pending_pod("a", "both"), pending_pod("b", "both"), claims=[shared])
     assert places(found) == {"a": ("n0", ["gpu-0"]), "b": ("n0", [])}
 
 
@@ -158,15 +148,15 @@ def test_a_claim_that_is_allocated_keeps_its_pod_on_its_node():
         },
         type(held),
     )
-    found = run(TWO, pod("a", "mine"), claims=[held])
+    found = run(TWO, pending_pod("a", "mine"), claims=[held])
     assert places(found) == {"a": ("n1", [])}
 
 
 @pytest.mark.parametrize(
     ("missing", "told"),
     [
-        (pod("a", "none"), "ResourceClaim default/none does not exist"),
-        (pod("a", templates=["none"]), "ResourceClaimTemplate default/none does not exist"),
+        (pending_pod("a", "none"), "ResourceClaim default/none does not exist"),
+        (pending_pod("a", templates=["none"]), "ResourceClaimTemplate default/none does not exist"),
     ],
 )
 def test_a_pod_whose_claim_or_template_is_missing_waits_for_it(missing, told):
@@ -177,7 +167,7 @@ def test_a_pod_whose_claim_or_template_is_missing_waits_for_it(missing, told):
 def test_a_strategy_chooses_the_node():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1")), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n1", "gpu-0"))
     found = {
-        s: places(run(stock, pod("a", templates=["single"]), templates=[SINGLE], strategy=s))["a"][0]
+        s: places(run(stock, pending_pod("a", templates=["single"]), templates=[SINGLE], strategy=s))["a"][0]
         for s in ("first-fit", "CompactFirst", "LowLoadFirst")
     }
     assert found == {"first-fit": "n0", "CompactFirst": "n1", "LowLoadFirst": "n0"}
@@ -189,7 +179,7 @@ def test_extended_resources_that_a_class_offers_are_devices():
         "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
     }
     stock = TWO.with_(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass))
-    found = run(stock, asking("a", {"example.com/gpu": "2"}), asking("b", {"example.com/gpu": "2"}))
+    found = run(stock, requesting("a", {"example.com/gpu": "2"}), requesting("b", {"example.com/gpu": "2"}))
     assert places(found) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": (None, [])}
 
 
@@ -203,7 +193,7 @@ def test_a_pod_whose_claim_core_has_made_already_has_its_devices():
     status = {"allocation": {"devices": {"results": results}, "nodeSelector": on_n1}}
     made = convert({"metadata": {"name": "made", "namespace": "default", "uid": "m"}, "status": status}, ResourceClaim)
     stock = TWO.with_(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_(made)
-    waits = asking("a", {"example.com/gpu": "2"})
+    waits = requesting("a", {"example.com/gpu": "2"})
     named = replace(waits, status=replace(waits.status, extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="made")))  # fmt: skip
     assert places(run(stock, waits, claims=[made]))["a"][0] is None
     assert places(run(stock, named, claims=[made]))["a"][0] == "n1"
@@ -212,8 +202,8 @@ def test_a_pod_whose_claim_core_has_made_already_has_its_devices():
 # ---- what besides devices decides
 
 
-def node(**more):
-    return convert({"metadata": {"name": "n0", "labels": {"zone": "a"}}, **more}, Node)
+def zoned_node(**fields):
+    return typed(node("n0", labels={"zone": "a"}, **fields))
 
 
 FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
@@ -222,18 +212,18 @@ FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
 @pytest.mark.parametrize(
     ("one", "here", "told"),
     [
-        (pod("a"), node(), ""),
-        (pod("a"), node(spec={"unschedulable": True}), "node(s) were unschedulable"),
-        (pod("a"), node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), "node(s) had untolerated taint(s): k=v:NoSchedule"),
-        (pod("a"), node(spec={"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}), ""),
-        (pod("a", tolerations=[{"key": "k", "operator": "Exists"}]), node(spec={"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}), ""),
-        (pod("a", nodeSelector={"zone": "b"}), node(), "node(s) didn't match Pod's node affinity/selector: zone=b"),
-        (pod("a", nodeSelector={"zone": "a"}), node(), ""),
-        (asking("a", {"cpu": "5"}), node(**FULL), "Insufficient cpu"),
-        (asking("a", {"cpu": "4"}), node(**FULL), ""),
-        (asking("a", {"vendor.com/gpu": "1"}), node(**FULL), "Insufficient vendor.com/gpu"),
-        (asking("a", {"vendor.com/gpu": "1"}), node(), "Insufficient vendor.com/gpu"),
-            (asking("a", {"cpu": "5"}), node(), ""),
+        (pending_pod("a"), zoned_node(), ""),
+        (pending_pod("a"), zoned_node(unschedulable=True), "node(s) were unschedulable"),
+        (pending_pod("a"), zoned_node(taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}]), "node(s) had untolerated taint(s): k=v:NoSchedule"),
+        (pending_pod("a"), zoned_node(taints=[{"key": "k", "effect": "PreferNoSchedule"}]), ""),
+        (pending_pod("a", tolerations=[{"key": "k", "operator": "Exists"}]), zoned_node(taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}]), ""),
+        (pending_pod("a", nodeSelector={"zone": "b"}), zoned_node(), "node(s) didn't match Pod's node affinity/selector: zone=b"),
+        (pending_pod("a", nodeSelector={"zone": "a"}), zoned_node(), ""),
+        (requesting("a", {"cpu": "5"}), zoned_node(**FULL), "Insufficient cpu"),
+        (requesting("a", {"cpu": "4"}), zoned_node(**FULL), ""),
+        (requesting("a", {"vendor.com/gpu": "1"}), zoned_node(**FULL), "Insufficient vendor.com/gpu"),
+        (requesting("a", {"vendor.com/gpu": "1"}), zoned_node(), "Insufficient vendor.com/gpu"),
+            (requesting("a", {"cpu": "5"}), zoned_node(), ""),
     ],
 )  # fmt: skip
 def test_a_node_takes_a_pod_or_says_in_a_few_words_why_not(one, here, told):
@@ -244,22 +234,23 @@ def test_required_node_affinity_counts():
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
     required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     assert (
-        podfit.refusal(pod("a", affinity=required), node(), {}) == "node(s) didn't match Pod's node affinity/selector"
+        podfit.refusal(pending_pod("a", affinity=required), zoned_node(), {})
+        == "node(s) didn't match Pod's node affinity/selector"
     )
 
 
 def test_cpu_requested_by_running_pods_is_not_available():
-    running = asking("r", {"cpu": "3"}, node="n0")
-    used = podfit.total([running, asking("done", {"cpu": "3"}, node="n0", phase="Succeeded")])
-    assert podfit.refusal(asking("a", {"cpu": "2"}), node(**FULL), used["n0"]) == "Insufficient cpu"
-    assert podfit.refusal(asking("a", {"cpu": "1"}), node(**FULL), used["n0"]) == ""
+    running = requesting("r", {"cpu": "3"}, nodeName="n0")
+    used = podfit.total([running, requesting("done", {"cpu": "3"}, nodeName="n0", phase="Succeeded")])
+    assert podfit.refusal(requesting("a", {"cpu": "2"}), zoned_node(**FULL), used["n0"]) == "Insufficient cpu"
+    assert podfit.refusal(requesting("a", {"cpu": "1"}), zoned_node(**FULL), used["n0"]) == ""
 
 
 def test_init_containers_count_where_they_ask_for_more_and_sidecars_count_on():
     def container(cpu, **more):
         return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
 
-    one = pod(
+    one = pending_pod(
         "a",
         containers=[container("1")],
         initContainers=[container("1", restartPolicy="Always"), container("3")],
@@ -287,15 +278,17 @@ def crowded(*priorities, **wanted):
     names = [f"p{at}" for at in range(len(priorities))]
     claims = [held_by(name, *place) for name, place in zip(names, places, strict=True)]
     runners = [
-        identified(pod(name, f"c-{name}", node=place[0], priority=priority, phase="Running", **asking_for("1")))
+        identified(
+            pending_pod(name, f"c-{name}", nodeName=place[0], priority=priority, phase="Running", **asking_for("1"))
+        )
         for name, place, priority in zip(names, places, priorities, strict=True)
     ]
     stock = fleet({node: [gpu("gpu-0"), gpu("gpu-1")] for node in ("n0", "n1")}, *claims)
-    for name, node in stock.nodes.items():
-        roomy = replace(node, status=replace(node.status, allocatable={"cpu": Quantity.parse("2")}))
+    for name, here in stock.nodes.items():
+        roomy = replace(here, status=replace(here.status, allocatable={"cpu": Quantity.parse("2")}))
         stock = stock.with_(roomy)
         assert stock.nodes[name] is roomy
-    return run(stock, *runners, pod("urgent", **wanted), claims=claims, templates=[SINGLE, DOUBLE]).pods[0]
+    return run(stock, *runners, pending_pod("urgent", **wanted), claims=claims, templates=[SINGLE, DOUBLE]).pods[0]
 
 
 def asking_for(cpu):
@@ -326,7 +319,7 @@ def test_a_quota_holds_pods_back_with_what_would_pass_and_counts_what_was_just_g
     stock = fleet({"n0": [gpu(f"gpu-{at}") for at in range(5)]})
     hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}
     wanted = [claim("a", exactly("gpu", count=2)), claim("b", exactly("gpu", count=2)), claim("c", exactly("gpu"))]
-    pods = [pod(f"p-{one.metadata.name}", one.metadata.name) for one in wanted]
+    pods = [pending_pod(f"p-{one.metadata.name}", one.metadata.name) for one in wanted]
     snapshot = Snapshot(stock, tuple(pods), tuple(wanted), quotas=(convert(hard, DeviceQuota),))
     found = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit"))
     assert [one.node for one in found.pods] == ["n0", None, "n0"]
@@ -343,7 +336,7 @@ def test_victims_of_the_namespace_make_room_in_its_quota():
     request = claim("x", exactly("gpu")).spec
     low = replace(low, spec=request, status=replace(low.status, reserved_for=(user,)))
     hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 1}}}
-    pods = (pod("low", "low", node="n0", phase="Running"), pod("urgent", "want", priority=5))
+    pods = (pending_pod("low", "low", nodeName="n0", phase="Running"), pending_pod("urgent", "want", priority=5))
     claims = (low, claim("want", exactly("gpu")))
     snapshot = Snapshot(stock.with_(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
     [found] = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit")).pods

@@ -11,10 +11,11 @@ from allocator.strategies.strategy import STRATEGIES
 from dra.objects.claim import ResourceClaim
 from dra.wire import convert
 from tests.allocator.differ import stock_of
-from tests.allocator.fleets import allocated, claim, exactly, fleet, gpu, partitions, shared, taken
+from tests.allocator.fleets import allocated, claim, fleet, gpu, partitions, shared, taken
 from tests.allocator.generate import FAMILIES, case_of
 from tests.allocator.legality import violations
 from tests.draws import draws
+from tests.objects import exactly
 
 
 def disagreements(family, seeds, enough):

@@ -7,7 +7,10 @@ import pytest
 from allocator.strategies import STRATEGIES
 from tests.allocator.fleets import exactly, gpu
 from tests.cli.commands.test_simulate_claims import class_, holding, node, slice_
+from tests.allocator.fleets import gpu
+from tests.cli.commands.test_allocate import class_, holding, node, slice_
 from tests.cli.running import MODES, manifest, run, run_json
+from tests.objects import exactly
 
 
 def template(name, *requests):

@@ -5,7 +5,10 @@ import itertools
 import pytest
 
 from tests.allocator.fleets import DRIVER, exactly, gpu, shared
+from allocator.strategies.strategy import STRATEGIES
+from tests.allocator.fleets import DRIVER, gpu, shared
 from tests.cli.running import manifest, modes, run, run_json
+from tests.objects import exactly
 
 KINDS = ("exclusive", "fractioning", "mps", "mig")
 # In groups.yaml's comment: what each way of using the GPU tolerates beside it.

@@ -9,7 +9,7 @@ from dra.objects import DeviceClass, DeviceCompatibility, Node, ResourceClaim, R
 from dra.stock import Stock
 from dra.validation import read_object
 from dra.wire import convert
-from tests.allocator.search.test_node_scope import MODE, asking, stocked
+from tests.allocator.search.test_node_scope import MODE, claims_for, stocked
 from tests.cli.running import MODES
 from tests.dra.samples import compatibility, holding
 from tests.webhook.admission.test_decide import answer, review, state
@@ -84,7 +84,7 @@ def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_w
 def test_a_rule_about_nodes_is_a_risk_across_pools(scope, said):
     rule = compatibility("mig", MIG, MIG, scope=scope)
     found = stocked(holding("theirs", "mig-0"), rules=[rule])
-    assert find_broken_rule(found, asking("full"), Budget(1_000_000)) == said
+    assert find_broken_rule(found, claims_for("full"), Budget(1_000_000)) == said
 
 
 def world(bridge=None):
