@@ -33,7 +33,14 @@ TYPES = {
 METADATA = frozenset(
     {
         *("namespace", "generateName", "uid", "resourceVersion", "labels", "annotations", "ownerReferences"),
-        *("finalizers", "creationTimestamp", "deletionTimestamp", "managedFields"),
+        *(
+            "finalizers",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "managedFields",
+            "generation",
+            "deletionGracePeriodSeconds",
+        ),
     }
 )
 
@@ -200,14 +207,6 @@ def device_quota(name: str, hard: Fields, namespace: str = "default", **fields: 
 
 
 def admission_review(value: Any, *, operation: str = "CREATE", oldObject: Any = None, **request: Any) -> Object:
-    """The review of an object; the request's kind is that of the object unless `kind` is given."""
-    kind = value.get("kind", "") if isinstance(value, dict) else ""
-    group = value.get("apiVersion", "v1").rpartition("/")[0] if isinstance(value, dict) else ""
-    body = {
-        "uid": str(uuid.uuid4()),
-        "operation": operation,
-        "kind": {"group": group, "version": "v1", "kind": kind},
-        "object": value,
-        "oldObject": oldObject,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body | request}
+    """The review of an object, which may be malformed; so `kind` and the rest of the request are the caller's."""
+    body = {"uid": str(uuid.uuid4()), "operation": operation, "object": value, "oldObject": oldObject, **request}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}

@@ -14,7 +14,7 @@ from e2e.actors.fleet import HAMI
 from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
 from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, claim
-from tests.webhook.admission.test_verdict import GPU, MEM, pod
+from tests.webhook.admission.test_verdict import GPU, MEM, pod_in_n
 from tests.webhook.dialects.test_vocabularies import CASES
 from webhook.refusals import Code
 
@@ -38,13 +38,13 @@ joint: [{{primary: nvidia.com/gpu, secondary: example.com/nic, otherwise: refuse
 """
 NUMA = {"nvidia.com/numa-bind": "true"}
 CODED = {
-    "R004": pod({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory-percentage": 0}),
-    "R005": pod({GPU: 2, MEM: 1000}, annotations=NUMA),
-    "R006": pod({"nvidia.com/percent-of-a-card": 50}),
-    "R007": pod({MEM: 3000}),
-    "R008": pod({GPU: 2, "example.com/nic": 3}),
-    "R011": pod({GPU: 7}),
-    "R021": pod(claims=["nowhere"]),
+    "R004": pod_in_n({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory-percentage": 0}),
+    "R005": pod_in_n({GPU: 2, MEM: 1000}, annotations=NUMA),
+    "R006": pod_in_n({"nvidia.com/percent-of-a-card": 50}),
+    "R007": pod_in_n({MEM: 3000}),
+    "R008": pod_in_n({GPU: 2, "example.com/nic": 3}),
+    "R011": pod_in_n({GPU: 7}),
+    "R021": pod_in_n(claims=["nowhere"]),
 }
 CODED["R007"]["spec"]["schedulerName"] = "kai-scheduler"
 OF_POD = set(Code) - {Code.TWICE, Code.OBJECT}
@@ -57,7 +57,7 @@ NOWHERE = {
 # Claims and templates themselves, and a pod that names a claim which was stored before the webhook looked.
 [IMPOSSIBLE, _] = claim(1, selectors=NONE_SUCH)
 CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim(count)} | {"impossible": IMPOSSIBLE}
-BY_CLAIM = pod(claims=["c"])
+BY_CLAIM = pod_in_n(claims=["c"])
 BY_CLAIM["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
 WORDS = {name: {"apiVersion": "v1", "kind": "Pod"} | row.pod for name, (_, row) in CASES.items() if not row.config}
 SAMPLE = {**ASKED, **CODED, **CLAIMS, "by claim": BY_CLAIM, **{name: WORDS[name] for name in sorted(WORDS)[::6]}}

@@ -10,13 +10,13 @@ from cli.main import main
 from cli.playground import playground
 from cluster import manifests
 from tests.webhook.admission.test_decide import answer, applied, review
-from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, pod, state
+from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, pod_in_n, state
 from tests.webhook.pods import EXAMPLES
 from webhook.admission import decide_object
 from webhook.admission import review as reviewing
 
 INVENTORY = ["--inventory", str(EXAMPLES / "fleet")]
-ODD = pod({GPU: 1})
+ODD = pod_in_n({GPU: 1})
 ODD["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
 ASKED = {**PODS, "ephemeral": ODD}
 NO = REFUSED | {"ephemeral"}
@@ -171,7 +171,7 @@ def test_a_canary_covers_in_files_the_workloads_that_it_covers_at_admission():
         }
         owner = {"kind": "ReplicaSet", "name": f"d{number}-5d8f", "controller": True}
         labels = {"pod-template-hash": "5d8f"}
-        made = pod({GPU: 1}, ownerReferences=[owner], labels=labels)
+        made = pod_in_n({GPU: 1}, ownerReferences=[owner], labels=labels)
         world = state(canary=50)
         moves = decide_object(deployment, world).changed
         reviewed = reviewing.mutate(review(made, namespace="n"), world)
@@ -193,15 +193,15 @@ def test_a_pod_that_is_left_behind_a_fence_is_told_by_every_command(tmp_path):
     config.write_text(manifests.dump([{"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": "enforce", "bridge": bridge}]))  # fmt: skip
     fleet = ["--config", str(config), "-f", str(EXAMPLES / "fleet")]
     known = ["--config", str(config), "--inventory", str(EXAMPLES / "fleet")]
-    left = pod({GPU: 1})
+    left = pod_in_n({GPU: 1})
     left["metadata"]["annotations"] = {"drawbridge.dev/extended-resources": "leave"}
     assert "D218" in run("check", *known, of=left).output
     assert "[D218]" in run("translate", *known, "-o", "report", of=left).output
     assert "      left main: nvidia.com/gpu" in run("survey", *fleet, "-o", "wide", of=left).output
     for command in (("check", *known), ("survey", *fleet)):
-        done = run(*command, of=pod({GPU: 1})).output
+        done = run(*command, of=pod_in_n({GPU: 1})).output
         assert "bridge.fence" not in done
-    implicit = pod({"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1})
+    implicit = pod_in_n({"deviceclass.resource.kubernetes.io/gpu.nvidia.com": 1})
     assert "warning D218" in run("check", *known, of=implicit).output
     survey = run("survey", *fleet, of=implicit).output
     assert "a fence keeps gpu.nvidia.com from scheduler default-scheduler" in survey

@@ -12,23 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 from tests.corpus.hostile_pods import PODS
+from tests.objects import admission_review, claim, container, exactly, pod
 
 Json = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}
 
 
-def pod(
+def crowded_pod(
     *, limits: Json = GPU, containers: int = 1, init: int = 0, annotations: Json | None = None, **spec: Any
 ) -> Json:
     """A pod of many containers."""
-    many = [{"name": f"c{i}", "image": "x", "resources": {"limits": limits}} for i in range(containers)]
-    first = [{"name": f"i{i}", "image": "x", "resources": {"limits": limits}} for i in range(init)]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "default", "annotations": annotations or {}},
-        "spec": {"containers": many, **({"initContainers": first} if first else {}), **spec},
-    }
+    many = [container(f"c{i}", limits) for i in range(containers)]
+    first = {"initContainers": [container(f"i{i}", limits) for i in range(init)]} if init else {}
+    return pod(containers=many, annotations=annotations, **first, **spec)
 
 
 def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = None, kind: str = "pods") -> bytes:
@@ -36,31 +32,21 @@ def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = Non
     group, resource = ("resource.k8s.io", kind.rpartition("/")[2]) if kind.startswith("resource") else ("", kind)
     request = {
         "uid": "hostile",
-        "operation": operation,
         "kind": {"group": group, "version": "v1", "kind": "Pod" if kind == "pods" else "ResourceClaim"},
         "resource": {"group": group, "version": "v1", "resource": resource},
         "namespace": "default",
         "name": "p",
-        "object": "OBJECT" if isinstance(obj, str) else obj,
-        "oldObject": old,
     }
-    text = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    body = "OBJECT" if isinstance(obj, str) else obj
+    text = json.dumps(admission_review(body, operation=operation, oldObject=old, **request))
     return (text.replace('"OBJECT"', obj) if isinstance(obj, str) else text).encode()
 
 
-def claim(*expressions: str, requests: int = 1, count: int = 1) -> Json:
+def selecting_claim(*expressions: str, requests: int = 1, count: int = 1) -> Json:
     """A claim with these selectors in each of its requests."""
     selectors = [{"cel": {"expression": one}} for one in expressions]
-    asked = [
-        {"name": f"r{i}", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count, "selectors": selectors}}
-        for i in range(requests)
-    ]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c", "namespace": "default"},
-        "spec": {"devices": {"requests": asked}},
-    }
+    asked = [exactly("gpu.nvidia.com", name=f"r{i}", count=count, selectors=selectors) for i in range(requests)]
+    return claim("c", *asked)
 
 
 def _claims(body: Json) -> bytes:
@@ -113,33 +99,33 @@ SLOW_PATTERNS = ("(a{0,1000}){0,1}" * 300, r"\\pL" * 2_000, "(((a{1,10}){1,10}){
 
 # Path and review, by what is bad about it.
 REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "5,000 init containers": ("mutate", lambda: review(pod(init=5_000))),
-    "5,000 containers": ("mutate", lambda: review(pod(containers=5_000))),
-    "8,000 MIG keys": ("mutate", lambda: review(pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(8_000)}))),
+    "5,000 init containers": ("mutate", lambda: review(crowded_pod(init=5_000))),
+    "5,000 containers": ("mutate", lambda: review(crowded_pod(containers=5_000))),
+    "8,000 MIG keys": ("mutate", lambda: review(crowded_pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(8_000)}))),
     "260 KiB of use-gputype, 1,000 containers": (
         "mutate",
         lambda: review(
-            pod(
+            crowded_pod(
                 limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"},
                 containers=1_000,
                 annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(40_000))},
             )
         ),
     ),
-    "a quantity of 4,000 digits": ("mutate", lambda: review(pod(limits={"nvidia.com/gpu": "9" * 4_000 + "e4000"}))),
-    "a quantity of a million digits": ("mutate", lambda: review(pod(limits={"nvidia.com/gpu": "0" * 1_000_000}))),
+    "a quantity of 4,000 digits": ("mutate", lambda: review(crowded_pod(limits={"nvidia.com/gpu": "9" * 4_000 + "e4000"}))),
+    "a quantity of a million digits": ("mutate", lambda: review(crowded_pod(limits={"nvidia.com/gpu": "0" * 1_000_000}))),
     "999 claims of our names": (
         "mutate",
-        lambda: review(pod(resourceClaims=[{"name": f"drawbridge-c0-gpu-{i}", "resourceClaimName": "x"} for i in range(999)])),
+        lambda: review(crowded_pod(resourceClaims=[{"name": f"drawbridge-c0-gpu-{i}", "resourceClaimName": "x"} for i in range(999)])),
     ),
     "deep JSON in an annotation of ours": (
         "mutate",
-        lambda: review(pod(annotations={"drawbridge.dev/original": _deep(100_000), "drawbridge.dev/templates": _deep(9_000)})),
+        lambda: review(crowded_pod(annotations={"drawbridge.dev/original": _deep(100_000), "drawbridge.dev/templates": _deep(9_000)})),
     ),
     "deep JSON in a Koordinator annotation": (
         "mutate",
         lambda: review(
-            pod(
+            crowded_pod(
                 limits={"koordinator.sh/gpu": "100"},
                 annotations={"scheduling.koordinator.sh/device-allocate-hint": _deep(100_000)},
             )
@@ -153,35 +139,35 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "zeros in an update's record": (
         "mutate",
         lambda: review(
-            pod(annotations={"drawbridge.dev/original": json.dumps({"containers": {"c0": {"nvidia.com/gpu": ZEROS}}})}),
+            crowded_pod(annotations={"drawbridge.dev/original": json.dumps({"containers": {"c0": {"nvidia.com/gpu": ZEROS}}})}),
             operation="UPDATE",
-            old=pod(annotations={"drawbridge.dev/original": "{}"}),
+            old=crowded_pod(annotations={"drawbridge.dev/original": "{}"}),
         ),
     ),
-    "isQuantity of 9,000 zeros": ("validate", lambda: _claims(claim(f"isQuantity('{ZEROS}x')"))),
-    "32 selectors that cost as much as may be": ("validate", lambda: _claims(claim(*([COSTLY] * 32)))),
-    "91 KB of selectors": ("validate", lambda: _claims(claim(*([COSTLY] * 32), requests=16))),
-    "32 requests of 32 devices": ("validate", lambda: _claims(claim("device.driver != 'x'", requests=32, count=32))),
+    "isQuantity of 9,000 zeros": ("validate", lambda: _claims(selecting_claim(f"isQuantity('{ZEROS}x')"))),
+    "32 selectors that cost as much as may be": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32)))),
+    "91 KB of selectors": ("validate", lambda: _claims(selecting_claim(*([COSTLY] * 32), requests=16))),
+    "32 requests of 32 devices": ("validate", lambda: _claims(selecting_claim("device.driver != 'x'", requests=32, count=32))),
     "2,000 init containers with claims": (
         "mutate",
-        lambda: review(pod(init=2_000, resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(2_000)])),
+        lambda: review(crowded_pod(init=2_000, resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(2_000)])),
     ),
-    "a list of a million numbers": ("validate", lambda: _claims(claim("lists.range(999900).size() > 0"))),
+    "a list of a million numbers": ("validate", lambda: _claims(selecting_claim("lists.range(999900).size() > 0"))),
     "lists of a million numbers": (
         "validate",
-        lambda: _claims(claim(*[f"lists.range({999_900 - i}).reverse()[0] != {i}" for i in range(32)])),
+        lambda: _claims(selecting_claim(*[f"lists.range({999_900 - i}).reverse()[0] != {i}" for i in range(32)])),
     ),
     **{
         f"a pattern that takes one call of half a second: {text[:12]}": (
             "validate",
-            lambda text=text: _claims(claim(f"device.driver.matches('{text}')")),
+            lambda text=text: _claims(selecting_claim(f"device.driver.matches('{text}')")),
         )
         for text in SLOW_PATTERNS
     },
     "such a pattern in a class": ("validate", lambda: _device_class(SLOW_PATTERNS[2])),
     "a search that is one call of 100 ms": (
         "validate",
-        lambda: _claims(claim(f"'{'x' * 6_000}'.matches('(x|b)*x(x|b){{900}}y')")),
+        lambda: _claims(selecting_claim(f"'{'x' * 6_000}'.matches('(x|b)*x(x|b){{900}}y')")),
     ),
     "each member twice": ("mutate", lambda: review(_twice())),
     "numbers of 4,000 digits": ("mutate", lambda: review(_numbers(4_000))),
@@ -191,17 +177,17 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "a character that ends lines": ("mutate", lambda: _raw(ODD, rb"\u2028\r\n\u0000\u001b[31m")),
     "3,000 resources of claims that want the same": (
         "validate",
-        lambda: _claims(claim("device.driver != 'x'", requests=3_000, count=2**53)),
+        lambda: _claims(selecting_claim("device.driver != 'x'", requests=3_000, count=2**53)),
     ),
     "a claim nested 900 deep": (
         "validate",
-        lambda: review(json.dumps(claim("true")).replace('"count": 1', f'"count": 1, "unknown": {_deep(900)}'), kind="resourceclaims"),
+        lambda: review(json.dumps(selecting_claim("true")).replace('"count": 1', f'"count": 1, "unknown": {_deep(900)}'), kind="resourceclaims"),
     ),
-    "an update that shows no object before it": ("mutate", lambda: review(pod(containers=1_000), operation="UPDATE")),
-    "an operation of two thousand letters": ("mutate", lambda: review(pod(), operation="CREATE" * 333)),
+    "an update that shows no object before it": ("mutate", lambda: review(crowded_pod(containers=1_000), operation="UPDATE")),
+    "an operation of two thousand letters": ("mutate", lambda: review(crowded_pod(), operation="CREATE" * 333)),
     "keys of letters that grow when they are normalised": (
         "mutate",
-        lambda: review(pod(limits=GPU | {f"nvidia.com/{chr(0xFDFA) * 500}{i}": "1" for i in range(300)}, annotations={"e" + "\u0301" * 200_000: "x"})),
+        lambda: review(crowded_pod(limits=GPU | {f"nvidia.com/{chr(0xFDFA) * 500}{i}": "1" for i in range(300)}, annotations={"e" + "\u0301" * 200_000: "x"})),
     ),
     "keys written as escapes": (
         "mutate",
@@ -210,15 +196,15 @@ REVIEWS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "a record of a MiB, before and after": (
         "mutate",
         lambda: review(
-            pod(annotations={"drawbridge.dev/original": "x" * 2**20, "drawbridge.dev/decision": "{" * 2**20}),
+            crowded_pod(annotations={"drawbridge.dev/original": "x" * 2**20, "drawbridge.dev/decision": "{" * 2**20}),
             operation="UPDATE",
-            old=pod(annotations={"drawbridge.dev/original": "{}" * 2**19}),
+            old=crowded_pod(annotations={"drawbridge.dev/original": "{}" * 2**19}),
         ),
     ),
     "many things nested nearly as deep as may be": (
         "mutate",
         lambda: review('{"metadata":{"annotations":{}},"spec":{"containers":[{"name":"c","resources":{"limits":{"nvidia.com/gpu":"1"}},"env":[' + ",".join([_deep(90)] * 9_000) + "]}]}}"),
     ),
-    "3 MiB of labels": ("mutate", lambda: review(pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
+    "3 MiB of labels": ("mutate", lambda: review(crowded_pod(annotations={f"a/{i}": "x" * 60 for i in range(36_000)}))),
 }  # fmt: skip
 CORPUS = {name.replace("_", " "): ("mutate", lambda make=make: review(make())) for name, make in PODS.items()}

@@ -97,7 +97,7 @@ def some_of(rng, choices, most):
     return rng.sample(choices, rng.randint(0, most))
 
 
-def container(rng, name):
+def random_container(rng, name):
     made = {"name": name, "image": "none"}
     if rng.random() < 0.8:
         resources = made["resources"] = {}
@@ -108,14 +108,14 @@ def container(rng, name):
     return made
 
 
-def template(rng):
+def random_template(rng):
     """Draw a pod's content: sometimes nothing, mostly ordinary fields, now and then a key or label that the webhook reads."""
     metadata, spec = {}, {}
     for field, choices in (("annotations", ANNOTATIONS), ("labels", LABELS)):
         if rng.random() < 0.3:
             metadata[field] = dict.fromkeys(some_of(rng, choices, 2), "x")
     for some, least in (("containers", 1), ("initContainers", 0)):  # a pod without a container is invalid
-        spec[some] = [container(rng, f"{some.lower()}-{i}") for i in range(rng.randint(least, 3))]
+        spec[some] = [random_container(rng, f"{some.lower()}-{i}") for i in range(rng.randint(least, 3))]
     if rng.random() < 0.2:
         spec["resourceClaims"] = some_of(rng, [{"name": "mine", "resourceClaimName": "x"}], 1)
     return {"metadata": metadata, "spec": spec} if metadata or rng.random() < 0.5 else {"spec": spec}
@@ -126,8 +126,8 @@ def crowd(make, seed):
     return [make(rng) for _ in range(600)]
 
 
-def pod(rng):
-    return {"apiVersion": "v1", "kind": "Pod", **template(rng)}
+def random_pod(rng):
+    return {"apiVersion": "v1", "kind": "Pod", **random_template(rng)}
 
 
 def outcomes(oracle, expression, objects, *, operation="CREATE", resource="pods"):
@@ -154,7 +154,7 @@ def same(oracle, expression, plain, objects, **more):
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_pod_reaches_us_as_the_plain_form_has_it(condition_oracle, table, operation):
-    pods = crowd(pod, f"{table} {operation}")
+    pods = crowd(random_pod, f"{table} {operation}")
     same(condition_oracle, on_mutate(TABLES[table]), plain_on_mutate(table), pods, operation=operation)
 
 
@@ -163,13 +163,13 @@ def test_a_pod_is_looked_at_again_as_the_plain_form_has_it(condition_oracle):
         f"object.?spec.?{some}.orValue([]).exists(c, c.?resources.?requests.orValue({{}}).exists(k, {IS_BUILT_IN}))"
         for some in ("containers", "initContainers")
     )
-    same(condition_oracle, on_validate(BUILT_IN), asks, crowd(pod, "again"))
+    same(condition_oracle, on_validate(BUILT_IN), asks, crowd(random_pod, "again"))
 
 
 @pytest.mark.parametrize(("kind", "resource"), [("Deployment", "deployments"), ("CronJob", "cronjobs")])
 def test_a_workload_reaches_us_as_the_plain_form_has_it(condition_oracle, kind, resource):
     def workload(rng):
-        inner = {"spec": {"template": template(rng)}}
+        inner = {"spec": {"template": random_template(rng)}}
         version = "batch/v1" if kind == "CronJob" else "apps/v1"
         spec = {"jobTemplate": inner} if kind == "CronJob" else inner["spec"]
         return {"apiVersion": version, "kind": kind, "spec": spec}
@@ -208,7 +208,7 @@ def test_the_match_conditions_select_every_pod_that_a_dialect_acts_on(condition_
 
 
 def test_a_pod_that_is_kept_from_us_is_one_that_we_would_leave_alone(condition_oracle):
-    pods = [defaulted(one) for one in crowd(pod, "alone")]
+    pods = [defaulted(one) for one in crowd(random_pod, "alone")]
     here = called(condition_oracle, on_mutate(BUILT_IN), pods)
     kept = [one for one, is_called in zip(pods, here, strict=True) if not is_called]
     assert len(kept) > 100
@@ -290,7 +290,7 @@ def test_pods_for_cpu_claims_reach_the_webhook_where_enabled_and_not_elsewhere(c
 
 
 def test_a_malformed_pod_causes_no_error_in_the_match_conditions_for_cpus(condition_oracle):
-    same(condition_oracle, on_mutate(BUILT_IN, HERE), on_mutate(BUILT_IN, EVERYWHERE_BUT), crowd(pod, "odd"))
+    same(condition_oracle, on_mutate(BUILT_IN, HERE), on_mutate(BUILT_IN, EVERYWHERE_BUT), crowd(random_pod, "odd"))
     amounts = {"cpu": "1500m", "memory": "1Gi"}
     crowded = [
         {"name": f"c{i}", "image": "none", "resources": {"limits": amounts, "requests": amounts}} for i in range(800)

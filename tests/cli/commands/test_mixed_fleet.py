@@ -17,19 +17,19 @@ from tests.webhook.mixed_fleet.test_choice import (
     OLD_FULL,
     PLUGIN,
     fleet,
+    gpu_pod,
     new,
-    node,
     old,
-    pod,
+    plugin_node,
     published,
 )
 from tests.webhook.pods import configured
 from webhook.admission import review as reviewing
 
 MIG = {"nvidia.com/mig-1g.5gb": "7", GPU: "0"}
-CUT_UP = node("cut-up") | {"status": {"allocatable": MIG}}
-BOTH = [node("both-1", 4), published("both-1")]
-FLEET = [CLASS, *MIXED, *BOTH, node("half-1", 0), CUT_UP, node("cpu-1")]
+CUT_UP = plugin_node("cut-up") | {"status": {"allocatable": MIG}}
+BOTH = [plugin_node("both-1", 4), published("both-1")]
+FLEET = [CLASS, *MIXED, *BOTH, plugin_node("half-1", 0), CUT_UP, plugin_node("cpu-1")]
 STANDING = {
     "plugin": ["old-1", "old-2", "old-3"],
     "driver": ["new-1"],
@@ -63,20 +63,20 @@ def test_on_a_screen_they_are_counted_and_some_are_named(tmp_path):
 def test_a_name_that_a_class_carries_is_followed_without_a_dialect(tmp_path):
     """Any plugin behind the adapter: no dialect has its name, and a class says what stands for it."""
     carrying = {**CLASS, "spec": CLASS["spec"] | {"extendedResourceName": "example.com/resource"}}
-    there = node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
-    _, answer = surveyed(tmp_path, carrying, there, node("b"), published("b"))
+    there = plugin_node("a") | {"status": {"allocatable": {"example.com/resource": "2"}}}
+    _, answer = surveyed(tmp_path, carrying, there, plugin_node("b"), published("b"))
     [side] = [one for one in answer["servedBy"] if one["key"] == "example.com/resource"]
     assert (side["plugin"], side["driver"]) == (["a"], ["b"])
 
 
 def test_a_resource_that_no_class_stands_for_is_not_listed_for_migration(tmp_path):
-    odd = node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
+    odd = plugin_node("a") | {"status": {"allocatable": {"example.com/odd": "2", "hugepages-2Mi": "0", "cpu": "4"}}}
     _, answer = surveyed(tmp_path, CLASS, odd, *new("b"))
     assert [one["key"] for one in answer["servedBy"]] == [GPU]
 
 
 def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_those_half_way(tmp_path):
-    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, pod("p")))
+    code, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, gpu_pod("p")))
     assert code == 1
     found = {one["code"]: one for one in answer["findings"]}
     assert {what: one["object"] for what, one in found.items()} == {
@@ -85,7 +85,7 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
     }
     assert GPU in found["O202"]["message"]
     assert all("docs/migrate.md" in one["remedy"] for one in found.values())
-    repaired = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, CUT_UP, pod("p"))
+    repaired = manifest(tmp_path / "repaired.yaml", CLASS, *MIXED, CUT_UP, gpu_pod("p"))
     defaults = {"source": "defaults", "mode": "enforce"}
     code, answer = run_json("doctor", "-f", repaired)
     assert (code, answer["configuration"], answer["findings"]) == (0, defaults, [])
@@ -100,8 +100,8 @@ async def test_the_doctor_sees_the_same_in_a_live_cluster():
 def test_translate_says_which_side_and_why(tmp_path, full, side):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
-    asked = manifest(tmp_path / "pod.yaml", pod())
-    idle = pod("idle", 1, on="new-1")  # so that a pod is known to be on nodes
+    asked = manifest(tmp_path / "pod.yaml", gpu_pod())
+    idle = gpu_pod("idle", 1, on="new-1")  # so that a pod is known to be on nodes
     fleet = manifest(tmp_path / "fleet.yaml", CLASS, *MIXED, *full, idle)
     said = run("translate", "-f", asked, "--inventory", fleet, "--config", config, "-o", "report").stdout
     assert side in said
@@ -115,8 +115,8 @@ def test_translate_says_which_side_and_why(tmp_path, full, side):
 def test_a_simulation_places_each_pod_on_the_nodes_to_which_the_webhook_sends_it(tmp_path, full, where):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
-    running = [one | {"status": {"phase": "Running"}} for one in (*full, pod("idle", 1, on="elsewhere"))]
-    snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running, pod("comes"))
+    running = [one | {"status": {"phase": "Running"}} for one in (*full, gpu_pod("idle", 1, on="elsewhere"))]
+    snapshot = manifest(tmp_path / "snapshot.yaml", CLASS, *MIXED, *running, gpu_pod("comes"))
     code, answer = run_json("simulate", "-f", snapshot, "--config", config)
     assert code == 0, answer
     [placed] = [one for one in answer["pods"] if one["pod"].endswith("/comes")]
@@ -128,13 +128,13 @@ def test_a_simulation_places_each_pod_on_the_nodes_to_which_the_webhook_sends_it
 def test_an_explanation_of_a_pod_that_waits_says_what_the_webhook_would_do(tmp_path, full, side):
     configuration = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": {GPU: PLUGIN}}
     config = manifest(tmp_path / "config.yaml", configuration)
-    dump = manifest(tmp_path / "dump.yaml", CLASS, *MIXED, *full, pod("idle", 1, on="new-1"), pod("waits"))
+    dump = manifest(tmp_path / "dump.yaml", CLASS, *MIXED, *full, gpu_pod("idle", 1, on="new-1"), gpu_pod("waits"))
     _, answer = run_json("explain", "pod", "ns/waits", "-f", dump, "--config", config)
     assert [one["outcome"] for one in answer["pod"]["webhook"]["decisions"]] == [side]
 
 
 async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_absent():
-    cluster = Embedded.of([CLASS, *MIXED, *OLD_FULL, pod("idle", 1, on="new-1", namespace="other")])
+    cluster = Embedded.of([CLASS, *MIXED, *OLD_FULL, gpu_pod("idle", 1, on="new-1", namespace="other")])
 
     async def counted(namespace):
         in_force = ConfigurationInForce(configured(mixed={GPU: PLUGIN}))
@@ -149,7 +149,7 @@ async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_abse
 def test_a_translated_pod_that_only_a_plugin_s_nodes_can_run_is_told_so(tmp_path):
     """Its node went back to the plugin, or it was translated before its pins counted: created again it would run."""
     stays, goes = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
-    asked = pod("waits", nodeSelector={"pool": "a"})
+    asked = gpu_pod("waits", nodeSelector={"pool": "a"})
     moved = fleet(*new("one", **stays), *new("two", **goes))
     translated = applied(asked, reviewing.mutate(review(asked), moved))
     dump = manifest(tmp_path / "dump.yaml", CLASS, *old("one", **stays), *new("two", **goes), translated)

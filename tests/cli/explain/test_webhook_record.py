@@ -9,7 +9,7 @@ import pytest
 from analysis.explain import as_written
 from tests.cli.explain.scenes import explain, explain_json
 from tests.webhook.admission.test_decide import KEY, mutated
-from tests.webhook.admission.test_decide import pod as legacy
+from tests.webhook.admission.test_decide import gpu_pod as legacy
 from tests.webhook.pods import became, patched
 from tests.webhook.pods import pod as asking_pod
 

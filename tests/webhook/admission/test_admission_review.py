@@ -10,7 +10,7 @@ from webhook.admission import admission_review as reviews
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
-def review(**changes):
+def changed_review(**changes):
     request = {"uid": UID, "operation": "CREATE", "object": {"kind": "Pod"}, "oldObject": None, "dryRun": True}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request} | changes
 
@@ -20,13 +20,13 @@ def decode(value):
 
 
 def test_a_sound_review_is_read_and_its_objects_stay_raw():
-    request = decode(review())
+    request = decode(changed_review())
     assert (request.uid, request.operation, request.dry_run) == (UID, "CREATE", True)
     assert reviews.read(request.object) == {"kind": "Pod"}
 
 
 def test_fields_newer_than_we_are_do_not_disturb():
-    value = review(fromTheFuture=1)
+    value = changed_review(fromTheFuture=1)
     value["request"]["alsoNew"] = {"x": [1]}
     assert decode(value).uid == UID
 
@@ -48,8 +48,8 @@ def test_fields_newer_than_we_are_do_not_disturb():
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}', "request.uid"),
         (b'{"request":' * 500_000, "nested"),
         (b'{"apiVersion":' + b"[" * 100_000, "not an AdmissionReview"),
-        (json.dumps(review()).encode()[:-9], "not JSON"),
-        (json.dumps(review()).encode() + b"x", "not JSON"),
+        (json.dumps(changed_review()).encode()[:-9], "not JSON"),
+        (json.dumps(changed_review()).encode() + b"x", "not JSON"),
     ],
 )
 def test_a_malformed_review_is_rejected_with_status_400_and_a_reason(body, says):

@@ -9,14 +9,14 @@ from dra import wire
 from dra.budget import Budget
 from dra.errors import OutOfBudget
 from dra.objects import DeviceTaintRule
-from tests.webhook.admission.test_decide import pod, review, state
-from tests.webhook.admission.test_feasibility import DRIVER, claim, class_, stock
+from tests.webhook.admission.test_decide import gpu_pod, review, state
+from tests.webhook.admission.test_feasibility import DRIVER, claim_for, stock, typed_class
 from tests.webhook.admission.test_parameters import WRONG, bringing, spec
 from webhook.admission import review as admission
 from webhook.admission.feasibility import NO_TIME, UNKNOWN, Feasibility, judge
 from webhook.service.deciding.decider import ReviewDecider
 
-MORE = class_("none", "false")
+MORE = typed_class("none", "false")
 TAINT = wire.convert(
     {
         "metadata": {"name": "drain"},
@@ -28,16 +28,16 @@ TAINT = wire.convert(
     DeviceTaintRule,
 )
 QUESTIONS = {
-    "fits": (stock(), [claim()]),
-    "more than there is": (stock(count=8), [claim(20)]),
-    "a sum": (stock(count=8), [claim(name=f"c{at}") for at in range(12)]),
-    "tied": (stock(), [claim(2), claim(3, name="d", cel="true")]),
-    "another class": (stock(MORE), [claim(class_="none")]),
-    "two classes": (stock(MORE), [claim(3), claim(2, name="d", class_="none")]),
-    "a selector": (stock(), [claim(cel=f"device.attributes['{DRIVER}'].productName == 'x'")]),
-    "a constraint": (stock(), [claim(2, requests=["r"], matchAttribute="x/y")]),
-    "busy": (stock(claim(1, name="held", held=["gpu-0", "gpu-1"]), nodes=("n0",)), [claim(3)]),
-    "curable": (stock(TAINT, nodes=("n0",)), [claim(4)]),
+    "fits": (stock(), [claim_for()]),
+    "more than there is": (stock(count=8), [claim_for(20)]),
+    "a sum": (stock(count=8), [claim_for(name=f"c{at}") for at in range(12)]),
+    "tied": (stock(), [claim_for(2), claim_for(3, name="d", cel="true")]),
+    "another class": (stock(MORE), [claim_for(class_="none")]),
+    "two classes": (stock(MORE), [claim_for(3), claim_for(2, name="d", class_="none")]),
+    "a selector": (stock(), [claim_for(cel=f"device.attributes['{DRIVER}'].productName == 'x'")]),
+    "a constraint": (stock(), [claim_for(2, requests=["r"], matchAttribute="x/y")]),
+    "busy": (stock(claim_for(1, name="held", held=["gpu-0", "gpu-1"]), nodes=("n0",)), [claim_for(3)]),
+    "curable": (stock(TAINT, nodes=("n0",)), [claim_for(4)]),
 }
 
 
@@ -110,10 +110,10 @@ class Clock:
 
 
 PODS = {
-    "fits": pod(),
+    "fits": gpu_pod(),
     "parameters that a driver refuses": bringing(),
-    "too many": pod(limits={"nvidia.com/gpu": "16"}),
-    "as many as there are": pod(limits={"nvidia.com/gpu": "4"}),
+    "too many": gpu_pod(limits={"nvidia.com/gpu": "16"}),
+    "as many as there are": gpu_pod(limits={"nvidia.com/gpu": "4"}),
 }
 MODES = {mode: state(mode=mode, templates={("ns", "t"): spec(WRONG)}) for mode in ("enforce", "observe", "warn")}
 # A look stands for 256 steps: so long on a machine as they are meant for, and on others.

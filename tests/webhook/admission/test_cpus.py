@@ -6,7 +6,7 @@ from cluster.patch import apply_json_patch
 from dra.stock.stock import Stock
 from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.pods import KEY, WHOLE, configured, pod
-from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, node, published
+from tests.webhook.translate.test_cpus import CLASS, EVERYWHERE, GROUPS, TWO, gpus, held, labelled_node, published
 from webhook.admission import decide_object
 from webhook.admission.review import mutate, validate
 from webhook.dialects.table import Outcome
@@ -14,7 +14,7 @@ from webhook.names import TEMPLATES, TRANSLATED_LABEL
 from webhook.state import Inventory, State
 
 # Two groups of 24 on each node: three times 16 do not fit, though there are 48.
-NODES = [node("a"), published("a", GROUPS), CLASS]
+NODES = [labelled_node("a"), published("a", GROUPS), CLASS]
 CPUS = {"cpu": "16", "memory": "1Gi"}
 GPU = {"nvidia.com/gpu": "1"}
 DOOMED = pod(CPUS, CPUS, CPUS)

@@ -9,11 +9,21 @@ import msgspec
 import pytest
 
 from dra import wire
-from dra.objects.claim import DeviceClass, ResourceClaimSpec
-from dra.objects.device import ResourceSlice
-from dra.objects.node import Node
+from dra.objects.claim import ResourceClaimSpec
 from dra.stock.stock import Stock
 from tests.draws import draws
+from tests.objects import (
+    admission_review,
+    claim,
+    container,
+    device_class,
+    exactly,
+    node,
+    obj,
+    pod,
+    resource_slice,
+    typed,
+)
 from tests.webhook.pods import configured
 from webhook.admission import admission_review as reviews
 from webhook.admission import answer_timeout
@@ -34,23 +44,9 @@ def device(index):
     return {"name": f"gpu-{index}", "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}}}
 
 
-SLICE = wire.convert(
-    {
-        "metadata": {"name": "s"},
-        "spec": {
-            "driver": GPU,
-            "nodeName": "n",
-            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
-            "devices": [device(i) for i in range(4)],
-        },
-    },
-    ResourceSlice,
-)
-CLASS = wire.convert(
-    {"metadata": {"name": GPU}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{GPU}'"}}]}},
-    DeviceClass,
-)
-NODE = wire.convert({"metadata": {"name": "n"}}, Node)
+SLICE = typed(resource_slice("s", *(device(i) for i in range(4)), driver=GPU, pool="n", nodeName="n"))
+CLASS = typed(device_class(GPU, f"device.driver == '{GPU}'"))
+NODE = typed(node("n"))
 STOCK = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
 
 
@@ -64,31 +60,22 @@ def state(*, mode="enforce", canary=100, stock=STOCK, **changes):
 ENFORCE = state()
 
 
-def pod(*, limits=None, name="p", **metadata):
-    resources = {"limits": {"nvidia.com/gpu": "1"} if limits is None else limits}
-    container = {"name": "main", "image": "x", "resources": resources, "fromTheFuture": {"kept": [1]}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": [container], "schedulerName": "default-scheduler"},
-    }
+def gpu_pod(*, limits=None, name="p", namespace="", **metadata):
+    """A pod as the webhook sees it: without a namespace at first, and with a field that no Kubernetes has yet."""
+    limits = {"nvidia.com/gpu": "1"} if limits is None else limits
+    containers = [container(limits=limits, fromTheFuture={"kept": [1]})]
+    return pod(name, namespace=namespace, containers=containers, schedulerName="default-scheduler", **metadata)
 
 
 def review(obj, *, operation="CREATE", old=None, resource="pods", group="", namespace="ns", sub="", **more):
     request = {
         "uid": "u",
-        "operation": operation,
         "kind": {"group": group, "version": "v1", "kind": obj.get("kind", "") if isinstance(obj, dict) else ""},
         "resource": {"group": group, "version": "v1", "resource": resource},
         "subResource": sub,
         "namespace": namespace,
-        "object": obj,
-        "oldObject": old,
     }
-    return json.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request | more}
-    ).encode()
+    return json.dumps(admission_review(obj, operation=operation, oldObject=old, **request | more)).encode()
 
 
 def answer(outcome):
@@ -121,7 +108,7 @@ def untouched(outcome):
 
 
 def test_a_legacy_pod_becomes_a_pod_with_a_sealed_claim():
-    after, outcome = mutated(pod())
+    after, outcome = mutated(gpu_pod())
     (entry,) = after["spec"]["resourceClaims"]
     sealed = after["metadata"]["annotations"]["drawbridge.dev/templates"]
     proven = template.unseal(sealed, template.identify_raw(after, "ns"), KEY)
@@ -131,29 +118,32 @@ def test_a_legacy_pod_becomes_a_pod_with_a_sealed_claim():
 
 
 def test_fields_that_we_do_not_know_survive():
-    after, _ = mutated(pod())
+    after, _ = mutated(gpu_pod())
     assert after["spec"]["containers"][0]["fromTheFuture"] == {"kept": [1]}
 
 
 def test_a_second_invocation_changes_nothing():
-    after, _ = mutated(pod())
+    after, _ = mutated(gpu_pod())
     again, outcome = mutated(after)
     assert again == after
     assert "patch" not in answer(outcome)
 
 
 def test_dry_run_makes_no_difference():
-    assert admission.mutate(review(pod(), dryRun=True), ENFORCE).body == admission.mutate(review(pod()), ENFORCE).body
+    assert (
+        admission.mutate(review(gpu_pod(), dryRun=True), ENFORCE).body
+        == admission.mutate(review(gpu_pod()), ENFORCE).body
+    )
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        pod(labels={"drawbridge.dev/skip": "true"}),
-        pod(annotations={"kubernetes.io/config.mirror": "x"}),
-        pod() | {"spec": pod()["spec"] | {"nodeName": "n"}},
-        pod(limits={"cpu": "1"}),
-        pod(limits={}),
+        gpu_pod(labels={"drawbridge.dev/skip": "true"}),
+        gpu_pod(annotations={"kubernetes.io/config.mirror": "x"}),
+        gpu_pod() | {"spec": gpu_pod()["spec"] | {"nodeName": "n"}},
+        gpu_pod(limits={"cpu": "1"}),
+        gpu_pod(limits={}),
         {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}},
         {"kind": "Pod", "metadata": {"name": "p"}},
         {},
@@ -178,12 +168,12 @@ def test_pods_without_our_keys_are_untouched(changed):
     ],
 )
 def test_other_operations_and_kinds_are_untouched(asked):
-    _, outcome = mutated(pod(), **asked)
+    _, outcome = mutated(gpu_pod(), **asked)
     assert untouched(outcome)
 
 
 def test_a_refusal_names_container_key_and_remedy():
-    _, outcome = mutated(pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}))
+    _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}))
     response = answer(outcome)
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
     for part in ("container main", "nvidia.com/gpumem", "1500m", "ask for whole ones", "[R001]", "skip=true"):
@@ -192,26 +182,26 @@ def test_a_refusal_names_container_key_and_remedy():
 
 def test_a_pod_whose_template_name_is_taken_is_refused_and_the_owner_named():
     """A template made in advance under the name of a pod's must not decide what the pod gets."""
-    (name,) = mutated(pod())[1].record.templates
+    (name,) = mutated(gpu_pod())[1].record.templates
     other = wire.convert(
         {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": GPU, "count": 7}}]}}, ResourceClaimSpec
     )
     squatted = msgspec.structs.replace(
         ENFORCE, templates={("ns", name): other}, template_owners={("ns", name): "it belongs to Job x"}
     )
-    response = answer(mutated(pod(), squatted)[1])
+    response = answer(mutated(gpu_pod(), squatted)[1])
     assert not response["allowed"]
     for part in (f"ns/{name}", "it belongs to Job x", "until it is deleted"):
         assert part in response["status"]["message"]
     observing = msgspec.structs.replace(squatted, namespaces={"ns": {"drawbridge.dev/mode": "observe"}})
-    assert answer(mutated(pod(), observing)[1])["allowed"]
+    assert answer(mutated(gpu_pod(), observing)[1])["allowed"]
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
 def test_nothing_is_sealed_for_a_namespace_that_does_not_enforce(mode):
     """Any caller that reaches the port may post a review, and name a namespace."""
     world = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
-    outcome = mutated(pod(), world)[1]
+    outcome = mutated(gpu_pod(), world)[1]
     assert "patch" not in answer(outcome)
     assert b"v2 " not in outcome.body
 
@@ -221,7 +211,7 @@ def test_nothing_is_sealed_for_a_namespace_that_does_not_enforce(mode):
 
 def test_observe_says_and_changes_nothing_but_records_everything():
     for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
-        _, outcome = mutated(pod(limits=limits), state(mode="observe"))
+        _, outcome = mutated(gpu_pod(limits=limits), state(mode="observe"))
         response = answer(outcome)
         assert response["allowed"]
         assert "patch" not in response
@@ -232,7 +222,7 @@ def test_observe_says_and_changes_nothing_but_records_everything():
 
 def test_warn_tells_and_changes_nothing():
     for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
-        _, outcome = mutated(pod(limits=limits), state(mode="warn"))
+        _, outcome = mutated(gpu_pod(limits=limits), state(mode="warn"))
         response = answer(outcome)
         assert response["allowed"]
         assert "patch" not in response
@@ -240,25 +230,25 @@ def test_warn_tells_and_changes_nothing():
 
 
 def test_warn_also_tells_what_the_claims_would_meet():
-    _, outcome = mutated(pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
+    _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
     assert any("even if idle" in text for text in answer(outcome)["warnings"])
 
 
 def test_off_does_not_even_look():
-    _, outcome = mutated(pod(), state(mode="off"))
+    _, outcome = mutated(gpu_pod(), state(mode="off"))
     assert untouched(outcome)
     assert not outcome.record.decisions
 
 
 def test_every_mode_decides_the_same():
-    decisions = [mutated(pod(), state(mode=mode))[1].record.decisions for mode in ("observe", "warn", "enforce")]
+    decisions = [mutated(gpu_pod(), state(mode=mode))[1].record.decisions for mode in ("observe", "warn", "enforce")]
     assert decisions[0] == decisions[1] == decisions[2]
 
 
 def test_a_namespace_decides_for_itself():
     world = state(mode="observe", namespaces={"ns": {"drawbridge.dev/mode": "enforce"}})
-    assert mutated(pod(), world)[1].record.mode == "enforce"
-    assert mutated(pod(), world, namespace="other")[1].record.mode == "observe"
+    assert mutated(gpu_pod(), world)[1].record.mode == "enforce"
+    assert mutated(gpu_pod(), world, namespace="other")[1].record.mode == "observe"
 
 
 def test_the_canary_covers_whole_workloads_and_warns_the_rest():
@@ -268,7 +258,7 @@ def test_the_canary_covers_whole_workloads_and_warns_the_rest():
         owner = {"kind": "ReplicaSet", "name": f"web-{index}-abc", "controller": True}
         several = [
             mutated(
-                pod(
+                gpu_pod(
                     name="",
                     generateName=f"web-{index}-abc-",
                     ownerReferences=[owner],
@@ -287,7 +277,7 @@ def test_the_canary_covers_whole_workloads_and_warns_the_rest():
 
 
 def test_the_same_manifest_applied_again_ends_where_it_began():
-    stored, _ = mutated(pod())
+    stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     after, outcome = mutated(again, operation="UPDATE", old=stored)
@@ -296,7 +286,7 @@ def test_the_same_manifest_applied_again_ends_where_it_began():
 
 
 def test_an_update_is_replayed_where_the_user_is_only_warned_by_now():
-    stored, _ = mutated(pod())
+    stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     after, outcome = mutated(again, state(mode="warn"), operation="UPDATE", old=stored)
@@ -306,7 +296,7 @@ def test_an_update_is_replayed_where_the_user_is_only_warned_by_now():
 
 @pytest.mark.parametrize(("mode", "said"), [("observe", "would replay"), ("off", "off")])
 def test_an_update_changes_nothing_where_nothing_is_to_be_changed(mode, said):
-    stored, _ = mutated(pod())
+    stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     after, outcome = mutated(again, state(mode=mode), operation="UPDATE", old=stored)
@@ -315,16 +305,16 @@ def test_an_update_changes_nothing_where_nothing_is_to_be_changed(mode, said):
 
 
 def test_an_update_translates_nothing():
-    plain = pod(limits={})
-    _, outcome = mutated(pod(), operation="UPDATE", old=plain)
+    plain = gpu_pod(limits={})
+    _, outcome = mutated(gpu_pod(), operation="UPDATE", old=plain)
     assert untouched(outcome)
 
 
 def test_a_strategy_is_nothing_for_the_webhook_when_a_pod_is_made_and_when_it_changes():
     """It says how the bridge places a pod, and the bridge reads it from the pod itself: no claim depends on it, and it may change."""
     key = "drawbridge.dev/strategy"
-    plain, _ = mutated(pod())
-    stored, _ = mutated(pod(annotations={key: "best"}))
+    plain, _ = mutated(gpu_pod())
+    stored, _ = mutated(gpu_pod(annotations={key: "best"}))
     templates = "drawbridge.dev/templates"
     assert stored["metadata"]["annotations"].pop(key) == "best"
     assert stored["spec"] == plain["spec"]
@@ -337,7 +327,7 @@ def test_a_strategy_is_nothing_for_the_webhook_when_a_pod_is_made_and_when_it_ch
 
 
 def test_another_number_is_left_for_the_api_server_to_refuse():
-    stored, _ = mutated(pod())
+    stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "2"}
     assert untouched(mutated(again, operation="UPDATE", old=stored)[1])
@@ -356,15 +346,15 @@ FORGED = {
 @pytest.mark.parametrize("names", [FORGED, ["drawbridge.dev/devices"], ["drawbridge.dev/original"]])
 @pytest.mark.parametrize("limits", [{"nvidia.com/gpu": "1"}, {"cpu": "1"}, {"nvidia.com/gpumemory": "1"}])
 def test_annotations_in_our_name_that_we_did_not_write_are_replaced_or_gone(names, limits):
-    forged = pod(limits=limits, annotations={"team": "a", **{name: FORGED[name] for name in names}})
+    forged = gpu_pod(limits=limits, annotations={"team": "a", **{name: FORGED[name] for name in names}})
     after, _ = mutated(forged)
-    clean, _ = mutated(pod(limits=limits, annotations={"team": "a"}))
+    clean, _ = mutated(gpu_pod(limits=limits, annotations={"team": "a"}))
     assert after == clean
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("warn", False), ("observe", True), ("off", True)])
 def test_forged_annotations_go_wherever_anything_may_be_changed(mode, kept):
-    forged = pod(annotations={"team": "a", **FORGED})
+    forged = gpu_pod(annotations={"team": "a", **FORGED})
     after, outcome = mutated(forged, state(mode=mode))
     assert after["spec"] == forged["spec"]
     assert (after == forged) is kept
@@ -374,30 +364,30 @@ def test_forged_annotations_go_wherever_anything_may_be_changed(mode, kept):
 
 
 def test_forged_annotations_go_also_where_a_refusal_is_only_told():
-    forged = pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)
+    forged = gpu_pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)
     after, outcome = mutated(forged, state(mode="warn"))
     assert outcome.record.outcome == "would refuse"
     assert "annotations" not in after["metadata"]
 
 
 def test_forged_annotations_are_removed_even_when_the_decision_times_out():
-    outcome = admission.mutate(review(pod(annotations=FORGED)), ENFORCE, impatient=lambda: True)
+    outcome = admission.mutate(review(gpu_pod(annotations=FORGED)), ENFORCE, impatient=lambda: True)
     assert outcome.record.outcome == "undecided"
-    assert "annotations" not in applied(pod(annotations=FORGED), outcome)["metadata"]
+    assert "annotations" not in applied(gpu_pod(annotations=FORGED), outcome)["metadata"]
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("enforce", False), ("warn", False), ("observe", True), ("off", True)])
 def test_forged_annotations_go_also_when_the_decision_was_ended_from_outside(mode, kept):
-    forged = pod(annotations={"team": "a", **FORGED})
+    forged = gpu_pod(annotations={"team": "a", **FORGED})
     outcome = answer_timeout("mutate", review(forged), state(mode=mode))
     assert (applied(forged, outcome) == forged) is kept
     assert ("warnings" not in answer(outcome)) is kept, "no client is told what is only recorded"
-    ours, _ = mutated(pod())
+    ours, _ = mutated(gpu_pod())
     assert applied(ours, answer_timeout("mutate", review(ours), state(mode=mode))) == ours
 
 
 def test_a_late_answer_believes_what_we_wrote_for_this_pod_and_nothing_that_was_changed_since():
-    ours, _ = mutated({**pod(), "metadata": {"generateName": "p-", "labels": {"a": "b"}}})
+    ours, _ = mutated({**gpu_pod(), "metadata": {"generateName": "p-", "labels": {"a": "b"}}})
     late = answer_timeout("mutate", review(ours), ENFORCE)
     assert applied(ours, late) == ours
     for name in (
@@ -410,7 +400,7 @@ def test_a_late_answer_believes_what_we_wrote_for_this_pod_and_nothing_that_was_
         changed["metadata"]["annotations"][name] += " "
         after = applied(changed, answer_timeout("mutate", review(changed), ENFORCE))
         assert not [key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")], name
-    passed_by = pod(annotations=FORGED, labels={"drawbridge.dev/skip": "true"})
+    passed_by = gpu_pod(annotations=FORGED, labels={"drawbridge.dev/skip": "true"})
     assert applied(passed_by, answer_timeout("mutate", review(passed_by), ENFORCE)) == passed_by
 
 
@@ -442,7 +432,7 @@ def test_a_late_answer_makes_nothing_of_what_the_object_is_full_of(small, place)
 
 @pytest.mark.parametrize("namespace", ["ns", "other"])
 def test_a_forged_record_changes_no_update(namespace):
-    stored = pod(annotations=FORGED)
+    stored = gpu_pod(annotations=FORGED)
     update = copy.deepcopy(stored)
     update["metadata"]["finalizers"] = []
     after, outcome = mutated(update, operation="UPDATE", old=stored, namespace=namespace)
@@ -451,26 +441,26 @@ def test_a_forged_record_changes_no_update(namespace):
 
 
 def test_a_record_that_was_copied_to_a_pod_without_our_claim_changes_no_update():
-    ours, _ = mutated(pod())
-    stored = pod(annotations=ours["metadata"]["annotations"])
+    ours, _ = mutated(gpu_pod())
+    stored = gpu_pod(annotations=ours["metadata"]["annotations"])
     assert untouched(mutated(copy.deepcopy(stored), operation="UPDATE", old=stored)[1])
 
 
 @pytest.mark.parametrize("old", [None, -1, "x", [], [{}]])
 def test_an_update_without_an_object_changes_nothing(old):
-    assert untouched(mutated(pod(), operation="UPDATE", old=old)[1])
+    assert untouched(mutated(gpu_pod(), operation="UPDATE", old=old)[1])
 
 
 @pytest.mark.parametrize("part", ["ownerReferences", "labels", "annotations", "name", "generateName"])
 @pytest.mark.parametrize("odd", [1, "x", [1], {"a": 1}])
 def test_metadata_of_the_wrong_shape_is_answered(part, odd):
-    obj = pod() | {"metadata": {"ownerReferences": [{"controller": True, "name": "r"}], part: odd}}
+    obj = gpu_pod() | {"metadata": {"ownerReferences": [{"controller": True, "name": "r"}], part: odd}}
     for decide in (admission.mutate, admission.validate):
         assert answer(decide(review(obj), ENFORCE))["uid"] == "u"
 
 
 def test_a_record_of_another_namespace_is_not_believed():
-    ours, _ = mutated(pod(), namespace="theirs")
+    ours, _ = mutated(gpu_pod(), namespace="theirs")
     again = copy.deepcopy(ours)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     assert untouched(mutated(again, operation="UPDATE", old=ours, namespace="ns")[1])
@@ -478,7 +468,7 @@ def test_a_record_of_another_namespace_is_not_believed():
 
 @pytest.mark.parametrize("name", ["drawbridge.dev/devices", "drawbridge.dev/decision"])
 def test_tampering_with_one_annotation_removes_the_valid_record_beside_it(name):
-    ours, _ = mutated(pod())
+    ours, _ = mutated(gpu_pod())
     ours["metadata"]["annotations"][name] = FORGED[name]
     after, outcome = mutated(ours)
     assert not {key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")}
@@ -486,7 +476,7 @@ def test_tampering_with_one_annotation_removes_the_valid_record_beside_it(name):
 
 
 def test_a_pod_whose_annotations_would_grow_too_large_is_left_with_the_reason():
-    large = pod(annotations={"team": "x" * (256 * 1024 - 200)})
+    large = gpu_pod(annotations={"team": "x" * (256 * 1024 - 200)})
     after, outcome = mutated(large)
     assert after == large
     assert "256 KiB" in answer(outcome)["warnings"][0]
@@ -500,9 +490,8 @@ def validated(obj, world=ENFORCE, **kwargs):
     return admission.validate(review(obj, **kwargs), world)
 
 
-def claim(class_=GPU, count=1, **more):
-    request = {"name": "r", "exactly": {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count}}
-    return {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}} | more
+def gpu_claim(class_=GPU, count=1, **fields):
+    return claim("c", exactly(class_, count=count), namespace="") | fields
 
 
 def of_claims(**kwargs):
@@ -510,32 +499,32 @@ def of_claims(**kwargs):
 
 
 def test_a_claim_that_fits_passes_in_silence():
-    assert untouched(validated(claim(), **of_claims()))
+    assert untouched(validated(gpu_claim(), **of_claims()))
 
 
 def test_a_claim_that_no_node_could_serve_is_called_a_claim():
-    said = answer(validated(claim(count=9), **of_claims()))["status"]["message"]
+    said = answer(validated(gpu_claim(count=9), **of_claims()))["status"]["message"]
     assert "could not serve this claim even if idle" in said
 
 
 def test_a_class_that_does_not_exist_is_refused_with_those_that_do():
-    response = answer(validated(claim("gpu.example.com"), **of_claims()))
+    response = answer(validated(gpu_claim("gpu.example.com"), **of_claims()))
     assert not response["allowed"]
     assert "no DeviceClass gpu.example.com" in response["status"]["message"]
     assert GPU in response["status"]["message"]
 
 
 def test_a_stock_that_is_not_known_never_denies():
-    assert untouched(validated(claim("gpu.example.com"), state(stock=None), **of_claims()))
+    assert untouched(validated(gpu_claim("gpu.example.com"), state(stock=None), **of_claims()))
 
 
 def test_a_translated_pod_passes():
-    after, _ = mutated(pod())
+    after, _ = mutated(gpu_pod())
     assert untouched(validated(after))
 
 
 def test_a_forged_proof_proves_nothing_and_does_not_refuse_a_pod():
-    after, _ = mutated(pod())
+    after, _ = mutated(gpu_pod())
     notes = after["metadata"]["annotations"]
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
     response = answer(validated(after))
@@ -544,33 +533,33 @@ def test_a_forged_proof_proves_nothing_and_does_not_refuse_a_pod():
 
 
 def test_a_record_without_a_claim_proves_nothing():
-    forged = pod(annotations={"drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'})
+    forged = gpu_pod(annotations={"drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'})
     assert answer(validated(forged))["allowed"]
 
 
 def test_a_pod_that_waits_for_a_missing_claim_is_warned():
-    waiting = pod(limits={})
+    waiting = gpu_pod(limits={})
     waiting["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "later"}]
     response = answer(validated(waiting))
     assert response["allowed"]
     assert "ResourceClaim later does not exist yet" in response["warnings"][0]
 
 
-def workload(kind="Deployment", **limits):
-    template_ = {"metadata": {}, "spec": pod(limits=limits)["spec"]}
+def limited_workload(kind="Deployment", **limits):
+    """A workload whose pods have these limits."""
+    template_ = {"metadata": {}, "spec": gpu_pod(limits=limits)["spec"]}
     spec = {"template": template_} if kind != "CronJob" else {"jobTemplate": {"spec": {"template": template_}}}
-    version = "batch/v1" if kind == "CronJob" else "apps/v1"
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
+    return obj(kind, "w", "batch/v1" if kind == "CronJob" else "apps/v1", **spec)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
 def test_a_workload_is_warned_and_never_refused(kind):
     group, plural = ("batch", "cronjobs") if kind == "CronJob" else ("apps", "deployments")
-    bad = workload(kind, **{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
+    bad = limited_workload(kind, **{"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
     response = answer(validated(bad, resource=plural, group=group))
     assert response["allowed"]
     assert "its pods will be refused" in response["warnings"][0]
-    good = workload(kind, **{"nvidia.com/gpu": "1"})
+    good = limited_workload(kind, **{"nvidia.com/gpu": "1"})
     assert untouched(validated(good, resource=plural, group=group))
 
 
@@ -578,7 +567,7 @@ def test_a_workload_is_warned_and_never_refused(kind):
 
 
 def test_an_impossible_pod_only_gets_a_warning_if_the_admin_configures_it():
-    after = translated(pod(limits={"nvidia.com/gpu": "16"}))
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
     lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
     assert not answer(validated(after))["allowed"]
@@ -588,13 +577,13 @@ def test_an_impossible_pod_only_gets_a_warning_if_the_admin_configures_it():
 
 
 def test_a_pod_that_a_node_template_could_serve_is_admitted_with_its_name():
-    after = translated(pod(limits={"nvidia.com/gpu": "8"}))
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "8"}))
     assert not answer(validated(after))["allowed"]
     (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
     response = answer(validated(after, state(prospects=prospects((template,), STOCK))))
     assert response["allowed"]
     assert "a node of template big could" in response["warnings"][0]
-    after = translated(pod(limits={"nvidia.com/gpu": "9"}))
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "9"}))
     assert not answer(validated(after, state(prospects=prospects((template,), STOCK))))["allowed"]
 
 
@@ -605,7 +594,7 @@ def device_entry(count):
 
 @pytest.mark.parametrize("kind", ["DeviceClass", "ResourceSlice", "Node"])
 def test_a_claim_is_warned_and_not_refused_if_some_objects_were_unreadable(kind):
-    asked = claim("gpu.elsewhere")
+    asked = gpu_claim("gpu.elsewhere")
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
     assert "no DeviceClass gpu.elsewhere" in answer(validated(asked, **kwargs))["status"]["message"]
     response = answer(validated(asked, state(incomplete=frozenset({kind})), **kwargs))
@@ -618,11 +607,11 @@ def test_a_claim_is_warned_and_not_refused_if_some_objects_were_unreadable(kind)
 def test_a_template_that_a_tenant_made_unreadable_changes_no_refusal_of_other_pods():
     lacking = state(incomplete=frozenset({"ResourceClaim", "ResourceClaimTemplate"}))
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
-    assert not answer(validated(claim("gpu.elsewhere"), lacking, **kwargs))["allowed"]
+    assert not answer(validated(gpu_claim("gpu.elsewhere"), lacking, **kwargs))["allowed"]
 
 
 def test_a_template_that_could_not_be_read_is_not_said_to_be_missing():
-    asked = pod()
+    asked = gpu_pod()
     asked["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimTemplateName": "t"}]
     (missing,) = answer(validated(asked))["warnings"]
     assert missing == "ResourceClaimTemplate t does not exist yet: the pod waits until it does"
@@ -631,7 +620,7 @@ def test_a_template_that_could_not_be_read_is_not_said_to_be_missing():
 
 
 def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
-    after = translated(pod(limits={"nvidia.com/gpu": "16"}))
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     message = answer(validated(after))["status"]["message"]
     for part in (
         "container main (nvidia.com/gpu: 16) asks for 16 devices",
@@ -649,13 +638,13 @@ def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
 )
 def test_an_amount_beyond_64_bits_is_refused_where_the_api_server_refuses_it(amount, is_accepted):
     """It looks at the thousandths, which overflow (`tests/dra/validation/test_pods.py` asks it)."""
-    _, outcome = mutated(pod(limits={"nvidia.com/gpu": amount}))
+    _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": amount}))
     assert answer(outcome)["allowed"] is is_accepted
     assert [one.outcome for one in outcome.record.decisions] == ["left" if is_accepted else "refused"]
 
 
 def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():
-    after = translated(pod(limits={"nvidia.com/gpu": "16"}))
+    after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     outcome = admission.validate(review(after), ENFORCE, impatient=lambda: True)
     assert answer(outcome)["allowed"]
     assert "could not be decided in time" in answer(outcome)["warnings"][0]
@@ -663,7 +652,7 @@ def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():
 
 
 def test_nothing_is_refused_for_what_an_old_copy_of_the_cluster_shows():
-    percent = pod(limits={"nvidia.com/gpumem-percentage": "50"})
+    percent = gpu_pod(limits={"nvidia.com/gpumem-percentage": "50"})
     sizeless = msgspec.structs.replace(ENFORCE, fleet=Inventory(), configuration=configured(unresolved="refuse"))
     assert "[R006]" in answer(mutated(percent, sizeless)[1])["status"]["message"]
     old = msgspec.structs.replace(sizeless, stock=None, confirmed=False)
@@ -672,11 +661,11 @@ def test_nothing_is_refused_for_what_an_old_copy_of_the_cluster_shows():
     assert outcome.record.outcome == "left"
     lacking = msgspec.structs.replace(sizeless, incomplete=frozenset({"ResourceSlice"}))
     assert mutated(percent, lacking)[1].record.outcome == "left"
-    taken, _ = mutated(pod())
+    taken, _ = mutated(gpu_pod())
     name = taken["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
     squatted = {("ns", name): wire.convert({"devices": {"requests": []}}, ResourceClaimSpec)}
-    assert "[R011]" in answer(mutated(pod(), state(templates=squatted))[1])["status"]["message"]
-    assert answer(mutated(pod(), msgspec.structs.replace(old, templates=squatted))[1])["allowed"]
+    assert "[R011]" in answer(mutated(gpu_pod(), state(templates=squatted))[1])["status"]["message"]
+    assert answer(mutated(gpu_pod(), msgspec.structs.replace(old, templates=squatted))[1])["allowed"]
 
 
 # Hostile input
@@ -707,8 +696,8 @@ def broken(value, rng):
 @pytest.mark.parametrize("seed", range(draws(400)))
 def test_a_malformed_object_always_gets_an_answer_or_a_bad_request(seed):
     rng = random.Random(seed)
-    start = mutated(pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
-    obj = rng.choice([pod(), start, workload(**{"nvidia.com/gpu": "1"}), claim()])
+    start = mutated(gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
+    obj = rng.choice([gpu_pod(), start, limited_workload(**{"nvidia.com/gpu": "1"}), gpu_claim()])
     for _ in range(rng.randint(1, 4)):
         obj = broken(obj, rng)
     for decide in (admission.mutate, admission.validate):
@@ -727,7 +716,7 @@ def test_a_malformed_object_always_gets_an_answer_or_a_bad_request(seed):
 
 
 def test_an_object_only_the_webhook_cannot_decode_is_allowed_with_a_warning():
-    strange = claim()
+    strange = gpu_claim()
     strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
     response = answer(validated(strange, **of_claims()))
     assert response["allowed"]
@@ -784,8 +773,8 @@ WHY = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota 
 
 
 def test_a_pod_is_left_as_it_is_where_it_is_not_known_what_its_namespace_allows_and_told_why():
-    after, outcome = mutated(pod(), UNSURE)
-    assert after == pod()
+    after, outcome = mutated(gpu_pod(), UNSURE)
+    assert after == gpu_pod()
     assert outcome.record.outcome == "would translate"
     assert answer(outcome)["warnings"][-1] == WHY
     assert WHY in outcome.record.problems
@@ -793,15 +782,15 @@ def test_a_pod_is_left_as_it_is_where_it_is_not_known_what_its_namespace_allows_
 
 def test_a_namespace_whose_mode_is_misspelt_only_gets_a_warning():
     misspelt = state(namespaces={"ns": {MODE_LABEL: "Off"}})
-    after, outcome = mutated(pod(), misspelt)
-    assert after == pod()
+    after, outcome = mutated(gpu_pod(), misspelt)
+    assert after == gpu_pod()
     told = "its label drawbridge.dev/mode='Off' is not a valid mode (expected off, observe, warn, enforce)"
     assert told in answer(outcome)["warnings"][-1]
-    assert "warnings" not in answer(mutated(pod(limits={}), misspelt)[1])
+    assert "warnings" not in answer(mutated(gpu_pod(limits={}), misspelt)[1])
 
 
 def test_a_pod_is_not_refused_while_its_namespace_limits_cannot_be_read():
-    impossible = pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
+    impossible = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
     assert not answer(mutated(impossible)[1])["allowed"]
     after, outcome = mutated(impossible, UNSURE)
     assert after == impossible
@@ -810,22 +799,22 @@ def test_a_pod_is_not_refused_while_its_namespace_limits_cannot_be_read():
 
 
 def test_a_plain_pod_hears_nothing_of_what_is_not_known_and_another_namespace_loses_nothing():
-    assert "warnings" not in answer(mutated(pod(limits={}), UNSURE)[1])
-    after, _ = mutated(pod(), UNSURE, namespace="elsewhere")
-    assert after != pod()
+    assert "warnings" not in answer(mutated(gpu_pod(limits={}), UNSURE)[1])
+    after, _ = mutated(gpu_pod(), UNSURE, namespace="elsewhere")
+    assert after != gpu_pod()
 
 
 def test_off_and_observe_modes_hold_while_limit_ranges_are_unknown():
     for mode in ("off", "observe"):
-        outcome = mutated(pod(), state(mode=mode, unsure={"ns": ("LimitRange",)}))[1]
+        outcome = mutated(gpu_pod(), state(mode=mode, unsure={"ns": ("LimitRange",)}))[1]
         assert outcome.record.mode == mode
         assert "warnings" not in answer(outcome)
 
 
 def test_a_pod_that_was_translated_stays_so_when_its_namespace_cannot_be_read_any_more():
     """Its update would be refused by the API server: giving back what it asked for takes nothing away."""
-    before, _ = mutated(pod())
-    kept, outcome = mutated(pod(), UNSURE, operation="UPDATE", old=before)
-    known, _ = mutated(pod(), ENFORCE, operation="UPDATE", old=before)
+    before, _ = mutated(gpu_pod())
+    kept, outcome = mutated(gpu_pod(), UNSURE, operation="UPDATE", old=before)
+    known, _ = mutated(gpu_pod(), ENFORCE, operation="UPDATE", old=before)
     assert kept == known
     assert outcome.record.outcome == "replayed"

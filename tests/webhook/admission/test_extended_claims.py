@@ -8,7 +8,7 @@ import pytest
 
 from dra import wire
 from dra.objects import DeviceClass, DeviceTaintRule, Node, ResourceClaim, ResourceSlice
-from tests.webhook.admission.test_decide import answer, mutated, pod, review
+from tests.webhook.admission.test_decide import answer, gpu_pod, mutated, review
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
 from webhook.admission import review as admission
@@ -58,7 +58,7 @@ def world(*, nodes=(), devices=2, slices=None, classes=(CLASS,), claims=(), rule
 
 
 def asked(count, key=GPU, **metadata):
-    return pod(limits={key: str(count)}, **metadata)
+    return gpu_pod(limits={key: str(count)}, **metadata)
 
 
 def at_webhook(obj, state):

@@ -6,9 +6,9 @@ from dra import wire
 from dra.budget import Budget
 from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
-from dra.objects.node import Node
 from dra.objects.taint import DeviceTaintRule
 from dra.stock.stock import Stock
+from tests.objects import allocated, claim, device_class, exactly, node, resource_slice, result, typed
 from webhook.admission import feasibility
 from webhook.admission.feasibility import KINDS, Feasibility, judge
 from webhook.refusals import Code
@@ -17,61 +17,46 @@ from webhook.translate import PodClaim
 DRIVER = "gpu.nvidia.com"
 
 
-def node(name):
-    return wire.convert({"metadata": {"name": name}}, Node)
+def typed_node(name):
+    return typed(node(name))
 
 
-def slice_(node, count, *, memory="80Gi", slices=1, **device):
+def gpu_slice(node, count, *, memory="80Gi", slices=1, **device):
+    """A slice with GPUs of a node, each with these fields."""
     devices = [{"name": f"gpu-{i}", "capacity": {"memory": {"value": memory}}} | device for i in range(count)]
-    pool = {"name": node, "generation": 1, "resourceSliceCount": slices}
-    return wire.convert(
-        {
-            "metadata": {"name": f"{node}-s"},
-            "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
-        },
-        ResourceSlice,
-    )
+    fields = {"driver": DRIVER, "pool": node, "nodeName": node, "resourceSliceCount": slices}
+    return typed(resource_slice(f"{node}-s", *devices, **fields))
 
 
-def class_(name=DRIVER, expression=f"device.driver == '{DRIVER}'"):
-    return wire.convert(
-        {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}, DeviceClass
-    )
+def typed_class(name=DRIVER, expression=f"device.driver == '{DRIVER}'"):
+    return typed(device_class(name, expression))
 
 
-def claim(count=1, *, name="c", cel=None, held=(), class_=DRIVER, **constraint):
-    exactly = {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count}
-    if cel:
-        exactly["selectors"] = [{"cel": {"expression": cel}}]
-    value = {
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
-    }
-    if constraint:
-        value["spec"]["devices"]["constraints"] = [constraint]
-    if held:
-        results = [{"request": "r", "driver": DRIVER, "pool": "n0", "device": device} for device in held]
-        value["status"] = {"allocation": {"devices": {"results": results}}}
-    return wire.convert(value, ResourceClaim)
+def claim_for(count=1, *, name="c", cel="", held=(), class_=DRIVER, **constraint):
+    """A claim for so many GPUs; `held` are those of node n0 that it has."""
+    request = exactly(class_, count=count, selector=cel)
+    status = allocated(*(result(device, driver=DRIVER, pool="n0") for device in held)) if held else None
+    constraints = [constraint] if constraint else []
+    return typed(claim(name, request, namespace="ns", constraints=constraints, status=status))
 
 
 def stock(*more, nodes=("n0", "n1"), count=4, **slices):
     objects = [*more]
     return Stock.of(
-        nodes=[node(name) for name in nodes],
-        slices=[slice_(name, count, **slices) for name in nodes],
-        classes=[class_(), *[o for o in objects if isinstance(o, DeviceClass)]],
+        nodes=[typed_node(name) for name in nodes],
+        slices=[gpu_slice(name, count, **slices) for name in nodes],
+        classes=[typed_class(), *[o for o in objects if isinstance(o, DeviceClass)]],
         claims=[o for o in objects if isinstance(o, ResourceClaim)],
         rules=[o for o in objects if isinstance(o, DeviceTaintRule)],
     )
 
 
 def test_a_claim_that_free_devices_can_serve_gets_the_verdict_fits():
-    assert judge(stock(), [claim(4)]).verdict is Feasibility.FITS
+    assert judge(stock(), [claim_for(4)]).verdict is Feasibility.FITS
 
 
 def test_more_than_any_node_has_is_never_and_says_what_would_fit():
-    told = judge(stock(), [claim(5)])
+    told = judge(stock(), [claim_for(5)])
     assert told.verdict is Feasibility.NEVER
     assert "none of 2 nodes" in told.text
     assert "the largest node has 4" in told.text
@@ -82,31 +67,31 @@ def test_more_than_any_node_has_is_never_and_says_what_would_fit():
 
 
 def test_an_allocated_device_counts_as_busy_and_its_node_is_named():
-    holders = [claim(4, name="holder", held=[f"gpu-{i}" for i in range(4)])]
-    told = judge(stock(*holders, nodes=("n0",)), [claim(1)])
+    holders = [claim_for(4, name="holder", held=[f"gpu-{i}" for i in range(4)])]
+    told = judge(stock(*holders, nodes=("n0",)), [claim_for(1)])
     assert told.verdict is Feasibility.BUSY
     assert "n0" in told.text
     assert "in use" in told.text
 
 
 def test_a_selector_that_no_device_satisfies_is_never():
-    told = judge(stock(), [claim(1, cel="device.driver == 'other'")])
+    told = judge(stock(), [claim_for(1, cel="device.driver == 'other'")])
     assert told.verdict is Feasibility.NEVER
 
 
 def test_an_unknown_class_is_never_and_names_the_known_ones():
-    told = judge(stock(class_("b"), class_("a")), [claim(1, class_="nope")])
+    told = judge(stock(typed_class("b"), typed_class("a")), [claim_for(1, class_="nope")])
     assert told.verdict is Feasibility.NEVER
     assert f"there is a, b, {DRIVER}" in told.text
 
 
 def test_claims_of_one_pod_are_judged_together():
-    assert judge(stock(), [claim(3, name="a")]).verdict is Feasibility.FITS
-    assert judge(stock(), [claim(3, name="a"), claim(3, name="b")]).verdict is Feasibility.NEVER
+    assert judge(stock(), [claim_for(3, name="a")]).verdict is Feasibility.FITS
+    assert judge(stock(), [claim_for(3, name="a"), claim_for(3, name="b")]).verdict is Feasibility.NEVER
 
 
 def test_a_constraint_that_loses_every_device_is_never():
-    told = judge(stock(), [claim(1, requests=["r"], matchAttribute="resource.kubernetes.io/pcieRoot")])
+    told = judge(stock(), [claim_for(1, requests=["r"], matchAttribute="resource.kubernetes.io/pcieRoot")])
     assert told.verdict is Feasibility.NEVER
 
 
@@ -119,31 +104,34 @@ def test_a_taint_does_not_make_a_claim_impossible(effect):
         },
         DeviceTaintRule,
     )
-    assert judge(stock(rule), [claim(1)]).verdict is Feasibility.BUSY
+    assert judge(stock(rule), [claim_for(1)]).verdict is Feasibility.BUSY
 
 
 def test_an_incomplete_pool_does_not_make_a_claim_impossible():
-    assert judge(stock(slices=2), [claim(9)]).verdict is Feasibility.BUSY
+    assert judge(stock(slices=2), [claim_for(9)]).verdict is Feasibility.BUSY
 
 
 @pytest.mark.parametrize(("keeps", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
 def test_a_pool_whose_newer_generation_is_empty_makes_a_claim_impossible_once_the_old_slices_are_gone(keeps, verdict):
-    old = slice_("n0", 4)
+    old = gpu_slice("n0", 4)
     pool = replace(old.spec.pool, generation=2)
     meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
     slices = [old] * keeps + [ResourceSlice(metadata=meta, spec=spec)]
-    assert judge(Stock.of(nodes=[node("n0")], slices=slices, classes=[class_()]), [claim(1)]).verdict is verdict
+    assert (
+        judge(Stock.of(nodes=[typed_node("n0")], slices=slices, classes=[typed_class()]), [claim_for(1)]).verdict
+        is verdict
+    )
 
 
 def test_a_selector_that_fails_to_run_is_told_and_not_denied():
-    told = judge(stock(), [claim(1, cel=f"device.attributes['{DRIVER}'].missing == 'x'")])
+    told = judge(stock(), [claim_for(1, cel=f"device.attributes['{DRIVER}'].missing == 'x'")])
     assert told.verdict is Feasibility.BUSY
     assert "error" in told.text
 
 
 def test_a_cluster_without_any_slice_promises_nothing():
-    empty = Stock.of(nodes=[node("n0")], classes=[class_()])
-    assert judge(empty, [claim(1)]).verdict is Feasibility.UNKNOWN
+    empty = Stock.of(nodes=[typed_node("n0")], classes=[typed_class()])
+    assert judge(empty, [claim_for(1)]).verdict is Feasibility.UNKNOWN
 
 
 def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
@@ -154,11 +142,11 @@ def test_an_alternative_that_exists_makes_an_unknown_class_harmless():
 
 
 def test_a_search_that_runs_out_of_steps_promises_nothing():
-    assert judge(stock(), [claim(4)], steps=0).verdict is Feasibility.UNKNOWN
+    assert judge(stock(), [claim_for(4)], steps=0).verdict is Feasibility.UNKNOWN
 
 
 def test_a_small_search_budget_yields_only_the_verdicts_never_or_unknown():
-    tied = [claim(2), claim(3, name="d", cel="true")]
+    tied = [claim_for(2), claim_for(3, name="d", cel="true")]
     assert (
         judge(stock(), tied, budget=Budget()).remedy
         == "it would fit if claim c, request r asked for no more than 1 device"
@@ -170,28 +158,28 @@ def test_a_small_search_budget_yields_only_the_verdicts_never_or_unknown():
 
 
 def test_equal_claims_for_more_than_a_node_has_are_told_the_sum():
-    told = judge(stock(), [claim(name=f"c{at}") for at in range(5)])
+    told = judge(stock(), [claim_for(name=f"c{at}") for at in range(5)])
     assert (told.code, told.remedy) == (Code.TOO_MANY, "it would fit if they asked for no more than 4 devices")
     asked = "; ".join(f"claim c{at}, request r" for at in range(4))
     assert told.text.endswith(f"{asked} and 1 more together ask for 5 devices of class {DRIVER} on one node, and the largest node has 4")  # fmt: skip
-    many = judge(stock(), [claim(name=f"c{at}") for at in range(40)])
+    many = judge(stock(), [claim_for(name=f"c{at}") for at in range(40)])
     assert "together ask for 40 devices" in many.text
     main = "container main (nvidia.com/gpu: 40)"
     asker = PodClaim("", users=("main",), words={"nvidia.com/gpu": 40})
-    one = judge(stock(), [claim(32, name="a"), claim(8, name="b")], given={"a": asker, "b": asker})
+    one = judge(stock(), [claim_for(32, name="a"), claim_for(8, name="b")], given={"a": asker, "b": asker})
     assert f"{main} asks for 40 devices" in one.text, "more than one claim holds"
     assert (one.claim, one.remedy) == ("a", "it would fit if container main asked for no more than 4 devices")
 
 
 ODD = {
-    "selector": claim(3, name="d", cel="true"),
-    "constraint": claim(3, name="d", requests=["r"], distinctAttribute="x/y"),
+    "selector": claim_for(3, name="d", cel="true"),
+    "constraint": claim_for(3, name="d", requests=["r"], distinctAttribute="x/y"),
 }
 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_claims_that_ask_for_different_devices_are_not_added_up(odd):
-    told = judge(stock(), [claim(2), ODD[odd]])
+    told = judge(stock(), [claim_for(2), ODD[odd]])
     assert told.verdict is Feasibility.NEVER
     assert "together" not in told.text
 
@@ -199,8 +187,8 @@ def test_claims_that_ask_for_different_devices_are_not_added_up(odd):
 def test_devices_that_several_claims_may_have_are_not_counted_as_if_they_were_whole():
     memory = {"value": "80Gi", "requestPolicy": {"default": "40Gi"}}
     fleet = stock(count=1, capacity={"memory": memory}, allowMultipleAllocations=True)
-    assert judge(fleet, [claim(name="a"), claim(name="b")]).verdict is Feasibility.FITS
-    told = judge(fleet, [claim(name=name) for name in "abc"])
+    assert judge(fleet, [claim_for(name="a"), claim_for(name="b")]).verdict is Feasibility.FITS
+    told = judge(fleet, [claim_for(name=name) for name in "abc"])
     assert told.verdict is Feasibility.NEVER
     assert "together" not in told.text
 
@@ -222,21 +210,21 @@ def test_a_curable_obstacle_is_never_judged_impossible_for_lack_of_budget(what):
     fleet = stock(*rules, nodes=("n0",), count=9, **pools)
     found = set()
     for steps in range(10, 3_000, 31):
-        told = judge(fleet, [claim(name=f"c{at}") for at in range(9)], budget=Budget(steps))
+        told = judge(fleet, [claim_for(name=f"c{at}") for at in range(9)], budget=Budget(steps))
         found.add(told.verdict)
         assert "spent" not in told.text, "a question that ended early gives no reason"
     assert found == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
 
 
 def test_less_than_would_do_is_not_offered_where_the_time_ends():
-    offered = {judge(stock(), [claim(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)}
+    offered = {judge(stock(), [claim_for(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)}
     assert offered == {"", "it would fit if claim c, request r asked for no more than 4 devices"}
 
 
 def test_a_pod_that_asks_by_device_plugin_key_is_not_offered_another_class():
-    fleet = stock(class_("none", "false"))
-    assert judge(fleet, [claim(class_="none")]).remedy == f"it would fit with class {DRIVER}"
-    told = judge(fleet, [claim(class_="none")], given={"c": PodClaim("", users=("main",))})
+    fleet = stock(typed_class("none", "false"))
+    assert judge(fleet, [claim_for(class_="none")]).remedy == f"it would fit with class {DRIVER}"
+    told = judge(fleet, [claim_for(class_="none")], given={"c": PodClaim("", users=("main",))})
     assert told.remedy == "request a device that a node has, or ask an administrator for nodes with such devices"
 
 
@@ -250,9 +238,9 @@ def test_a_pod_that_asks_by_device_plugin_key_is_not_offered_another_class():
     ],
 )
 def test_where_no_node_has_a_device_of_the_class_that_is_said_and_what_there_is_and_no_selector(class_name, words):
-    fleet = stock(class_(class_name, "device.driver == 'gone.example.com' && device.attributes['x'].y == 'z'"))
-    for more in ((), (claim(4, name="held", held=[f"gpu-{at}" for at in range(4)]),)):
-        told = judge(stock(*fleet.classes.values(), *more), [claim(class_=class_name)])
+    fleet = stock(typed_class(class_name, "device.driver == 'gone.example.com' && device.attributes['x'].y == 'z'"))
+    for more in ((), (claim_for(4, name="held", held=[f"gpu-{at}" for at in range(4)]),)):
+        told = judge(stock(*fleet.classes.values(), *more), [claim_for(class_=class_name)])
         assert (told.verdict, told.code) == (Feasibility.NEVER, Code.NO_DEVICE)
         assert told.text.startswith(
             f"none of 2 nodes could serve this pod even if idle: claim c, request r asks for class {class_name}, and {words}"
@@ -261,7 +249,7 @@ def test_where_no_node_has_a_device_of_the_class_that_is_said_and_what_there_is_
 
 
 def test_alternatives_of_classes_without_devices_are_told_together_and_none_by_its_selector():
-    fleet = stock(class_("mig.nvidia.com", "false"), class_("acme", "device.driver == 'acme'"))
+    fleet = stock(typed_class("mig.nvidia.com", "false"), typed_class("acme", "device.driver == 'acme'"))
     told = judge(fleet, [alternatives("mig.nvidia.com", "acme")])
     assert (told.verdict, told.code) == (Feasibility.NEVER, Code.NO_DEVICE)
     assert "asks for class mig.nvidia.com or acme, and no node has MIG devices or has devices of acme" in told.text
@@ -281,7 +269,7 @@ def alternatives(*classes, cel=None):
 
 
 def test_products_and_profiles_that_there_are_are_named():
-    fleet = stock(class_("mig.nvidia.com", "false"))
+    fleet = stock(typed_class("mig.nvidia.com", "false"))
     piece = wire.convert(
         {
             "metadata": {"name": "s"},
@@ -297,15 +285,18 @@ def test_products_and_profiles_that_there_are_are_named():
         },
         ResourceSlice,
     )
-    mixed = Stock.of(nodes=[node("n0")], slices=[piece], classes=fleet.classes.values())
-    told = judge(mixed, [claim(class_="mig.nvidia.com")])
+    mixed = Stock.of(nodes=[typed_node("n0")], slices=[piece], classes=fleet.classes.values())
+    told = judge(mixed, [claim_for(class_="mig.nvidia.com")])
     assert told.text.endswith("and no node has MIG devices; productName is one of H100, L40S")
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
 def test_which_class_is_offered_does_not_depend_on_which_was_heard_of_first(names):
-    others = [class_(name, f"device.driver == '{DRIVER}'") for name in names]
-    assert judge(stock(class_("none", "false"), *others), [claim(class_="none")]).remedy == "it would fit with class a"
+    others = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
+    assert (
+        judge(stock(typed_class("none", "false"), *others), [claim_for(class_="none")]).remedy
+        == "it would fit with class a"
+    )
 
 
 def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed():
@@ -313,12 +304,12 @@ def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed(
         return {"attributes": {"productName": {"string": name}, "uuid": {"string": f"GPU-{name}"}}}
 
     fleet = Stock.of(
-        nodes=[node("n0"), node("n1")],
-        slices=[slice_("n0", 1, **gpu("A100")), slice_("n1", 1, **gpu("L40S"))],
-        classes=[class_()],
+        nodes=[typed_node("n0"), typed_node("n1")],
+        slices=[gpu_slice("n0", 1, **gpu("A100")), gpu_slice("n1", 1, **gpu("L40S"))],
+        classes=[typed_class()],
     )
     read = f"device.attributes['{DRIVER}']"
-    told = judge(fleet, [claim(1, cel=f"{read}.productName == 'H200' && {read}.uuid != ''")])
+    told = judge(fleet, [claim_for(1, cel=f"{read}.productName == 'H200' && {read}.uuid != ''")])
     assert (told.verdict, told.code) == (Feasibility.NEVER, Code.NO_DEVICE)
     assert "productName is one of A100, L40S" in told.text
     assert "GPU-" not in told.text
@@ -327,7 +318,9 @@ def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed(
 
 def test_a_reason_names_the_container_and_not_the_generated_claim():
     told = judge(
-        stock(), [claim(9, name="drawbridge-main-gpu")], given={"drawbridge-main-gpu": PodClaim("", users=("main",))}
+        stock(),
+        [claim_for(9, name="drawbridge-main-gpu")],
+        given={"drawbridge-main-gpu": PodClaim("", users=("main",))},
     )
     assert "container main asks for 9 devices" in told.text
     assert "claim" not in told.text
@@ -335,10 +328,10 @@ def test_a_reason_names_the_container_and_not_the_generated_claim():
 
 def test_the_largest_node_is_the_largest_of_all_kinds_and_what_is_offered_was_tried():
     """Seventeen kinds of node, the largest last; and devices of which only some can be used at a time."""
-    nodes = [node(f"n{i}") for i in range(20)]
-    slices = [slice_(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
-    fleet = Stock.of(nodes=nodes, slices=slices, classes=[class_()])
-    told = judge(fleet, [claim(21)])
+    nodes = [typed_node(f"n{i}") for i in range(20)]
+    slices = [gpu_slice(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
+    fleet = Stock.of(nodes=nodes, slices=slices, classes=[typed_class()])
+    told = judge(fleet, [claim_for(21)])
     assert "the largest node has 20" in told.text
     assert "no more than 20 devices" in told.remedy
 
@@ -346,10 +339,12 @@ def test_the_largest_node_is_the_largest_of_all_kinds_and_what_is_offered_was_tr
 def test_a_taint_on_one_of_many_kinds_of_node_is_enough_for_not_now():
     """Words are made from the first kinds of node only; whether something may change is asked of all."""
     names = [f"n{i:02}" for i in range(KINDS + 2)]
-    small = [slice_(name, 1 + i) for i, name in enumerate(names[1:])]
-    tainted = slice_(names[0], 40, taints=[{"key": "broken", "effect": "NoSchedule"}])
-    fleet = Stock.of(nodes=[node(name) for name in names], slices=[*small, tainted], classes=[class_()], claims=[])
-    assert judge(fleet, [claim(30)]).verdict is Feasibility.BUSY
+    small = [gpu_slice(name, 1 + i) for i, name in enumerate(names[1:])]
+    tainted = gpu_slice(names[0], 40, taints=[{"key": "broken", "effect": "NoSchedule"}])
+    fleet = Stock.of(
+        nodes=[typed_node(name) for name in names], slices=[*small, tainted], classes=[typed_class()], claims=[]
+    )
+    assert judge(fleet, [claim_for(30)]).verdict is Feasibility.BUSY
 
 
 @pytest.fixture
@@ -368,17 +363,17 @@ def diagnosed(monkeypatch):
 
 def test_the_reasons_of_equal_claims_are_searched_once_for_a_stock(diagnosed):
     here, memo = stock(), FleetMemo()
-    refused = [judge(here, [claim(5)], memo=memo) for _ in range(3)]
+    refused = [judge(here, [claim_for(5)], memo=memo) for _ in range(3)]
     assert diagnosed == [["c"]]
-    assert refused == [judge(stock(), [claim(5)])] * 3
+    assert refused == [judge(stock(), [claim_for(5)])] * 3
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"claims": [claim(6)]},
-        {"claims": [claim(5, name="d")]},
-        {"claims": [claim(5), claim(5, name="d")]},
+        {"claims": [claim_for(6)]},
+        {"claims": [claim_for(5, name="d")]},
+        {"claims": [claim_for(5), claim_for(5, name="d")]},
         {"given": {"c": PodClaim("c", {}, ("main",), {"nvidia.com/gpu": "5"})}},
         {"given": {"c": PodClaim("c", {}, ("main",), requesters={"r": "container other"})}},
         {"subject": "claim"},
@@ -388,7 +383,7 @@ def test_the_reasons_of_equal_claims_are_searched_once_for_a_stock(diagnosed):
     ids=lambda change: next(iter(change)),
 )
 def test_reasons_of_another_question_are_searched_anew(diagnosed, change):
-    asked = {"stock": stock(), "claims": [claim(5)]}
+    asked = {"stock": stock(), "claims": [claim_for(5)]}
     memo = FleetMemo()
     before = judge(**asked, memo=memo)
     asked |= change
@@ -401,22 +396,22 @@ def test_reasons_of_another_question_are_searched_anew(diagnosed, change):
 def test_reasons_on_other_nodes_that_a_pod_can_reach_are_searched_anew():
     sizes = {"n0": 2, "n1": 4, "n2": 8}
     here = Stock.of(
-        nodes=[node(name) for name in sizes],
-        slices=[slice_(name, count) for name, count in sizes.items()],
-        classes=[class_()],
+        nodes=[typed_node(name) for name in sizes],
+        slices=[gpu_slice(name, count) for name, count in sizes.items()],
+        classes=[typed_class()],
     )
     memo = FleetMemo()
-    told = {name: judge(here, [claim(6)], within=frozenset({name}), memo=memo) for name in sizes}
-    assert told == {name: judge(here, [claim(6)], within=frozenset({name})) for name in sizes}
+    told = {name: judge(here, [claim_for(6)], within=frozenset({name}), memo=memo) for name in sizes}
+    assert told == {name: judge(here, [claim_for(6)], within=frozenset({name})) for name in sizes}
     assert len(set(told.values())) == 3
 
 
 def test_reasons_that_were_cut_short_are_not_kept(diagnosed):
     here, memo = stock(), FleetMemo()
     looks = iter([False] * 3)
-    late = judge(here, [claim(5)], memo=memo, budget=Budget(1_000_000, lambda: next(looks, True)))
-    whole = judge(here, [claim(5)], memo=memo)
-    assert late != whole == judge(here, [claim(5)])
+    late = judge(here, [claim_for(5)], memo=memo, budget=Budget(1_000_000, lambda: next(looks, True)))
+    whole = judge(here, [claim_for(5)], memo=memo)
+    assert late != whole == judge(here, [claim_for(5)])
     assert len(diagnosed) == 3
 
 
@@ -424,6 +419,6 @@ def test_conclusions_about_a_stock_are_bounded_and_end_with_it(monkeypatch):
     monkeypatch.setattr(feasibility._Diagnosis, "judge_idle", lambda _: feasibility.Judgement(Feasibility.BUSY, "x"))
     here, memo = stock(), FleetMemo()
     for number in range(6_000):
-        judge(here, [claim(5, name=f"c{number}")], memo=memo)
+        judge(here, [claim_for(5, name=f"c{number}")], memo=memo)
     assert 1_000 < len(memo.conclusions(here)) < 5_000
     assert len(memo.conclusions(stock())) == 0

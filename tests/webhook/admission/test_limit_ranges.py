@@ -11,6 +11,7 @@ from cluster.patch import apply_json_patch
 from dra import wire
 from tests.draws import draws
 from tests.limit_ranger import admitted, with_requests
+from tests.objects import obj, pod
 from tests.webhook.pods import CLAIMED, WHOLE, configured, container
 from webhook.admission import decide_object
 from webhook.admission.limit_ranges import fill_in, out_of_bounds
@@ -21,12 +22,13 @@ TWO = {"cpu": "2", "memory": "1Gi"}
 
 
 def limit_range(*items, name="l"):
-    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": name, "namespace": "n"}, "spec": {"limits": [{"type": "Container"} | one for one in items]}}  # fmt: skip
+    return obj("LimitRange", name, namespace="n", limits=[{"type": "Container"} | one for one in items])
 
 
-def pod(*containers, init=(), **metadata):
-    spec = {"containers": list(containers)} | ({"initContainers": list(init)} if init else {})
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"} | metadata, "spec": spec}
+def pod_of(*containers, init=(), namespace="n", **metadata):
+    """A pod of the namespace n with these containers."""
+    first = {"initContainers": list(init)} if init else {}
+    return pod(namespace=namespace, containers=list(containers), **first, **metadata)
 
 
 def state(*ranges, **fields):
@@ -66,7 +68,7 @@ def plainly(value):
 @given(RANGES, st.lists(CONTAINERS, min_size=1, max_size=2), st.lists(CONTAINERS, max_size=1))
 def test_a_pod_is_judged_as_the_limit_ranger_hands_it_on(ranges, containers, init):
     made = [limit_range(*items, name=f"l{i}") for i, items in enumerate(ranges)]
-    value = pod(*containers, init=init)
+    value = pod_of(*containers, init=init)
     before = copy.deepcopy(value)
     filled = fill_in(value, state(*made))
     assert value == before
@@ -81,7 +83,7 @@ def test_a_pod_is_judged_as_the_limit_ranger_hands_it_on(ranges, containers, ini
 
 def test_a_pod_that_is_guaranteed_by_a_limit_range_alone_has_its_cpus_by_claim_and_prints_no_default():
     now = state(limit_range({"default": TWO}))
-    value = pod({"name": "c", "image": "i"}, {"name": "d", "image": "i", "resources": {"limits": {"cpu": "3"}}})
+    value = pod_of({"name": "c", "image": "i"}, {"name": "d", "image": "i", "resources": {"limits": {"cpu": "3"}}})
     done = decide_object(value, now)
     after = apply_json_patch(value, done.operations)
     assert [one["resources"] for one in after["spec"]["containers"]] == [
@@ -92,21 +94,21 @@ def test_a_pod_that_is_guaranteed_by_a_limit_range_alone_has_its_cpus_by_claim_a
     assert decide_object(value, state()).operations == ()
     assert decide_object(value | {"metadata": {"name": "p", "namespace": "other"}}, now).operations == ()
     # A server has given it already.
-    assert decide_object(pod({"name": "c", "image": "i"}, uid="1"), now).operations == ()
+    assert decide_object(pod_of({"name": "c", "image": "i"}, uid="1"), now).operations == ()
 
 
 def test_a_key_that_goes_leaves_nothing_of_the_defaults_behind():
     now = state(limit_range({"default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}))
-    value = pod(container("c", {GPU: "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "10"}))
+    value = pod_of(container("c", {GPU: "1", "nvidia.com/gpumem": "1000", "nvidia.com/gpucores": "10"}))
     after = apply_json_patch(value, decide_object(value, now).operations)
     assert after["spec"]["containers"][0]["resources"] == {"claims": [{"name": "drawbridge-c-gpu"}]}
-    kept = pod(container("c", {GPU: "1", "cpu": "1"}))
+    kept = pod_of(container("c", {GPU: "1", "cpu": "1"}))
     after = apply_json_patch(kept, decide_object(kept, now).operations)
     assert after["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}, "claims": [{"name": "drawbridge-c-gpu"}]}  # fmt: skip
 
 
 def test_devices_that_a_limit_range_gives_are_told_of():
-    done = decide_object(pod({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
+    done = decide_object(pod_of({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
     assert [(one.container, one.key, str(one.outcome)) for one in done.decisions] == [("c", GPU, "left")]
     assert "a LimitRange bounds it or fills it in" in done.decisions[0].detail
     assert done.operations == ()
@@ -118,7 +120,7 @@ FOO = "example.com/foo"
 @pytest.mark.parametrize("kind", ["Pod", "Deployment"])
 def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind):
     now = state(limit_range({"default": {FOO: "2"}}))
-    value = pod({"name": "c", "image": "i", "resources": {"requests": {FOO: "2"}}})
+    value = pod_of({"name": "c", "image": "i", "resources": {"requests": {FOO: "2"}}})
     if kind == "Deployment":
         template = {"metadata": {"labels": {"a": "b"}}, "spec": value["spec"]}
         value = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}  # fmt: skip
@@ -127,7 +129,7 @@ def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind)
     assert refused == ([] if kind == "Pod" else [FOO])
 
 
-def asking(name, again=False, **limits):
+def limited(name, again=False, **limits):
     """A container, or a sidecar."""
     always = {"restartPolicy": "Always"} if again else {}
     return {"name": name, "image": "i", "resources": {"limits": limits}} | always
@@ -138,11 +140,11 @@ def asking(name, again=False, **limits):
     [
         ({"max": {"cpu": "2"}}, (), {}, []),
         ({"max": {"cpu": "1"}}, (), {}, ["limit 2 is above 1", "request 2 is above 1"]),
-        ({"max": {"cpu": "2"}}, (asking("i", cpu="2"),), {}, []),
-        ({"max": {"cpu": "2"}}, (asking("i", cpu="3"),), {}, ["limit 3 is above 2", "request 3 is above 2"]),
-        ({"max": {"cpu": "2"}}, (asking("s", again=True, cpu="500m"),), {}, ["limit 2500m is above 2", "request 2500m is above 2"]),
-        ({"max": {"cpu": "3"}}, (asking("s", again=True, cpu="1"), asking("i", cpu="2")), {}, []),
-        ({"max": {"cpu": "3"}}, (asking("s", again=True, cpu="1"), asking("i", cpu="3")), {}, ["limit 4 is above 3", "request 4 is above 3"]),
+        ({"max": {"cpu": "2"}}, (limited("i", cpu="2"),), {}, []),
+        ({"max": {"cpu": "2"}}, (limited("i", cpu="3"),), {}, ["limit 3 is above 2", "request 3 is above 2"]),
+        ({"max": {"cpu": "2"}}, (limited("s", again=True, cpu="500m"),), {}, ["limit 2500m is above 2", "request 2500m is above 2"]),
+        ({"max": {"cpu": "3"}}, (limited("s", again=True, cpu="1"), limited("i", cpu="2")), {}, []),
+        ({"max": {"cpu": "3"}}, (limited("s", again=True, cpu="1"), limited("i", cpu="3")), {}, ["limit 4 is above 3", "request 4 is above 3"]),
         ({"min": {"cpu": "3"}}, (), {}, ["request 2 is below 3", "limit 2 is below 3"]),
         ({"min": {"memory": "1Gi"}}, (), {}, ["request is missing, which is below 1Gi"]),
         ({"max": {"cpu": "3"}}, (), {"limits": {"cpu": "4"}}, ["limit 4 is above 3"]),
@@ -152,7 +154,7 @@ def asking(name, again=False, **limits):
     ],
 )  # fmt: skip
 def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, told):
-    value = pod(asking("a", cpu="1"), asking("b", cpu="1"), init=init)
+    value = pod_of(limited("a", cpu="1"), limited("b", cpu="1"), init=init)
     value["spec"] |= {"resources": own} if own else {}
     found = out_of_bounds(value, state(limit_range({"type": "Pod"} | bounds)))
     opening = "LimitRange l would have the API server refuse it: all containers together: "
@@ -176,7 +178,7 @@ def test_each_limit_range_violation_of_a_whole_pod_is_named(bounds, init, own, t
     ],
 )  # fmt: skip
 def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, told):
-    found = out_of_bounds(pod({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
+    found = out_of_bounds(pod_of({"name": "c", "image": "i", "resources": resources}), state(limit_range(bounds)))
     assert all(one.code == "D219" and one.container == "c" for one in found)
     expected = [
         f"LimitRange l would have the API server refuse it: {one}" for one in told if "many" not in str(resources)
@@ -186,6 +188,6 @@ def test_each_limit_range_violation_of_a_container_is_named(bounds, resources, t
     else:
         assert found
     assert (
-        out_of_bounds(pod({"name": "c", "image": "i", "resources": resources}, uid="1"), state(limit_range(bounds)))
+        out_of_bounds(pod_of({"name": "c", "image": "i", "resources": resources}, uid="1"), state(limit_range(bounds)))
         == []
     )

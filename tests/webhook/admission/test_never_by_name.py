@@ -7,7 +7,7 @@ import pytest
 
 from dra import wire
 from dra.objects import DeviceClass, Node, ResourceSlice
-from tests.dra.objects.test_extended_resources import GPU, device_class, pod
+from tests.dra.objects.test_extended_resources import GPU, requesting_pod, serving_class
 from tests.webhook.admission.test_decide import answer, review
 from tests.webhook.pods import configured
 from webhook.admission import review as admission
@@ -31,7 +31,7 @@ def case_of(seed):
         (amounts(), {"restartPolicy": "Always"} if rng.random() < 0.3 else {}) for _ in range(rng.choice([0, 0, 1, 2]))
     ]
     dates = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"]
-    classes = [device_class(name, rng.choice([None, GPU, "example.com/a"]), rng.choice(dates)) for name in DRIVERS]
+    classes = [serving_class(name, rng.choice([None, GPU, "example.com/a"]), rng.choice(dates)) for name in DRIVERS]
     for one in classes:
         one["spec"]["selectors"] = [{"cel": {"expression": f"device.driver == '{one['metadata']['name']}'"}}]
     nodes, slices = [], []
@@ -44,7 +44,7 @@ def case_of(seed):
             pool = {"name": f"{name}-{driver}", "generation": 1, "resourceSliceCount": 1}
             spec = {"driver": driver, "nodeName": name, "pool": pool, "devices": devices}
             slices.append({"metadata": {"name": f"{name}-{driver}"}, "spec": spec})
-    item = pod(*[amounts() for _ in range(rng.randrange(1, 4))], init=init)
+    item = requesting_pod(*[amounts() for _ in range(rng.randrange(1, 4))], init=init)
     item["kind"] = "Pod"
     for one in (*item["spec"]["containers"], *item["spec"]["initContainers"]):
         one["resources"]["limits"] = one["resources"]["requests"]

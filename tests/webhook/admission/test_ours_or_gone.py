@@ -6,15 +6,15 @@ import random
 import pytest
 
 from tests.draws import draws
-from tests.webhook.admission.test_decide import FORGED, answer, applied, broken, mutated, pod, review, state
+from tests.webhook.admission.test_decide import FORGED, answer, applied, broken, gpu_pod, mutated, review, state
 from webhook import names
 from webhook.admission import ReviewError
 from webhook.admission import review as admission
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import NOTHING_WRITTEN, read_record
 
-OURS = mutated(pod())[0]
-STARTS = [pod(), OURS, pod(annotations=FORGED), pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)]
+OURS = mutated(gpu_pod())[0]
+STARTS = [gpu_pod(), OURS, gpu_pod(annotations=FORGED), gpu_pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)]
 TEXTS = ["{}", "[]", '{"a":1}', '"x"', "[" * 5000, "null"]
 
 

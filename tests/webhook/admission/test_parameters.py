@@ -19,8 +19,8 @@ from tests.webhook.admission.test_decide import (
     SLICE,
     answer,
     applied,
+    gpu_pod,
     of_claims,
-    pod,
     review,
     state,
     validated,
@@ -52,7 +52,7 @@ def claimed(*parameters, driver=GPU, **more):
 
 
 def bringing(template="t"):
-    item = pod(limits={})
+    item = gpu_pod(limits={})
     item["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": template}]
     return item
 

@@ -7,7 +7,8 @@ import pytest
 
 from dra import wire
 from dra.objects import DeviceClass, Node
-from tests.webhook.admission.test_decide import answer, pod, review
+from tests.objects import node
+from tests.webhook.admission.test_decide import answer, gpu_pod, review
 from tests.webhook.admission.test_extended_claims import CLASS, with_mode
 from tests.webhook.pods import configured
 from webhook.admission import decide_object
@@ -24,12 +25,11 @@ GPU, NIC = "nvidia.com/gpu", "rdma/hca_shared_devices_a"
 UNKNOWN = "example.com/thing"
 
 
-def node(name, allocatable=None, capacity=None, **spec):
+def plugin_node(name, allocatable=None, capacity=None, **spec):
     amounts = {"cpu": "64"} | {key: str(amount) for key, amount in (allocatable or {}).items()}
     sizes = {key: str(amount) for key, amount in (capacity or {}).items()}
     labels = {"kubernetes.io/hostname": name}
-    status = {"allocatable": amounts, "capacity": sizes}
-    return {"metadata": {"name": name, "labels": labels}, "status": status, "spec": spec}
+    return node(name, allocatable=amounts, capacity=sizes, labels=labels, **spec)
 
 
 def built(*nodes, classes=(), installed=None, **fields):
@@ -44,11 +44,11 @@ def world(*nodes, **more):
     return built(*nodes, **more).state(fresh=True)
 
 
-TWO = (node("small", {GPU: 4}), node("large", {GPU: 8}), node("bare"))
+TWO = (plugin_node("small", {GPU: 4}), plugin_node("large", {GPU: 8}), plugin_node("bare"))
 
 
-def asking(count, key=GPU, **spec):
-    made = pod(limits={key: str(count)})
+def requesting(count, key=GPU, **spec):
+    made = gpu_pod(limits={key: str(count)})
     made["spec"] |= spec
     return made
 
@@ -72,14 +72,16 @@ def said(obj, state):
 
 @pytest.mark.parametrize("label", POOLS)
 def test_where_a_managed_pool_may_grow_a_pod_is_warned(label):
-    pooled = [node("small", {GPU: 4}), node("large", {GPU: 8})]
+    pooled = [plugin_node("small", {GPU: 4}), plugin_node("large", {GPU: 8})]
     pooled[0]["metadata"]["labels"][label] = "a"
     warned_of(label, world(*pooled))
-    assert refused(asking(9), world(*pooled, impossible="refuse"))
+    assert refused(requesting(9), world(*pooled, impossible="refuse"))
     template = {"name": "t", "allocatable": {GPU: "8"}}
-    assert refused(asking(9), world(*pooled, nodeTemplates=[template]))
+    assert refused(requesting(9), world(*pooled, nodeTemplates=[template]))
     elsewhere = {"nodeSelector": {"kubernetes.io/hostname": "large"}}
-    assert refused(asking(9), world(*pooled, evidence=elsewhere)), "a node that does not count says nothing of pools"
+    assert refused(requesting(9), world(*pooled, evidence=elsewhere)), (
+        "a node that does not count says nothing of pools"
+    )
 
 
 def test_where_an_autoscaler_is_installed_a_pod_is_warned():
@@ -87,7 +89,7 @@ def test_where_an_autoscaler_is_installed_a_pod_is_warned():
 
 
 def warned_of(autoscaler, state):
-    there = said(asking(9), state)
+    there = said(requesting(9), state)
     assert there["allowed"]
     opening = f"this may never work, but an autoscaler may make another node ({autoscaler}): none of"
     assert [one.startswith(opening) for one in there["warnings"]].count(True) == 1
@@ -98,44 +100,44 @@ def refused(obj, state):
 
 
 def test_more_than_the_largest_node_hands_out_is_refused_with_what_would_fit():
-    message = refused(asking(9), world(*TWO))
+    message = refused(requesting(9), world(*TWO))
     has = "the largest node has 8 (device plugin on large)"
     assert f"none of 3 nodes could serve this pod even if idle: container main asks for 9 {GPU}, and {has}" in message
     assert "(it would fit if container main asked for no more than 8) [R023]" in message
-    assert told(asking(8), world(*TWO)) == []
+    assert other_warnings(requesting(8), world(*TWO)) == []
 
 
 @pytest.mark.parametrize("place", [on("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
 def test_more_than_the_nodes_that_a_pod_can_reach_hand_out_is_refused(place):
-    message = refused(asking(5, **place), world(*TWO))
+    message = refused(requesting(5, **place), world(*TWO))
     assert "of the nodes that the pod can run on, small has the most, 4 by its device plugin" in message
     assert (
         "node large, where the pod cannot run, has 8 (it would fit if container main asked for no more than 4)"
         in message
     )
     assert "[R020]" in message
-    assert not refused(asking(4, **place), world(*TWO))
-    assert "[R023]" in refused(asking(9, **place), world(*TWO))
+    assert not refused(requesting(4, **place), world(*TWO))
+    assert "[R023]" in refused(requesting(9, **place), world(*TWO))
 
 
-def told(obj, state):
+def other_warnings(obj, state):
     """The warnings, but for the one that the key is left."""
     return [one for one in said(obj, state).get("warnings", []) if "left as it is" not in one]
 
 
 SILENT = {
-    "a device is unhealthy": (asking(8), (node("a", {GPU: 7}, {GPU: 8}),), {}),
-    "all devices are": (asking(9), (node("a", {GPU: 0}, {GPU: 8}), node("b", {GPU: 4})), {}),
-    "a plugin begins": (asking(9), (node("a", {GPU: 0}), node("b", {GPU: 4})), {}),
-    "no node hands it out": (asking(9), (node("a"), node("b", {GPU: 0})), {}),
-    "none that it can reach does": (asking(9, **on("bare")), TWO, {}),
-    "no node is known": (asking(9), (), {}),
-    "a taint may go": (asking(8), (node("a", {GPU: 4}), node("b", {GPU: 8}, taints=[{"key": "k", "effect": "NoSchedule"}])), {}),
-    "no table has it": (asking(9, UNKNOWN), (node("a", {UNKNOWN: 4}),), {}),
-    "a class serves it": (asking(9), (node("a", {GPU: 4}),), {"classes": (CLASS,)}),
-    "a node can be made": (asking(9), TWO, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
-    "another scheduler": (asking(9, schedulerName="volcano"), TWO, {}),
-    "none": (asking(0), TWO, {}),
+    "a device is unhealthy": (requesting(8), (plugin_node("a", {GPU: 7}, {GPU: 8}),), {}),
+    "all devices are": (requesting(9), (plugin_node("a", {GPU: 0}, {GPU: 8}), plugin_node("b", {GPU: 4})), {}),
+    "a plugin begins": (requesting(9), (plugin_node("a", {GPU: 0}), plugin_node("b", {GPU: 4})), {}),
+    "no node hands it out": (requesting(9), (plugin_node("a"), plugin_node("b", {GPU: 0})), {}),
+    "none that it can reach does": (requesting(9, **on("bare")), TWO, {}),
+    "no node is known": (requesting(9), (), {}),
+    "a taint may go": (requesting(8), (plugin_node("a", {GPU: 4}), plugin_node("b", {GPU: 8}, taints=[{"key": "k", "effect": "NoSchedule"}])), {}),
+    "no table has it": (requesting(9, UNKNOWN), (plugin_node("a", {UNKNOWN: 4}),), {}),
+    "a class serves it": (requesting(9), (plugin_node("a", {GPU: 4}),), {"classes": (CLASS,)}),
+    "a node can be made": (requesting(9), TWO, {"nodeTemplates": [{"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "16"}}]}),
+    "another scheduler": (requesting(9, schedulerName="volcano"), TWO, {}),
+    "none": (requesting(0), TWO, {}),
 }  # fmt: skip
 
 
@@ -143,62 +145,64 @@ SILENT = {
 def test_a_pod_that_some_node_may_yet_serve_is_not_refused(obj, nodes, more):
     state = world(*nodes, **more)
     assert said(obj, state)["allowed"]
-    assert told(obj, state) == []
+    assert other_warnings(obj, state) == []
 
 
 def test_a_node_template_that_the_pod_cannot_use_does_not_prevent_refusal():
     small = {"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "8"}}
     seen = Installed(autoscalers=(Autoscaler(name="Karpenter"),))
-    assert refused(asking(9), world(*TWO, installed=seen, nodeTemplates=[small]))
+    assert refused(requesting(9), world(*TWO, installed=seen, nodeTemplates=[small]))
     large = small | {"allocatable": {GPU: "9"}}
-    assert refused(asking(9, **on("large")), world(*TWO, nodeTemplates=[large]))
+    assert refused(requesting(9, **on("large")), world(*TWO, nodeTemplates=[large]))
 
 
 def test_a_node_counts_as_soon_as_it_is_read_and_the_fleet_is_surveyed_later():
     builder = built(*TWO)
-    builder.take_in([wire.convert(node("large", {GPU: 8}, {GPU: 9}), Node)])
-    assert not refused(asking(9), builder.state(fresh=True))
-    builder.take_in([wire.convert(node("new"), Node)])
-    assert not refused(asking(10), builder.state(fresh=True))
+    builder.take_in([wire.convert(plugin_node("large", {GPU: 8}, {GPU: 9}), Node)])
+    assert not refused(requesting(9), builder.state(fresh=True))
+    builder.take_in([wire.convert(plugin_node("new"), Node)])
+    assert not refused(requesting(10), builder.state(fresh=True))
     builder.refresh()
-    assert refused(asking(10), builder.state(fresh=True))
+    assert refused(requesting(10), builder.state(fresh=True))
 
 
 def test_a_pod_of_a_dump_that_runs_was_let_in():
-    pending, running = [asking(5, nodeName="small") | {"status": {"phase": one}} for one in ("Pending", "Running")]
+    pending, running = [requesting(5, nodeName="small") | {"status": {"phase": one}} for one in ("Pending", "Running")]
     assert decide_object(pending, world(*TWO)).refusals
     assert not decide_object(running, world(*TWO)).refusals
 
 
 def test_skipped_pods_mirror_pods_and_old_copies_are_not_judged():
     state = world(*TWO)
-    skipped, mirror = asking(9), asking(9, nodeName="small")
+    skipped, mirror = requesting(9), requesting(9, nodeName="small")
     skipped["metadata"]["labels"] = {"drawbridge.dev/skip": "true"}
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     assert said(skipped, state)["allowed"]
     assert said(mirror, state)["allowed"]
-    assert said(asking(9), msgspec.structs.replace(state, confirmed=False, stock=None))["allowed"]
-    unread = said(asking(9), msgspec.structs.replace(state, incomplete=frozenset({"Node"})))
+    assert said(requesting(9), msgspec.structs.replace(state, confirmed=False, stock=None))["allowed"]
+    unread = said(requesting(9), msgspec.structs.replace(state, incomplete=frozenset({"Node"})))
     assert unread["warnings"][0].startswith("this may never work, but some Node objects could not be read: ")
 
 
 def test_modes_and_impossible_warn_as_for_claims():
-    assert said(asking(9), world(*TWO, impossible="warn"))["warnings"][0].startswith("this can never work: none of 3")
+    assert said(requesting(9), world(*TWO, impossible="warn"))["warnings"][0].startswith(
+        "this can never work: none of 3"
+    )
     warned = with_mode(world(*TWO), "warn")
-    there = answer(admission.mutate(review(asking(9)), warned))
+    there = answer(admission.mutate(review(requesting(9)), warned))
     assert there["allowed"]
     assert there["warnings"][0].startswith("drawbridge would refuse this Pod (warn): none of 3 nodes")
-    obj = asking(9)
+    obj = requesting(9)
     obj["metadata"]["namespace"] = "ns"
     assert decide_object(obj, warned).warnings[1].startswith("warn: would be refused: none of 3 nodes")
 
 
 def test_containers_count_as_the_scheduler_counts_them():
-    several = asking(5)
+    several = requesting(5)
     main = several["spec"]["containers"][0]
     several["spec"]["containers"].append(main | {"name": "other"})
     assert f"its containers together ask for 10 {GPU}" in refused(several, world(*TWO))
-    first = asking(4)
+    first = requesting(4)
     first["spec"]["initContainers"] = [main | {"name": "first"}]
     assert not refused(first, world(*TWO))
     first["spec"]["initContainers"][0]["restartPolicy"] = "Always"
@@ -210,7 +214,7 @@ def mutated(obj, state):
 
 
 def test_a_request_removed_by_translation_is_not_counted():
-    several = asking(5)
+    several = requesting(5)
     several["spec"]["containers"].append(several["spec"]["containers"][0] | {"name": "other"})
     taken = Decision("", "other", "nvidia", GPU, Outcome.TRANSLATED, "")
     request = plugin_request(several, world(*TWO), (taken,))
@@ -220,12 +224,12 @@ def test_a_request_removed_by_translation_is_not_counted():
 
 
 def test_of_two_names_one_node_needs_enough_of_both():
-    both = pod(limits={GPU: "8", NIC: "2"})
-    apart = node("a", {GPU: 8, NIC: 1}), node("b", {GPU: 4, NIC: 2})
+    both = gpu_pod(limits={GPU: "8", NIC: "2"})
+    apart = plugin_node("a", {GPU: 8, NIC: 1}), plugin_node("b", {GPU: 4, NIC: 2})
     message = refused(both, world(*apart))
     assert f"no node that the pod can run on has enough of each; a has 8 {GPU} and 1 {NIC} [R020]" in message
-    assert not refused(both, world(*apart, node("c", {GPU: 8, NIC: 2})))
-    assert not refused(both, world(*apart, node("c", {GPU: 8})))
+    assert not refused(both, world(*apart, plugin_node("c", {GPU: 8, NIC: 2})))
+    assert not refused(both, world(*apart, plugin_node("c", {GPU: 8})))
 
 
 def test_a_full_fleet_is_told_where_it_is_known_what_is_used():
@@ -233,14 +237,14 @@ def test_a_full_fleet_is_told_where_it_is_known_what_is_used():
     used = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
     full = msgspec.structs.replace(state, uses=used)
     waits = f"this pod waits until devices are free: container main asks for 4 {GPU}, and device plugins have 3 left on small, and no other node has more"
-    assert told(asking(4), full) == [waits]
-    assert waits in decide_object(asking(4), full).warnings
-    assert told(asking(3), full) == []
-    assert refused(asking(9), full)
+    assert other_warnings(requesting(4), full) == [waits]
+    assert waits in decide_object(requesting(4), full).warnings
+    assert other_warnings(requesting(3), full) == []
+    assert refused(requesting(9), full)
 
 
 def test_a_workload_is_told_what_its_pods_will_meet():
-    template = asking(9)
+    template = requesting(9)
     kind = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "ns"}}
     workload = kind | {"spec": {"template": {key: template[key] for key in ("metadata", "spec")}}}
     request = review(workload, group="apps", resource="deployments")
@@ -256,10 +260,12 @@ def test_a_pod_is_refused_exactly_when_no_kubelet_could_admit_it(seed):
     for name in "abc":
         sizes = {key: rng.randrange(1, 9) for key in (GPU, NIC)}
         ill = rng.random() < 0.3
-        nodes.append(node(name, {GPU: sizes[GPU] - (1 if ill and sizes[GPU] > 1 else 0), NIC: sizes[NIC]}, sizes))
+        nodes.append(
+            plugin_node(name, {GPU: sizes[GPU] - (1 if ill and sizes[GPU] > 1 else 0), NIC: sizes[NIC]}, sizes)
+        )
     asked = {key: rng.randrange(1, 10) for key in rng.sample((GPU, NIC), rng.randrange(1, 3))}
     place = on(rng.choice("abc")) if rng.random() < 0.5 else {}
-    obj = pod(limits={key: str(amount) for key, amount in asked.items()})
+    obj = gpu_pod(limits={key: str(amount) for key, amount in asked.items()})
     obj["spec"] |= place
     there = [one for one in nodes if not place or one["metadata"]["labels"] == place["nodeSelector"]]
     could = any(all(int(one["status"]["capacity"][key]) >= amount for key, amount in asked.items()) for one in there)

@@ -25,7 +25,7 @@ def documents(*names):
     return [one.object for name in names for one in manifests.read([MODES / f"{name}.yaml"])]
 
 
-def claim(mode, held=""):
+def claim_in_mode(mode, held=""):
     [found] = [read_object(one) for one in documents("claims") if one["metadata"]["name"] == mode]
     meta = {"name": mode, "namespace": "ns", "uid": mode}
     raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
@@ -45,7 +45,7 @@ def stock(*files, held=()):
         classes=of["DeviceClass"],
         slices=of["ResourceSlice"],
         compatibilities=of["DeviceCompatibility"],
-        claims=[claim(mode, device) for mode, device in held],
+        claims=[claim_in_mode(mode, device) for mode, device in held],
     )
 
 
@@ -67,7 +67,7 @@ SAID = "on gpu-node it may give gpu-0-mig-0 beside gpu-0-mps-0, against DeviceCo
     ],
 )
 def test_a_risk_is_what_the_rule_keeps_apart_and_nothing_else_does(files, held, mode, said):
-    assert find_broken_rule(stock(*files, held=held), [claim(mode)], Budget(1_000_000)) == said
+    assert find_broken_rule(stock(*files, held=held), [claim_in_mode(mode)], Budget(1_000_000)) == said
 
 
 def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_would_be_taken():
@@ -89,7 +89,7 @@ def test_a_rule_about_nodes_is_a_risk_across_pools(scope, said):
 
 def world(bridge=None):
     file = msgspec.structs.replace(DEFAULT, mode="enforce", bridge=bridge and convert(bridge, BridgeSettings))
-    held = stock("plain", "expressions", held=BESIDE_MPS).with_(claim("mig"))
+    held = stock("plain", "expressions", held=BESIDE_MPS).with_(claim_in_mode("mig"))
     return msgspec.structs.replace(state(stock=held), configuration=Configuration(file))
 
 

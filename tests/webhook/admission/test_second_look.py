@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tests.webhook.admission.test_decide import ENFORCE, KEY, answer, mutated, pod, state, validated
+from tests.webhook.admission.test_decide import ENFORCE, KEY, answer, gpu_pod, mutated, state, validated
 from webhook.claims import template, template_lifecycle
 from webhook.registration import Registration, validating
 from webhook.state import Configuration
@@ -27,7 +27,7 @@ def selected(item):
     ids=["none", "an empty map", "others", "another value", "no value", "there already"],
 )
 def test_a_pod_given_a_claim_is_reviewed_again_regardless_of_its_own_labels(labels):
-    item = pod()
+    item = gpu_pod()
     if labels is not None:
         item["metadata"]["labels"] = labels
     after, _ = mutated(item)
@@ -40,7 +40,7 @@ def test_a_pod_given_a_claim_is_reviewed_again_regardless_of_its_own_labels(labe
 
 
 def test_a_label_that_was_taken_off_between_is_there_again_with_the_key_that_was_put_back():
-    after, _ = mutated(pod())
+    after, _ = mutated(gpu_pod())
     del after["metadata"]["labels"]
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     again, _ = mutated(after)
@@ -49,7 +49,7 @@ def test_a_label_that_was_taken_off_between_is_there_again_with_the_key_that_was
 
 
 def test_a_key_that_another_webhook_put_back_is_taken_away_again_and_nothing_else_changes():
-    after, _ = mutated(pod(labels={"app": "x"}))
+    after, _ = mutated(gpu_pod(labels={"app": "x"}))
     back = copy.deepcopy(after)
     back["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     again, _ = mutated(back)
@@ -57,7 +57,7 @@ def test_a_key_that_another_webhook_put_back_is_taken_away_again_and_nothing_els
 
 
 def test_a_key_restored_after_mutation_is_refused_unless_the_pod_opts_out():
-    after, _ = mutated(pod())
+    after, _ = mutated(gpu_pod())
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     assert selected(after)
     assert "request its devices twice" in answer(validated(after))["status"]["message"]
@@ -66,17 +66,17 @@ def test_a_key_restored_after_mutation_is_refused_unless_the_pod_opts_out():
 
 
 def test_a_pod_that_claims_to_be_translated_and_is_not_is_allowed():
-    own = pod(limits={"nvidia.com/gpu": "1"}, labels={LABEL: "true"})
+    own = gpu_pod(limits={"nvidia.com/gpu": "1"}, labels={LABEL: "true"})
     assert selected(own)
     assert answer(validated(own, ENFORCE))["allowed"]
 
 
 def test_a_pod_whose_template_is_there_is_looked_at_again_and_not_followed():
-    first, _ = mutated(pod())
+    first, _ = mutated(gpu_pod())
     (entry,) = first["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]
     sealed = first["metadata"]["annotations"]["drawbridge.dev/templates"]
     made = template.unseal(sealed, template.identify_raw(first, "ns"), KEY)[name]
     there = {("ns", name): template_lifecycle.read_claim_spec(made)}
-    after, _ = mutated(pod(), state(templates=there))
+    after, _ = mutated(gpu_pod(), state(templates=there))
     assert after["metadata"]["labels"] == {LABEL: "true"}

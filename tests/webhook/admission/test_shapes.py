@@ -8,7 +8,7 @@ import pytest
 from dra import validation
 from tests import shapes
 from tests.draws import draws
-from tests.webhook.admission.test_decide import pod, review, state
+from tests.webhook.admission.test_decide import gpu_pod, review, state
 from webhook.admission import admission_review as reviews
 from webhook.admission import review as admission
 from webhook.names import MODE_LABEL
@@ -62,7 +62,7 @@ def test_a_review_of_values_of_any_shape_has_an_answer(kind, mode):
     }
     originals = [
         *there[kind],
-        *([pod()] if kind == "Pod" else [shapes.claim(draw) for _ in range(20)] if kind == "ResourceClaim" else []),
+        *([gpu_pod()] if kind == "Pod" else [shapes.claim(draw) for _ in range(20)] if kind == "ResourceClaim" else []),
     ]
     group, resource = RESOURCES[kind]
     for _ in range(draws(150)):

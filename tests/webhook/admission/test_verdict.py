@@ -8,6 +8,7 @@ import pytest
 from cluster import manifests
 from dra import wire
 from tests.draws import draws
+from tests.objects import container, pod, template_entries
 from tests.webhook.admission.test_decide import KEY, answer, applied, review
 from tests.webhook.pods import CLAIMED, EXAMPLES, configured, refused_by_server, state_of_files
 from webhook.admission import decide_object
@@ -58,36 +59,33 @@ def in_a_file(pod, world=STATE) -> tuple[str, ...]:
     )
 
 
-def pod(limits=None, *, requests=None, claims=(), **metadata):
-    resources = {"limits": limits or {}, **({"requests": requests} if requests else {})}
-    container = {"name": "main", "image": "i", "resources": resources}
-    spec = {"containers": [container]}
-    if claims:
-        spec["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": name} for name in claims]
-        container["resources"]["claims"] = [{"name": name} for name in claims]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", **metadata}, "spec": spec}
+def pod_in_n(limits=None, *, requests=None, claims=(), namespace="n", **metadata):
+    """A pod of the namespace n; `claims` name templates of its claims."""
+    containers = [container(limits=limits or {}, requests=requests or None, claims=claims)]
+    entries = {"resourceClaims": template_entries(*claims)} if claims else {}
+    return pod(namespace=namespace, containers=containers, **entries, **metadata)
 
 
 GPU, MEM, CORES, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpumem-percentage"
 PODS = {
-    "one": pod({GPU: 1}),
-    "nine": pod({GPU: 9}),
-    "half": pod({GPU: "0.5"}),
-    "differ": pod({GPU: 2}, requests={GPU: 1}),
-    "requests only": pod(requests={GPU: 1}),
-    "blanks": pod({GPU: " 1 "}),
-    "bytes": pod({GPU: 1, MEM: 8 << 30}),
-    "wrong unit": pod({GPU: 1, MEM: "8Gi"}),
-    "too large": pod({GPU: 1, MEM: 900000}),
-    "profile": pod({"nvidia.com/mig-1g.12gb": 1}),
-    "product": pod({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputype": "A1000"}),
-    "two systems": pod({GPU: 1, MEM: 1000, "koordinator.sh/gpu-core": 50}),
-    "two hundred": pod({GPU: 200}),
-    "its own beside": pod({GPU: 3}, claims=["three"]),
-    "its own alone": pod(claims=["three"]),
-    "skipped": pod({GPU: 9}, labels={"drawbridge.dev/skip": "true"}),
+    "one": pod_in_n({GPU: 1}),
+    "nine": pod_in_n({GPU: 9}),
+    "half": pod_in_n({GPU: "0.5"}),
+    "differ": pod_in_n({GPU: 2}, requests={GPU: 1}),
+    "requests only": pod_in_n(requests={GPU: 1}),
+    "blanks": pod_in_n({GPU: " 1 "}),
+    "bytes": pod_in_n({GPU: 1, MEM: 8 << 30}),
+    "wrong unit": pod_in_n({GPU: 1, MEM: "8Gi"}),
+    "too large": pod_in_n({GPU: 1, MEM: 900000}),
+    "profile": pod_in_n({"nvidia.com/mig-1g.12gb": 1}),
+    "product": pod_in_n({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputype": "A1000"}),
+    "two systems": pod_in_n({GPU: 1, MEM: 1000, "koordinator.sh/gpu-core": 50}),
+    "two hundred": pod_in_n({GPU: 200}),
+    "its own beside": pod_in_n({GPU: 3}, claims=["three"]),
+    "its own alone": pod_in_n(claims=["three"]),
+    "skipped": pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"}),
 }
-PODS["nine apart"] = pod({GPU: 1})
+PODS["nine apart"] = pod_in_n({GPU: 1})
 PODS["nine apart"]["spec"]["containers"] = [
     {**PODS["one"]["spec"]["containers"][0], "name": f"c{at}"} for at in range(9)
 ]
@@ -131,7 +129,7 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
     refused = 0
     for _ in range(draws(300)):
         limits = {key: random_.choice(amounts) for key in random_.sample(keys, random_.randrange(1, 4))}
-        asked = pod(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
+        asked = pod_in_n(limits, annotations={"nvidia.com/use-gputype": random_.choice(["A100", "L40S", "B9"])})
         told, said = at_admission(asked), decide_object(asked, STATE)
         by_server = refused_by_server(said)
         assert bool(told) == (bool(said.refusals) and not by_server), (limits, told, said.refusals)
@@ -140,12 +138,12 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
 
 
 def test_a_pod_that_the_api_server_would_refuse_is_refused_with_its_reason():
-    odd = pod({GPU: 1})
+    odd = pod_in_n({GPU: 1})
     odd["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
     (refusal,) = decide_object(odd, STATE).refusals
     assert "[D210]" in str(refusal)
     assert "the API server refuses it" in str(refusal)
-    assert str(decide_object(pod({"example.com/device": "0.5"}), State()).refusals[0]).endswith("[R001]"), (
+    assert str(decide_object(pod_in_n({"example.com/device": "0.5"}), State()).refusals[0]).endswith("[R001]"), (
         "a key without a dialect, too"
     )
 
@@ -170,7 +168,7 @@ def test_a_template_of_the_same_input_is_known():
 
 
 def test_pods_of_a_workload_are_judged_and_of_a_strange_one_if_asked():
-    template = {"spec": pod({GPU: 9})["spec"]}
+    template = {"spec": pod_in_n({GPU: 9})["spec"]}
     known = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
     strange = {"apiVersion": "x.io/v1", "kind": "Odd", "metadata": {"name": "o"}, "spec": {"a": {"template": template}}}
     assert "[R023]" in str(decide_object(known, STATE).refusals[0])

@@ -19,8 +19,8 @@ from tests.webhook.admission.test_decide import (
     STOCK,
     answer,
     applied,
+    gpu_pod,
     mutated,
-    pod,
     review,
     state,
     translated,
@@ -35,7 +35,7 @@ from webhook.state.inventory import Inventory
 from webhook.state.node_templates import prospects
 from webhook.state.schema import DEFAULT
 
-TOO_MANY = pod(limits={"nvidia.com/gpu": "16"})
+TOO_MANY = gpu_pod(limits={"nvidia.com/gpu": "16"})
 WAYS = {"more than any node has": "5", "many": "16"}
 
 
@@ -45,12 +45,12 @@ def given(obj, world=ENFORCE, **kwargs):
 
 
 def test_the_feasibility_check_does_not_change_the_answer_to_a_pod_that_fits():
-    assert given(pod()) == admission.mutate(review(pod()), ENFORCE)
+    assert given(gpu_pod()) == admission.mutate(review(gpu_pod()), ENFORCE)
 
 
 @pytest.mark.parametrize("count", WAYS.values(), ids=WAYS)
 def test_an_impossible_pod_is_refused_with_the_message_of_validation(count):
-    asked = pod(limits={"nvidia.com/gpu": count})
+    asked = gpu_pod(limits={"nvidia.com/gpu": count})
     outcome = given(asked)
     after = translated(asked)
     assert not answer(outcome)["allowed"]
@@ -61,7 +61,7 @@ def test_an_impossible_pod_is_refused_with_the_message_of_validation(count):
 
 
 def test_two_containers_with_equal_requests_are_judged_together():
-    asked = pod(limits={"nvidia.com/gpu": "3"})
+    asked = gpu_pod(limits={"nvidia.com/gpu": "3"})
     [main] = asked["spec"]["containers"]
     asked["spec"]["containers"].append(main | {"name": "other"})
     assert not answer(given(asked))["allowed"], "each alone could be served"
@@ -82,7 +82,7 @@ def test_a_pod_that_comes_with_our_seal_is_judged_again():
     """A manifest that was read from a cluster, or the second round after a neighbour: no other caller asks about it."""
     after = translated(TOO_MANY)
     assert not answer(given(after))["allowed"]
-    fine, _ = mutated(pod())
+    fine, _ = mutated(gpu_pod())
     assert untouched(given(fine))
 
 
@@ -90,7 +90,7 @@ def test_a_pod_that_comes_with_our_seal_is_judged_again():
 
 
 def bringing(*entries, limits=None, **metadata):
-    item = pod(limits=limits or {}, **metadata)
+    item = gpu_pod(limits=limits or {}, **metadata)
     item["spec"]["resourceClaims"] = [{"name": f"own-{number}"} | entry for number, entry in enumerate(entries)]
     return item
 
@@ -193,7 +193,7 @@ def test_an_update_is_not_judged():
 
 @pytest.mark.parametrize("odd", [None, 7, "x", {"a": 1}, [7, None, {"name": 7}, {"resourceClaimName": ["x"]}]])
 def test_entries_of_any_shape_are_answered(odd):
-    item = pod(limits={})
+    item = gpu_pod(limits={})
     item["spec"]["resourceClaims"] = odd
     assert answer(given(item))["allowed"]
 
@@ -210,7 +210,7 @@ def test_entries_of_any_shape_are_answered(odd):
     ],
 )
 def test_an_entry_that_only_looks_like_ours_counts_as_what_it_refers_to(name, says):
-    after, _ = mutated(pod(limits={"nvidia.com/gpu": "3"}))
+    after, _ = mutated(gpu_pod(limits={"nvidia.com/gpu": "3"}))
     after["spec"]["resourceClaims"].append({"name": "drawbridge-more", "resourceClaimTemplateName": name})
     assert f"ResourceClaimTemplate {name} {says}" in answer(given(after))["warnings"][0]
     known = state(templates={("ns", name): template_of(3)})
@@ -218,7 +218,7 @@ def test_an_entry_that_only_looks_like_ours_counts_as_what_it_refers_to(name, sa
 
 
 def test_a_translated_pod_that_was_copied_elsewhere_does_not_wait_for_a_template_that_none_creates():
-    after, outcome = mutated(pod())
+    after, outcome = mutated(gpu_pod())
     copy = admission.mutate(review(after, namespace="elsewhere"), ENFORCE)
     [name] = outcome.record.templates
     said, removed = answer(copy)["warnings"]
@@ -267,7 +267,7 @@ def late(monkeypatch):
 
 
 def test_warnings_that_had_no_room_are_counted_with_those_that_come_later(late):
-    asked = pod(limits={"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
+    asked = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
     [container] = asked["spec"]["containers"]
     asked["spec"]["containers"] = [container | {"name": f"c{number}"} for number in range(7)]
     told = answer(given(asked, impatient=late))["warnings"]
@@ -288,7 +288,7 @@ def test_a_pod_that_a_device_plugin_may_still_serve_is_left_and_not_refused():
     slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
     fleet = Inventory.of([CLASS], slices, [NODE, *others, old])
     mixed = msgspec.structs.replace(ENFORCE, fleet=fleet)
-    forged = pod(limits={"nvidia.com/gpu": "16"}, annotations={"drawbridge.dev/devices": "[]"})
+    forged = gpu_pod(limits={"nvidia.com/gpu": "16"}, annotations={"drawbridge.dev/devices": "[]"})
     outcome = given(forged, mixed)
     said = answer(outcome)
     assert said["allowed"]
@@ -297,7 +297,7 @@ def test_a_pod_that_a_device_plugin_may_still_serve_is_left_and_not_refused():
     [removal] = json.loads(base64.b64decode(said["patch"]))
     assert removal["path"].startswith("/metadata/annotations"), "what only looks like ours goes all the same"
     assert "left as it is: node old still serves" in " ".join(answer(workload_of(forged, mixed))["warnings"])
-    assert answer(given(pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], "what can be served is translated"
+    assert answer(given(gpu_pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], "what can be served is translated"
     offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
     assert not offline.refusals, "files are decided on as the webhook does"
     assert {one.outcome for one in offline.decisions} == {"left"}
@@ -319,7 +319,7 @@ MAY_COME = "this may never work, but an autoscaler may make another node (cloud.
 
 @pytest.mark.parametrize("count", [16, 5])
 def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
-    many = pod(limits={"nvidia.com/gpu": str(count)})
+    many = gpu_pod(limits={"nvidia.com/gpu": str(count)})
     growing = in_pool(ENFORCE)
     said = answer(given(many, growing))
     assert "patch" in said
@@ -345,7 +345,7 @@ def test_a_claim_for_a_missing_class_is_refused_even_with_an_autoscaler():
 @pytest.mark.parametrize("impossible", ["auto", "warn"])
 def test_a_pod_that_a_device_plugin_may_serve_is_left_where_a_claim_would_only_wait(impossible):
     growing = msgspec.structs.replace(in_pool(with_old_node(), impossible=impossible), stock=ENFORCE.stock)
-    said = answer(given(pod(limits={"nvidia.com/gpu": "16"}), growing))
+    said = answer(given(gpu_pod(limits={"nvidia.com/gpu": "16"}), growing))
     assert "patch" not in said
     assert "node old still serves nvidia.com/gpu" in said["warnings"][0]
 
@@ -356,7 +356,7 @@ def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is
     slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
     mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], slices, [NODE, *others, old]))
     mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*others, old]))
-    many = pod(limits={"nvidia.com/gpu": "17"})
+    many = gpu_pod(limits={"nvidia.com/gpu": "17"})
     message = answer(given(many, mixed))["status"]["message"]
     assert "asks for 17 devices of class" in message
     assert "the largest node has 16 (device plugin on old)" in message
@@ -374,14 +374,14 @@ def with_old_node():
 
 def test_a_key_that_stays_with_a_plugin_is_judged_beside_one_that_becomes_a_claim():
     mixed = with_old_node()
-    message = answer(given(pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"]["message"]
+    message = answer(given(gpu_pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"]["message"]
     assert message.count("container main asks for 2 rdma/hca, and the largest node has 1 (device plugin on old)") == 1
     assert "nvidia.com/gpu" not in message
 
 
 @pytest.mark.parametrize(("count", "refused"), [("16", False), ("17", True)])
 def test_a_daemon_set_is_not_refused_for_the_pods_of_some_nodes(count, refused):
-    pods = {"metadata": {}, "spec": pod(limits={"nvidia.com/gpu": count})["spec"]}
+    pods = {"metadata": {}, "spec": gpu_pod(limits={"nvidia.com/gpu": count})["spec"]}
     each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
     assert bool(decide_object(each, with_old_node()).refusals) is refused
 
@@ -389,7 +389,7 @@ def test_a_daemon_set_is_not_refused_for_the_pods_of_some_nodes(count, refused):
 @pytest.mark.parametrize(("count", "allowed"), [("16", True), ("17", False)])
 def test_a_pod_that_reaches_only_device_plugins_is_judged_by_them(count, allowed):
     mixed = with_old_node()
-    asked = pod(limits={"nvidia.com/gpu": count})
+    asked = gpu_pod(limits={"nvidia.com/gpu": count})
     asked["spec"]["nodeSelector"] = {"of": "old"}
     assert answer(given(asked, mixed))["allowed"] is allowed
     assert bool(decide_object(asked, mixed).refusals) is not allowed
@@ -437,7 +437,7 @@ def sized(*, plugins=0, **fields):
 
 
 def confined(count, *nodes, by="selector", **metadata):
-    asked = pod(limits={"nvidia.com/gpu": str(count)}, **metadata)
+    asked = gpu_pod(limits={"nvidia.com/gpu": str(count)}, **metadata)
     if by == "selector":
         asked["spec"]["nodeSelector"] = {"of": nodes[0]}
         return asked

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.webhook.admission.test_verdict import GPU, MEM, STATE, pod
+from tests.webhook.admission.test_verdict import GPU, MEM, STATE, pod_in_n
 from webhook.admission import decide_object
 
 LIKE = {"nvidia.com/use-gputype": "A10O"}
@@ -14,17 +14,17 @@ def refusal(asked) -> str:
 
 
 def test_a_refused_fraction_of_a_gpu_names_the_keys_for_partial_gpus():
-    text = refusal(pod({GPU: 0.5}))
+    text = refusal(pod_in_n({GPU: 0.5}))
     assert "request a part of a device with nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
-    assert "0.5 is not a whole number (ask for whole ones)" in refusal(pod({"nvidia.com/gpumem": "0.5"}))
+    assert "0.5 is not a whole number (ask for whole ones)" in refusal(pod_in_n({"nvidia.com/gpumem": "0.5"}))
 
 
 @pytest.mark.parametrize(
     ("asked", "meant"),
     [
-        (pod({GPU: 1, MEM: 1000}, annotations=LIKE), "did you mean A100?"),
-        (pod({"nvidia.com/mig-1g.6gb": 1}), "did you mean 1g.5gb?"),
-        (pod({"nvidia.com/mig-7g.141gb": 1}), "ask for one of these"),
+        (pod_in_n({GPU: 1, MEM: 1000}, annotations=LIKE), "did you mean A100?"),
+        (pod_in_n({"nvidia.com/mig-1g.6gb": 1}), "did you mean 1g.5gb?"),
+        (pod_in_n({"nvidia.com/mig-7g.141gb": 1}), "ask for one of these"),
     ],
 )
 def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(asked, meant):
@@ -34,7 +34,7 @@ def test_an_unknown_product_or_profile_is_refused_with_a_suggestion(asked, meant
 
 
 def test_an_invalid_quantity_is_reported_once():
-    text = refusal(pod({GPU: 1}, requests={GPU: "one"}))
+    text = refusal(pod_in_n({GPU: 1}, requests={GPU: "one"}))
     assert text.count("is not a quantity") == 1
     assert "its request: 'one'" in text
 
@@ -54,8 +54,8 @@ def test_an_invalid_quantity_is_reported_once():
     ],
 )
 def test_a_placeholder_is_told_for_what_it_is(text):
-    done = decide_object(pod({GPU: text}), STATE)
+    done = decide_object(pod_in_n({GPU: text}), STATE)
     [decision] = done.decisions
     assert (done.refusals, decision.outcome, decision.code) == ((), "unknown", "D011")
     assert "this looks like a placeholder: fill it in first" in done.warnings[0]
-    assert "placeholder" not in refusal(pod({GPU: "one"}))
+    assert "placeholder" not in refusal(pod_in_n({GPU: "one"}))

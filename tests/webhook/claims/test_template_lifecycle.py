@@ -3,7 +3,7 @@ import pytest
 
 from dra import wire
 from dra.objects.claim import ResourceClaimTemplate
-from dra.objects.pod import Pod
+from tests.objects import claim_template, exactly, pod, typed
 from webhook.claims import template, template_lifecycle
 from webhook.claims.template_lifecycle import Due
 from webhook.dialects import Served
@@ -16,9 +16,8 @@ from webhook.state.inventory import Inventory
 KEY, OTHER = b"k" * 32, b"o" * 32
 
 
-def spec(count=1, **exactly):
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": count, **exactly}}  # fmt: skip
-    return {"spec": {"devices": {"requests": [request]}}}
+def spec(count=1, **fields):
+    return claim_template("t", exactly("gpu.nvidia.com", name="gpu", count=count, **fields))["spec"]
 
 
 WANTED = spec()
@@ -33,15 +32,12 @@ def seal(templates, key=KEY, whose=POD):
     return template.seal(templates, key, whose)
 
 
-def pod(*names, annotation=None, phase="Pending", namespace="ns", **metadata):
+def sealed_pod(*templates, annotation=None, phase="Pending", namespace="ns", name="p", **metadata):
+    """A translated pod with claims of these templates, and this text as their proof."""
     annotations = {ORIGINAL_ANNOTATION: ORIGINAL} | ({} if annotation is None else {TEMPLATES: annotation})
-    claims = [{"name": f"drawbridge-{i}", "resourceClaimTemplateName": name} for i, name in enumerate(names)]
-    value = {
-        "metadata": {"name": "p", "namespace": namespace, "annotations": annotations} | metadata,
-        "spec": {"resourceClaims": claims, "serviceAccountName": "default"},
-        "status": {"phase": phase},
-    }
-    return wire.convert(value, Pod)
+    claims = [{"name": f"drawbridge-{i}", "resourceClaimTemplateName": name} for i, name in enumerate(templates)]
+    fields = {"annotations": annotations, "resourceClaims": claims, "serviceAccountName": "default"} | metadata
+    return typed(pod(name, namespace=namespace, phase=phase, **fields))
 
 
 def stored(spec, name=NAME, labels=None, **metadata):
@@ -52,34 +48,34 @@ def stored(spec, name=NAME, labels=None, **metadata):
 
 def test_a_pod_that_proves_its_templates_wants_them():
     sealed = seal({NAME: WANTED})
-    assert template_lifecycle.read_proven(pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
+    assert template_lifecycle.read_proven(sealed_pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
 
 
 def test_a_template_that_the_pod_does_not_refer_to_is_not_wanted():
     sealed = seal({NAME: WANTED})
-    assert template_lifecycle.read_proven(pod("another-pods", annotation=sealed), [KEY]) == {}
+    assert template_lifecycle.read_proven(sealed_pod("another-pods", annotation=sealed), [KEY]) == {}
 
 
 def test_a_pod_that_is_over_wants_nothing():
     sealed = seal({NAME: WANTED})
-    assert template_lifecycle.read_proven(pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
-    assert template_lifecycle.templates_of(pod(NAME, phase="Failed")) == frozenset()
+    assert template_lifecycle.read_proven(sealed_pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
+    assert template_lifecycle.templates_of(sealed_pod(NAME, phase="Failed")) == frozenset()
 
 
 def test_a_pod_without_the_annotation_wants_nothing_and_is_not_a_forgery():
-    assert template_lifecycle.read_proven(pod(NAME), [KEY]) == {}
+    assert template_lifecycle.read_proven(sealed_pod(NAME), [KEY]) == {}
 
 
 @pytest.mark.parametrize("annotation", ["x", "v2 00 {}", seal({NAME: WANTED}, OTHER), seal({NAME: spec(2)})])
 def test_a_forged_proof_does_not_count(annotation):
     with pytest.raises(template.TemplatesError):
-        template_lifecycle.read_proven(pod(NAME, annotation=annotation), [KEY])
+        template_lifecycle.read_proven(sealed_pod(NAME, annotation=annotation), [KEY])
 
 
 def test_admin_access_is_never_made_even_with_a_proof():
     wanted = spec(adminAccess=True)
     name = template.name_of(wanted)
-    assert template_lifecycle.read_proven(pod(name, annotation=seal({name: wanted})), [KEY]) == {}
+    assert template_lifecycle.read_proven(sealed_pod(name, annotation=seal({name: wanted})), [KEY]) == {}
 
 
 def test_a_missing_template_is_created_and_an_equal_one_is_left():
@@ -113,48 +109,52 @@ def state(mode="enforce", **fields):
 
 
 def test_in_a_namespace_that_enforces_there_is_no_objection():
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state()) == ""
+    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state()) == ""
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
 def test_where_the_webhook_would_change_nothing_nothing_is_made(mode):
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
+    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
 
 
 def test_a_pod_that_is_skipped_gets_nothing():
-    assert "skip" in template_lifecycle.objection(pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state())
+    assert "skip" in template_lifecycle.objection(
+        sealed_pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state()
+    )
 
 
 def test_a_quota_on_what_the_pod_asked_with_is_not_escaped():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
-    assert "requests.nvidia.com/gpu" in template_lifecycle.objection(pod(NAME), [WANTED], state(**limited))
+    assert "requests.nvidia.com/gpu" in template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(**limited))
     elsewhere = {"quotas": {"other": frozenset({"requests.nvidia.com/gpu"})}}
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state(**elsewhere)) == ""
+    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(**elsewhere)) == ""
 
 
 def test_a_limit_range_on_what_the_pod_asked_with_is_not_escaped():
     ranged = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
-    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(pod(NAME), [WANTED], ranged)
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
+    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(sealed_pod(NAME), [WANTED], ranged)
+    assert (
+        template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
+    )
 
 
 def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
+    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
     served = Served(name="gpu.nvidia.com", extended_resource="nvidia.com/gpu")
     charged = Inventory(known=True, classes={"gpu.nvidia.com": served})
     on = Features(minor=37, gates={"DRAExtendedResource": True})
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state(fleet=charged, features=on, **limited)) == ""
+    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(fleet=charged, features=on, **limited)) == ""
     off = Features(minor=37, gates={"DRAExtendedResource": False})
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
+    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "ResourceQuota", "LimitRange"])
 def test_no_template_is_made_where_it_is_not_known_what_the_namespace_allows(kind):
-    objection = template_lifecycle.objection(pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
+    objection = template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
     assert objection == f"the rules of its namespace could not be read: {kind} could not be read"
-    assert template_lifecycle.objection(pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
+    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
 
 
 def test_the_canary_decides_as_it_did_at_admission():
@@ -164,7 +164,7 @@ def test_the_canary_decides_as_it_did_at_admission():
         asked = state(configuration=canary)
         metadata = {"generateName": "train-"}
         there = mode_of(asked, workload("ns", metadata)) is Mode.ENFORCE
-        stored_pod = pod(NAME, generateName="train-", name="train-x7f2q")
+        stored_pod = sealed_pod(NAME, generateName="train-", name="train-x7f2q")
         assert (template_lifecycle.objection(stored_pod, [WANTED], asked) == "") is there
 
 

@@ -36,7 +36,7 @@ ROWS = rows_left(KAI, {}, **KAIS)
 MOVED = {"kai": {"fractions": "translate"}}
 
 
-def asking(key: str, value: str, *, queue: str = "", scheduler: str = "") -> dict:
+def queued_pod(key: str, value: str, *, queue: str = "", scheduler: str = "") -> dict:
     made = pod({}, annotations={key: value}, scheduler=scheduler)
     if queue:
         made["metadata"]["labels"] = {queue: "q"}
@@ -55,7 +55,7 @@ def fractional(*limits: dict, labels: dict | None = None, init: tuple = (), **an
 @pytest.mark.parametrize(("key", "value"), [("gpu-fraction", "0.5"), ("gpu-memory", "2000")])
 @pytest.mark.parametrize("whose", [KAIS, {"queue": "kai.scheduler/queue"}, {"queue": "runai/queue"}])
 def test_a_share_stays_and_a_warning_says_why(key, value, whose):
-    done = became(asking(key, value, **whose))
+    done = became(queued_pod(key, value, **whose))
     assert untouched(done)
     assert outcomes(done) == {key: "left"}
     assert key in done.warnings[0]
@@ -64,7 +64,7 @@ def test_a_share_stays_and_a_warning_says_why(key, value, whose):
 @pytest.mark.parametrize("options", [{}, MOVED])
 @pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
 def test_the_same_words_on_pods_of_other_schedulers_say_nothing(key, options):
-    done = became(asking(key, "1"), **options)
+    done = became(queued_pod(key, "1"), **options)
     assert not done.decisions
     assert not done.warnings
 

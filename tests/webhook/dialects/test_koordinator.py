@@ -40,7 +40,7 @@ BINDING = "scheduling.koordinator.sh/resource-spec"
 PAIRED = {JOINT: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"})}
 
 
-def asking(*limits: dict, **annotations: object) -> dict:
+def koordinator_pod(*limits: dict, **annotations: object) -> dict:
     """A pod for Koordinator's scheduler; annotations by their last word."""
     return pod(
         *({KOORD + key: amount for key, amount in each.items()} for each in limits),
@@ -50,11 +50,13 @@ def asking(*limits: dict, **annotations: object) -> dict:
 
 
 def on(selector: str, value: str = "x") -> dict:
-    return asking({"gpu": 100}) | {"spec": asking({"gpu": 100})["spec"] | {"nodeSelector": {selector: value}}}
+    return koordinator_pod({"gpu": 100}) | {
+        "spec": koordinator_pod({"gpu": 100})["spec"] | {"nodeSelector": {selector: value}}
+    }
 
 
 def labelled(key: str) -> dict:
-    made = asking({"gpu": 100})
+    made = koordinator_pod({"gpu": 100})
     made["metadata"]["labels"] = {key: "HAMi-core"}
     return made
 
@@ -62,26 +64,28 @@ def labelled(key: str) -> dict:
 BOTH = {"gpu-core": 50, "gpu-memory": "8Gi"}
 
 ROWS = {
-    KOORD + "gpu": Row(asking({"gpu": 200}), "translated"),
-    KOORD + "gpu-core": Row(asking(BOTH), "translated"),
-    KOORD + "gpu-memory": Row(asking(BOTH), "translated"),
-    KOORD + "gpu-memory-ratio": Row(asking({"gpu-core": 50, "gpu-memory-ratio": 50}), "approximated", SIZES),
-    KOORD + "gpu.shared": Row(asking({"gpu.shared": 2, **BOTH}), "translated"),
-    KOORD + "rdma": Row(asking({"rdma": 100}), "translated"),
-    KOORD + "fpga": Row(asking({"fpga": 100}), "left"),
+    KOORD + "gpu": Row(koordinator_pod({"gpu": 200}), "translated"),
+    KOORD + "gpu-core": Row(koordinator_pod(BOTH), "translated"),
+    KOORD + "gpu-memory": Row(koordinator_pod(BOTH), "translated"),
+    KOORD + "gpu-memory-ratio": Row(koordinator_pod({"gpu-core": 50, "gpu-memory-ratio": 50}), "approximated", SIZES),
+    KOORD + "gpu.shared": Row(koordinator_pod({"gpu.shared": 2, **BOTH}), "translated"),
+    KOORD + "rdma": Row(koordinator_pod({"rdma": 100}), "translated"),
+    KOORD + "fpga": Row(koordinator_pod({"fpga": 100}), "left"),
     **{
         key: Row(pod({key: 1}, scheduler="koord-scheduler"), "left")
         for key in ("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp")
     },
     "nvidia.com/gpu": Row(pod({"nvidia.com/gpu": 2}), "translated", {"meanings": {"nvidia.com/gpu": "koordinator"}}),
     JOINT: Row(
-        asking(
+        koordinator_pod(
             {"gpu": 100, "rdma": 100},
             device_joint_allocate={"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"},
         ),
         "approximated",
     ),
-    HINT: Row(asking({"rdma": 1}, device_allocate_hint={"rdma": {"allocateStrategy": "ApplyForAll"}}), "approximated"),
+    HINT: Row(
+        koordinator_pod({"rdma": 1}, device_allocate_hint={"rdma": {"allocateStrategy": "ApplyForAll"}}), "approximated"
+    ),
     **{
         key: Row(pod({KOORD + "rdma": 100, key: 1}, scheduler="koord-scheduler"), "left")
         for key in ("amd.com/gpu", "dcu.com/gpu", "metax-tech.com/sgpu")
@@ -108,13 +112,15 @@ ROWS = {
         key: Row(labelled(key), "left")
         for key in ("pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name")
     },
-    PARTITION: Row(asking(BOTH, gpu_partition_spec={}), "translated"),
-    TOPOLOGY: Row(asking({"gpu": 100}, numa_topology_spec={"numaTopologyPolicy": "SingleNUMANode"}), "approximated"),
-    BINDING: Row(asking({"gpu": 100}, resource_spec={"requiredCPUBindPolicy": "FullPCPUs"}), "approximated"),
+    PARTITION: Row(koordinator_pod(BOTH, gpu_partition_spec={}), "translated"),
+    TOPOLOGY: Row(
+        koordinator_pod({"gpu": 100}, numa_topology_spec={"numaTopologyPolicy": "SingleNUMANode"}), "approximated"
+    ),
+    BINDING: Row(koordinator_pod({"gpu": 100}, resource_spec={"requiredCPUBindPolicy": "FullPCPUs"}), "approximated"),
     KOORD + "gpu-isolation-provider": Row(labelled(KOORD + "gpu-isolation-provider"), ""),
-    "scheduling.koordinator.sh/gpu-minors": Row(asking({"gpu": 100}, gpu_minors=1), "left"),
-    "scheduling.koordinator.sh/bind-timestamp": Row(asking({"gpu": 100}, bind_timestamp=1), "left"),
-    "scheduling.koordinator.sh/device-allocated": Row(asking({"gpu": 100}, device_allocated={}), "left"),
+    "scheduling.koordinator.sh/gpu-minors": Row(koordinator_pod({"gpu": 100}, gpu_minors=1), "left"),
+    "scheduling.koordinator.sh/bind-timestamp": Row(koordinator_pod({"gpu": 100}, bind_timestamp=1), "left"),
+    "scheduling.koordinator.sh/device-allocated": Row(koordinator_pod({"gpu": 100}, device_allocated={}), "left"),
     "node.koordinator.sh/gpu-vendor": Row(on("node.koordinator.sh/gpu-vendor", "huawei"), "left"),
     **{key: Row(on(key), "") for key in ("node.koordinator.sh/gpu-model", "node.koordinator.sh/gpu-driver-version")},
 }
@@ -443,7 +449,7 @@ def test_a_preference_claims_nothing(hints):
 )
 def test_unknown_resources_and_targets_in_the_configuration_are_reported(declared, words):
     with pytest.raises(AssertionError, match=words):
-        became(asking({"gpu": 100}), koordinator={"hostResources": declared})
+        became(koordinator_pod({"gpu": 100}), koordinator={"hostResources": declared})
 
 
 def test_apply_for_all_takes_all_matching_devices():
@@ -542,7 +548,7 @@ def test_a_label_selector_of_a_size_that_no_claim_may_have_is_left():
 
 def test_an_attribute_of_a_label_has_a_full_name():
     with pytest.raises(AssertionError, match=r"deviceLabels/type.*domain and a name"):
-        became(asking({"gpu": 100}), koordinator={"deviceLabels": {"type": "model"}})
+        became(koordinator_pod({"gpu": 100}), koordinator={"deviceLabels": {"type": "model"}})
 
 
 @pytest.mark.parametrize("key", [KOORD + "fpga", "huawei.com/npu-core"])

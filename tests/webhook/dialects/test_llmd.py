@@ -101,7 +101,7 @@ def test_limits_that_make_no_sense_are_found(options):
 NIC = {"interface": {"name": "net<i>", "mtu": 9000}}
 
 
-def told(done):
+def interfaces_of(done):
     """Of each claim, the requests and parameters of its entries."""
     every = [one.spec["spec"]["devices"]["config"] for one in done.given]
     assert {entry["opaque"]["driver"] for entries in every for entry in entries} == {"dra.net"}
@@ -110,13 +110,13 @@ def told(done):
 
 def test_every_network_device_is_told_the_same_in_one_entry():
     done = became(pod({PAIRS: 2}), parameters={"nic": {"interface": {"mtu": 9000}}})
-    assert told(done) == [[(["nic-0", "nic-1"], {"mtu": 9000})]]
+    assert interfaces_of(done) == [[(["nic-0", "nic-1"], {"mtu": 9000})]]
 
 
 def test_each_network_device_is_told_its_number_in_all_of_the_pod():
     done = became(pod({PAIRS: 20}), llmd={"pairsPerNode": 20}, parameters={"nic": NIC})
-    entries = [entry for claim in told(done) for entry in claim]
-    assert len(told(done)) == 2
+    entries = [entry for claim in interfaces_of(done) for entry in claim]
+    assert len(interfaces_of(done)) == 2
     assert [one["name"] for _, one in entries] == [f"net{i}" for i in range(20)]
     assert [names for names, _ in entries] == [[f"nic-{i}"] for i in range(10)] * 2
 
@@ -125,7 +125,7 @@ def test_devices_that_are_numbered_are_asked_for_one_by_one():
     done = became(pod({EFA: 3}), parameters={"efa": NIC})
     requests = devices(done)["requests"]
     assert [(one["name"], one["exactly"]["count"]) for one in requests] == [("efa-0", 1), ("efa-1", 1), ("efa-2", 1)]
-    assert [one["name"] for _, one in told(done)[0]] == ["net0", "net1", "net2"]
+    assert [one["name"] for _, one in interfaces_of(done)[0]] == ["net0", "net1", "net2"]
     many = became(pod({EFA: 33}), parameters={"efa": NIC})
     assert untouched(many)
     assert "number each device" in many.warnings[0]

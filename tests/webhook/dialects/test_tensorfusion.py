@@ -43,7 +43,7 @@ def labelled(value: str, *limits: dict) -> dict:
     return made
 
 
-def asking(*limits: dict, scheduler: str = "", **annotations: str) -> dict:
+def tensorfusion_pod(*limits: dict, scheduler: str = "", **annotations: str) -> dict:
     """`asking(vram_limit="8Gi")`: a pod of Tensor Fusion's; an underscore stands for a hyphen."""
     said = {f"{DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
     made = pod(*(limits or ({},)), annotations=said, scheduler=scheduler)
@@ -77,7 +77,7 @@ def test_a_pod_that_is_not_enabled_is_not_theirs(options):
     ],
 )
 def test_the_limit_of_each_amount_is_claimed_and_else_the_request(annotations, memory, cores):
-    value = asking(**annotations)
+    value = tensorfusion_pod(**annotations)
     done = became(value, **MOVED)
     assert exactly(done) == [share(memory=memory, cores=cores)]
     after = patched(value, done)
@@ -98,7 +98,7 @@ def test_the_limit_of_each_amount_is_claimed_and_else_the_request(annotations, m
     ],
 )
 def test_tflops_become_a_percentage_by_the_declared_model(annotations, cores, model):
-    done = became(asking(vram_limit="8Gi", **annotations), **COUNTED)
+    done = became(tensorfusion_pod(vram_limit="8Gi", **annotations), **COUNTED)
     (request,) = exactly(done)
     assert request["capacity"] == {"memory": "8Gi", "cores": cores}
     assert selected(done, productName=model)
@@ -106,7 +106,7 @@ def test_tflops_become_a_percentage_by_the_declared_model(annotations, cores, mo
 
 
 def test_tflops_without_a_model_are_of_the_only_one_that_is_declared():
-    value = asking(vram_limit="8Gi", tflops_limit="500")
+    value = tensorfusion_pod(vram_limit="8Gi", tflops_limit="500")
     done = became(value, **ONE)
     assert exactly(done)[0]["capacity"] == {"memory": "8Gi", "cores": "50"}
     assert not selected(done, productName="NVIDIA L40S"), "of another model it would be another percentage"
@@ -117,7 +117,7 @@ def test_tflops_without_a_model_are_of_the_only_one_that_is_declared():
 
 
 def test_tflops_of_a_model_that_is_not_declared_are_left_with_what_to_declare():
-    done = became(asking(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **COUNTED)
+    done = became(tensorfusion_pod(vram_limit="8Gi", tflops_limit="5", gpu_model="L40S"), **COUNTED)
     assert untouched(done)
     assert "`tensorfusion: {tflops: {L40S: TFLOPS}}`" in done.warnings[0]
 
@@ -125,7 +125,7 @@ def test_tflops_of_a_model_that_is_not_declared_are_left_with_what_to_declare():
 @given(tflops=some.integers(1, 5000), whole=some.integers(1, 5000))
 def test_tflops_are_rounded_up_to_a_percent_and_never_more_than_a_gpu(tflops, whole):
     options = {"tensorfusion": {"fractions": "translate", "tflops": {"H100": whole}}}
-    done = became(asking(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
+    done = became(tensorfusion_pod(vram_limit="8Gi", tflops_limit=str(tflops)), **options)
     if tflops > whole:
         assert untouched(done)
         return
@@ -134,7 +134,7 @@ def test_tflops_are_rounded_up_to_a_percent_and_never_more_than_a_gpu(tflops, wh
 
 
 def test_a_count_of_gpus_are_different_ones():
-    done = became(asking(vram_limit="8Gi", gpu_count="2"), **MOVED)
+    done = became(tensorfusion_pod(vram_limit="8Gi", gpu_count="2"), **MOVED)
     assert exactly(done) == [share(memory="8Gi", cores="0")] * 2
     assert devices(done)["constraints"][0]["distinctAttribute"] == f"{HAMI}/uuid"
 
@@ -144,7 +144,7 @@ def test_a_count_of_gpus_are_different_ones():
     [{"dedicated_gpu": "true", "gpu_model": "H100", "vram_limit": "1Gi"}, {"isolation": "shared", "gpu_model": "H100"}],
 )
 def test_a_dedicated_or_shared_gpu_is_a_whole_one_of_its_model(annotations):
-    done = became(asking(gpu_count="3", **annotations), **MOVED)
+    done = became(tensorfusion_pod(gpu_count="3", **annotations), **MOVED)
     (request,) = exactly(done)
     assert (request["count"], "capacity" in request) == (3, False)
     assert selected(done, productName="NVIDIA H100 PCIe")
@@ -156,7 +156,7 @@ def users(value: dict, done) -> list[str]:
 
 
 def test_the_containers_that_are_named_see_the_same_gpus():
-    value = asking({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
+    value = tensorfusion_pod({}, {}, {}, vram_limit="8Gi", inject_container="c2, c0")
     done = became(value, **MOVED)
     assert users(value, done) == ["c0", "c2"]
     assert len(done.templates) == 1
@@ -166,9 +166,9 @@ def test_the_containers_that_are_named_see_the_same_gpus():
 @pytest.mark.parametrize(
     "value",
     [
-        asking({}, {}, vram_limit="8Gi"),
-        asking(dedicated_gpu="true"),
-        *(asking(vram_limit="8Gi", gpu_count=text) for text in ("0", "129", "-1", "two", "")),
+        tensorfusion_pod({}, {}, vram_limit="8Gi"),
+        tensorfusion_pod(dedicated_gpu="true"),
+        *(tensorfusion_pod(vram_limit="8Gi", gpu_count=text) for text in ("0", "129", "-1", "two", "")),
     ],
 )
 def test_a_pod_that_tensor_fusion_denies_is_refused_if_translated_and_else_left(value):
@@ -203,7 +203,7 @@ def test_a_pod_that_tensor_fusion_denies_is_refused_if_translated_and_else_left(
     ],
 )
 def test_a_word_that_a_claim_cannot_say_keeps_the_pod(key, value):
-    made = asking(vram_limit="8Gi")
+    made = tensorfusion_pod(vram_limit="8Gi")
     made["metadata"]["annotations"][f"{DOMAIN}/{key}"] = value
     done = became(made, **MOVED)
     assert untouched(done)
@@ -212,30 +212,30 @@ def test_a_word_that_a_claim_cannot_say_keeps_the_pod(key, value):
 
 @pytest.mark.parametrize("annotations", [{}, {"compute_percent_limit": "50"}, {"gpu_count": "2"}])
 def test_a_pod_that_asks_for_no_memory_is_left(annotations):
-    assert untouched(became(asking(**annotations), **MOVED))
+    assert untouched(became(tensorfusion_pod(**annotations), **MOVED))
 
 
 @pytest.mark.parametrize("key", ["qos", "gpupool", "autoscale"])
 def test_a_word_that_a_claim_loses_is_told_and_stays_on_the_pod(key):
-    value = asking(vram_limit="8Gi", **{key: "true"})
+    value = tensorfusion_pod(vram_limit="8Gi", **{key: "true"})
     done = became(value, **MOVED)
     assert outcomes(done)[f"{DOMAIN}/{key}"] == "approximated"
     assert f"{DOMAIN}/{key}" in patched(value, done)["metadata"]["annotations"]
 
 
 def test_keys_on_containers_beside_the_label_keep_the_pod():
-    done = became(asking({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **MOVED)
+    done = became(tensorfusion_pod({"nvidia.com/gpu": 1}, vram_limit="8Gi"), **WHOLE, **MOVED)
     assert untouched(done)
 
 
 def test_a_worker_of_tensor_fusions_own_is_left():
-    worker = asking(vram_limit="8Gi", scheduler="tensor-fusion-scheduler")
+    worker = tensorfusion_pod(vram_limit="8Gi", scheduler="tensor-fusion-scheduler")
     del worker["metadata"]["labels"]
     assert untouched(became(worker, **MOVED))
 
 
 def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion_and_a_second_review_changes_nothing():
-    value = asking(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
+    value = tensorfusion_pod(vram_limit="8Gi", gpu_count="2", scheduler="tensor-fusion-scheduler")
     after = patched(value, became(value, **MOVED))
     assert after["spec"]["schedulerName"] == "default-scheduler"
     again = became(after, **MOVED)
@@ -245,7 +245,7 @@ def test_a_translated_pod_leaves_the_scheduler_of_tensor_fusion_and_a_second_rev
 
 
 def test_an_init_container_gets_no_gpu():
-    value = asking(vram_limit="8Gi")
+    value = tensorfusion_pod(vram_limit="8Gi")
     value["spec"]["initContainers"] = [container("i0", {})]
     assert users(value, became(value, **MOVED)) == ["c0"]
 
@@ -265,7 +265,7 @@ def test_a_model_without_a_name_or_tflops_is_a_mistake(tflops):
 
 
 def test_a_pod_that_was_translated_in_a_file_asks_for_nothing_more():
-    value = asking(vram_limit="8Gi")
+    value = tensorfusion_pod(vram_limit="8Gi")
     made = {"apiVersion": "v1", "kind": "Pod", **value}
     written = patched(made, decide_object(made, State(configuration=configured(**MOVED))))
     done = became(written, **MOVED)

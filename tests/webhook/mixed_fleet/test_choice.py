@@ -7,6 +7,7 @@ import pytest
 
 from cluster import manifests
 from dra.budget import Budget
+from tests.objects import allocated, claim, device_class, exactly, node, pod, resource_slice, result
 from tests.webhook.admission.test_decide import KEY, answer, applied, device, review
 from tests.webhook.pods import configured, state_of_files
 from webhook.admission import decide_object
@@ -20,71 +21,41 @@ from webhook.state.configuration import read
 
 GPU, DRIVER = "nvidia.com/gpu", "gpu.nvidia.com"
 DRA, PLUGIN = {"prefer": "dra"}, {"prefer": "plugin"}
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": DRIVER},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
-}
+CLASS = device_class(DRIVER, f"device.driver == '{DRIVER}'")
 
 
-def node(name, amount=None, *, labels=None, **spec):
-    status = {"allocatable": {GPU: str(amount)}} if amount is not None else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": spec,
-        "status": status,
-    }
+def plugin_node(name, amount=None, *, labels=None, **spec):
+    """A node whose device plugin hands out so many GPUs."""
+    return node(name, allocatable=None if amount is None else {GPU: str(amount)}, labels=labels, **spec)
 
 
 def published(name, count=4):
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": [device(i) for i in range(count)]},
-    }
+    return resource_slice(name, *(device(i) for i in range(count)), driver=DRIVER, pool=name, nodeName=name)
 
 
 def old(name, amount=4, **more):
     """A node whose device plugin hands GPUs out."""
-    return [node(name, amount, **more)]
+    return [plugin_node(name, amount, **more)]
 
 
 def new(name, count=4, **more):
     """A node that has moved; its kubelet still knows the name, of which it has none left."""
-    return [node(name, 0, **more), published(name, count)]
+    return [plugin_node(name, 0, **more), published(name, count)]
 
 
 def held(name, count):
     """A claim that holds so many devices of a node."""
-    results = [{"request": "r", "driver": DRIVER, "pool": name, "device": f"gpu-{i}"} for i in range(count)]
-    request = {"name": "r", "exactly": {"deviceClassName": DRIVER, "count": count}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": f"of-{name}", "namespace": "x", "uid": name},
-        "spec": {"devices": {"requests": [request]}},
-        "status": {"allocation": {"devices": {"results": results}}},
-    }
+    status = allocated(*(result(f"gpu-{i}", driver=DRIVER, pool=name) for i in range(count)))
+    return claim(f"of-{name}", exactly(DRIVER, count=count), namespace="x", uid=name, status=status)
 
 
-def pod(name="p", amount=1, *, on="", namespace="ns", **spec):
-    container = {"name": "main", "image": "i", "resources": {"limits": {GPU: amount}, "requests": {GPU: amount}}}
-    where = {"nodeName": on} if on else {}
-    metadata = {"name": name, "namespace": namespace}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [container], **where, **spec},
-    }
+def gpu_pod(name="p", amount=1, *, nodeName="", namespace="ns", **spec):
+    amounts = {GPU: amount}
+    where = {"nodeName": nodeName} if nodeName else {}
+    return pod(name, namespace=namespace, limits=amounts, requests=amounts, **where, **spec)
 
 
-IDLE = pod("idle", 0, on="elsewhere") | {"metadata": {"name": "idle", "namespace": "x"}}
+IDLE = gpu_pod("idle", 0, nodeName="elsewhere") | {"metadata": {"name": "idle", "namespace": "x"}}
 IDLE["spec"]["containers"][0]["resources"] = {"limits": {"example.com/other": 1}}
 
 
@@ -119,12 +90,12 @@ def decided(asked, world):
 
 
 MIXED = (*old("old-1"), *old("old-2"), *old("old-3"), *new("new-1"))
-OLD_FULL = tuple(pod(f"full-{i}", 4, on=f"old-{i}") for i in (1, 2, 3))
+OLD_FULL = tuple(gpu_pod(f"full-{i}", 4, nodeName=f"old-{i}") for i in (1, 2, 3))
 NEW_FULL = held("new-1", 4)
 
 
 def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_leave_it():
-    outcome = reviewing.mutate(review(pod()), fleet(*MIXED))
+    outcome = reviewing.mutate(review(gpu_pod()), fleet(*MIXED))
     assert outcome.record.outcome == "left"
     assert "still serves it" in outcome.record.decisions[0].detail
 
@@ -148,7 +119,7 @@ def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_lea
     ids=["dra", "plugin", "dra is full", "plugins are full", "all full, dra", "all full, plugin", "one node is free"],
 )
 def test_the_preferred_side_is_taken_unless_it_is_full_and_the_other_is_not(policy, besides, side, words):
-    went, why, said = decided(pod(), fleet(*MIXED, *besides, policy=policy))
+    went, why, said = decided(gpu_pod(), fleet(*MIXED, *besides, policy=policy))
     assert went == side
     assert words in why
     assert (
@@ -157,28 +128,30 @@ def test_the_preferred_side_is_taken_unless_it_is_full_and_the_other_is_not(poli
 
 
 def test_a_pod_is_warned_only_if_it_does_not_get_the_preferred_mechanism():
-    assert "warnings" not in decided(pod(), fleet(*MIXED, policy=PLUGIN))[2]
-    assert "warnings" not in decided(pod(), fleet(*MIXED, policy=DRA))[2]
-    [told] = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
+    assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=PLUGIN))[2]
+    assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=DRA))[2]
+    [told] = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
     assert "all devices there are in use" in told
-    [told] = decided(pod(), fleet(*MIXED, *OLD_FULL, policy=PLUGIN))[2]["warnings"]
+    [told] = decided(gpu_pod(), fleet(*MIXED, *OLD_FULL, policy=PLUGIN))[2]["warnings"]
     assert "node new-1, with a driver, has a free one" in told
 
 
 def test_a_pod_that_one_mechanism_can_never_serve_goes_to_the_other_even_if_busy():
     wide = fleet(*old("old-1", 2), *new("new-1", 4), held("new-1", 4), policy=PLUGIN)
-    assert decided(pod(amount=4), wide)[0] == "dra"
-    narrow = fleet(*old("old-1", 8), *new("new-1", 4), *new("new-2", 4), pod("full", 8, on="old-1"), policy=DRA)
-    side, why, _ = decided(pod(amount=8), narrow)
+    assert decided(gpu_pod(amount=4), wide)[0] == "dra"
+    narrow = fleet(
+        *old("old-1", 8), *new("new-1", 4), *new("new-2", 4), gpu_pod("full", 8, nodeName="old-1"), policy=DRA
+    )
+    side, why, _ = decided(gpu_pod(amount=8), narrow)
     assert side == "plugin"
     assert "none of them could serve this pod" in why
 
 
 def test_devices_that_are_spread_over_nodes_serve_no_pod():
     """Four are free on the old side, and no node has two."""
-    ones = [pod(f"full-{i}", 3, on=f"old-{i}") for i in (1, 2, 3)]
-    assert decided(pod(amount=2), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "dra"
-    assert decided(pod(amount=1), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "plugin"
+    ones = [gpu_pod(f"full-{i}", 3, nodeName=f"old-{i}") for i in (1, 2, 3)]
+    assert decided(gpu_pod(amount=2), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "dra"
+    assert decided(gpu_pod(amount=1), fleet(*MIXED, *ones, policy=PLUGIN))[0] == "plugin"
 
 
 WHERE = {
@@ -209,7 +182,7 @@ WHERE = {
 @pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 def test_a_pod_that_may_run_on_one_side_only_goes_there_whatever_is_preferred(where):
     in_a, in_b = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
-    asked = pod(**where)
+    asked = gpu_pod(**where)
     side, why, _ = decided(asked, fleet(*old("in-a", **in_a), *new("in-b", **in_b), policy=DRA))
     assert side == "plugin"
     assert why == "0 of 1 reachable nodes serve claims, and node in-a serves nvidia.com/gpu by a device plugin"
@@ -217,53 +190,56 @@ def test_a_pod_that_may_run_on_one_side_only_goes_there_whatever_is_preferred(wh
 
 
 def test_a_node_that_is_being_drained_has_nothing_free():
-    assert decided(pod(), fleet(*old("old-1", unschedulable=True), *new("new-1"), policy=PLUGIN))[0] == "dra"
+    assert decided(gpu_pod(), fleet(*old("old-1", unschedulable=True), *new("new-1"), policy=PLUGIN))[0] == "dra"
     taint = {"key": "moving", "effect": "NoSchedule"}
-    assert decided(pod(), fleet(*old("old-1"), *new("new-1", taints=[taint]), policy=DRA))[0] == "plugin"
-    tolerant = pod(tolerations=[{"key": "moving", "operator": "Exists"}])
+    assert decided(gpu_pod(), fleet(*old("old-1"), *new("new-1", taints=[taint]), policy=DRA))[0] == "plugin"
+    tolerant = gpu_pod(tolerations=[{"key": "moving", "operator": "Exists"}])
     assert decided(tolerant, fleet(*old("old-1"), *new("new-1", taints=[taint]), policy=DRA))[0] == "dra"
 
 
 def test_pods_that_have_ended_or_have_no_node_hold_nothing():
-    ended = pod("ended", 4, on="old-1") | {"status": {"phase": "Succeeded"}}
-    assert decided(pod(), fleet(*old("old-1"), *new("new-1"), ended, pod("waits", 4), policy=PLUGIN))[0] == "plugin"
-    runs = pod("runs", 4, on="old-1") | {"status": {"phase": "Running"}}
-    assert decided(pod(), fleet(*old("old-1"), *new("new-1"), runs, policy=PLUGIN))[0] == "dra"
+    ended = gpu_pod("ended", 4, nodeName="old-1") | {"status": {"phase": "Succeeded"}}
+    assert (
+        decided(gpu_pod(), fleet(*old("old-1"), *new("new-1"), ended, gpu_pod("waits", 4), policy=PLUGIN))[0]
+        == "plugin"
+    )
+    runs = gpu_pod("runs", 4, nodeName="old-1") | {"status": {"phase": "Running"}}
+    assert decided(gpu_pod(), fleet(*old("old-1"), *new("new-1"), runs, policy=PLUGIN))[0] == "dra"
 
 
 def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     uncounted = {"counted": False}
-    assert decided(pod(), fleet(*MIXED, policy=PLUGIN, **uncounted))[0] == "plugin"
-    side, why, _ = decided(pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
+    assert decided(gpu_pod(), fleet(*MIXED, policy=PLUGIN, **uncounted))[0] == "plugin"
+    side, why, _ = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA, **uncounted))
     assert side == "dra", "it is not known that the others have a free one"
     assert "no device is free on the other nodes either" not in why
     # A name that no plugin has is known without counting pods.
-    assert decided(pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
+    assert decided(gpu_pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
 
 
 def test_a_stale_cluster_copy_does_not_move_a_pod_to_the_other_mechanism():
     world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
-    outcome = reviewing.mutate(review(pod()), world)
+    outcome = reviewing.mutate(review(gpu_pod()), world)
     assert outcome.record.outcome == "left"
     assert "free devices are not known" in outcome.record.decisions[0].detail
 
 
 def test_when_all_nodes_have_moved_the_policy_is_over():
-    side, why, said = decided(pod(), fleet(*new("new-1"), *new("new-2"), policy=PLUGIN))
+    side, why, said = decided(gpu_pod(), fleet(*new("new-1"), *new("new-2"), policy=PLUGIN))
     assert side == "dra"
     assert "served-by" not in said["auditAnnotations"]
     assert "prefer" not in why
 
 
 def test_before_any_node_has_moved_everything_stays():
-    outcome = reviewing.mutate(review(pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
+    outcome = reviewing.mutate(review(gpu_pod()), fleet(*old("old-1"), *old("old-2"), policy=DRA))
     assert outcome.record.outcome == "left"
 
 
 def test_a_namespace_may_have_its_own_policy():
     policy = DRA | {"namespaces": {"slow": PLUGIN}}
-    assert decided(pod(), fleet(*MIXED, policy=policy))[0] == "dra"
-    side, why, _ = decided(pod(namespace="slow"), fleet(*MIXED, policy=policy))
+    assert decided(gpu_pod(), fleet(*MIXED, policy=policy))[0] == "dra"
+    side, why, _ = decided(gpu_pod(namespace="slow"), fleet(*MIXED, policy=policy))
     assert side == "plugin"
     assert "in namespace slow nodes with a device plugin are preferred" in why
 
@@ -272,14 +248,14 @@ def test_pods_that_require_a_node_with_these_labels_prefer_drivers():
     """All nodes have the label, so that nothing but the policy decides."""
     both = {"labels": {"tier": "fast"}}
     world = fleet(*old("old-1", **both), *new("new-1", **both), policy={"nodeSelector": {"tier": "fast"}})
-    assert decided(pod(nodeSelector={"tier": "fast"}), world)[0] == "dra"
-    side, why, _ = decided(pod(), world)
+    assert decided(gpu_pod(nodeSelector={"tier": "fast"}), world)[0] == "dra"
+    side, why, _ = decided(gpu_pod(), world)
     assert side == "plugin"
     assert "does not require a node with tier=fast" in why
 
 
 def owned(number, kind="ReplicaSet", name="web-5d9"):
-    asked = pod(f"{name}-{number}")
+    asked = gpu_pod(f"{name}-{number}")
     asked["metadata"] |= {
         "labels": {"pod-template-hash": "5d9"},
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": True}],
@@ -291,8 +267,8 @@ def test_a_percentage_deals_workloads_always_the_same_way_and_growing_only_adds(
     sides = {}
     for percent in (0, 20, 60, 100):
         world = fleet(*MIXED, policy={"percent": percent})
-        sides[percent] = {name for name in map(str, range(40)) if decided(pod(name), world)[0] == "dra"}
-        assert sides[percent] == {name for name in map(str, range(40)) if decided(pod(name), world)[0] == "dra"}
+        sides[percent] = {name for name in map(str, range(40)) if decided(gpu_pod(name), world)[0] == "dra"}
+        assert sides[percent] == {name for name in map(str, range(40)) if decided(gpu_pod(name), world)[0] == "dra"}
     assert not sides[0]
     assert sides[0] < sides[20] < sides[60] < sides[100]
     assert len(sides[100]) == 40
@@ -303,7 +279,7 @@ def test_a_percentage_deals_workloads_always_the_same_way_and_growing_only_adds(
 def test_a_deployment_in_a_file_goes_where_its_pods_go_at_admission():
     half = fleet(*MIXED, policy={"percent": 50})
     for name in map("app-{}".format, range(12)):
-        template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": gpu_pod()["spec"]}
         deployment = {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -319,13 +295,13 @@ def test_in_observe_and_warn_the_same_is_decided_and_nothing_done():
         for policy, would in ((PLUGIN, "left"), (DRA, "would translate")):
             world = fleet(*MIXED, policy=policy)
             world = msgspec.structs.replace(world, namespaces={"ns": {MODE_LABEL: mode}})
-            outcome = reviewing.mutate(review(pod(), namespace="ns"), world)
+            outcome = reviewing.mutate(review(gpu_pod(), namespace="ns"), world)
             assert outcome.record.outcome == would
             assert "patch" not in answer(outcome)
 
 
 def test_a_pod_with_claims_of_its_own_has_no_choice():
-    asked = pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
+    asked = gpu_pod(resourceClaims=[{"name": "own", "resourceClaimName": "c"}])
     outcome = reviewing.mutate(review(asked), fleet(*MIXED, policy=PLUGIN))
     assert outcome.record.outcome == "translated"
 
@@ -333,7 +309,7 @@ def test_a_pod_with_claims_of_its_own_has_no_choice():
 def test_a_pod_that_was_translated_stays_so_in_a_second_round():
     """A neighbour's change makes the API server ask again; by then the devices may be in use."""
     before = fleet(*MIXED, policy=DRA)
-    after = applied(pod(), reviewing.mutate(review(pod()), before))
+    after = applied(gpu_pod(), reviewing.mutate(review(gpu_pod()), before))
     full = fleet(*MIXED, NEW_FULL, policy=DRA)
     outcome = reviewing.mutate(review(after), full)
     assert "patch" not in answer(outcome)
@@ -341,18 +317,18 @@ def test_a_pod_that_was_translated_stays_so_in_a_second_round():
 
 def test_a_node_that_lies_about_what_it_has_decides_for_itself_only():
     """What a stolen node hands out draws pods to it, as it does without us; it takes no free device of another out of account."""
-    liar = node("liar", 10**9)
-    assert decided(pod(), fleet(*MIXED, liar, policy=DRA))[0] == "dra"
-    assert decided(pod(), fleet(*MIXED, node("liar", -4), policy=PLUGIN))[0] == "plugin"
-    beyond = pod("beyond", 10**9, on="liar")
-    assert decided(pod(), fleet(*MIXED, liar, beyond, policy=PLUGIN))[0] == "plugin"
+    liar = plugin_node("liar", 10**9)
+    assert decided(gpu_pod(), fleet(*MIXED, liar, policy=DRA))[0] == "dra"
+    assert decided(gpu_pod(), fleet(*MIXED, plugin_node("liar", -4), policy=PLUGIN))[0] == "plugin"
+    beyond = gpu_pod("beyond", 10**9, nodeName="liar")
+    assert decided(gpu_pod(), fleet(*MIXED, liar, beyond, policy=PLUGIN))[0] == "plugin"
 
 
 def test_labels_that_say_shared_count_all_the_same():
     """A policy says which nodes are preferred, and not what a unit is: replicas stay with their plugin."""
     shared = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     nodes = [one for i in range(3) for one in old(f"shared-{i}", labels=shared)]
-    outcome = reviewing.mutate(review(pod()), fleet(*nodes, *new("new-1"), policy=DRA))
+    outcome = reviewing.mutate(review(gpu_pod()), fleet(*nodes, *new("new-1"), policy=DRA))
     assert outcome.record.outcome == "left"
     assert "time-slicing" in outcome.record.decisions[0].detail
 
@@ -380,7 +356,7 @@ def test_a_bad_policy_is_named_and_never_in_force(mixed, path, words):
 
 
 def test_a_workload_that_stays_with_the_device_plugin_is_not_warned_about_claims():
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod(amount=4)["spec"]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": gpu_pod(amount=4)["spec"]}
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -400,9 +376,9 @@ def test_a_workload_that_stays_with_the_device_plugin_is_not_warned_about_claims
 
 def test_a_choice_looks_at_each_node_once_for_each_question():
     many = [one for i in range(60) for one in (*old(f"o-{i}", 1), *new(f"n-{i}", 1))]
-    held_by = [pod(f"f-{i}", 1, on=f"o-{i}") for i in range(60)]
+    held_by = [gpu_pod(f"f-{i}", 1, nodeName=f"o-{i}") for i in range(60)]
     world = fleet(*many, *held_by, policy=PLUGIN)
-    preference = read_preference(pod(), workload("ns", {}), ["nvidia.com/gpu"], world)
+    preference = read_preference(gpu_pod(), workload("ns", {}), ["nvidia.com/gpu"], world)
     spent = Budget(10**6)
     chosen = choose(preference, [], world, spent)
     assert chosen is not None
@@ -414,7 +390,7 @@ def test_very_many_words_about_its_node_cost_a_pod_little(terms):
     """A label costs a look at each node, so only so many are looked up: a pod with more is taken to reach every node."""
     expressions = [{"key": f"pool-{at}", "operator": "NotIn", "values": ["v"]} for at in range(4)]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}] * terms}
-    wordy = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+    wordy = gpu_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
     many = [one for i in range(60) for one in old(f"o-{i}", 1)]
     for policy, side in ((PLUGIN, "plugin"), (DRA, "dra")):
         world = fleet(*many, *new("new-1"), policy=policy)

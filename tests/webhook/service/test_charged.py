@@ -17,7 +17,7 @@ from dra import cel
 from dra.budget import Budget
 from dra.wire import convert
 from runtime.http import count_members
-from tests.webhook.hostile import CORPUS, GPU, REVIEWS, claim, pod, review
+from tests.webhook.hostile import CORPUS, GPU, REVIEWS, crowded_pod, review, selecting_claim
 from webhook.admission import ReviewError
 from webhook.admission import review as admission
 from webhook.service.configuration_file import Source
@@ -50,7 +50,7 @@ def affinity(terms):
 
 
 def constrained(constraints):
-    made = claim("true", requests=4)
+    made = selecting_claim("true", requests=4)
     made["spec"]["devices"]["constraints"] = [
         {"matchAttribute": f"a/b{i}", "requests": [f"r{i % 4}"]} for i in range(constraints)
     ]
@@ -60,24 +60,24 @@ def constrained(constraints):
 CLAIM = "resource.k8s.io/resourceclaims"
 # As large as is decided on the loop.
 MORE = {
-    "containers": ("mutate", lambda: review(pod(containers=650))),
-    "init containers": ("mutate", lambda: review(pod(init=650))),
-    "MIG keys": ("mutate", lambda: review(pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(1_500)}))),
-    "claims": ("mutate", lambda: review(pod(resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(900)]))),
-    "terms of an affinity": ("mutate", lambda: review(pod(affinity=affinity(700)))),
-    "tolerations": ("mutate", lambda: review(pod(tolerations=[{"key": f"k{i}", "operator": "Exists"} for i in range(1_200)]))),
-    "sizes beside keys of others": ("mutate", lambda: review(pod(limits={"koordinator.sh/gpu": "100", "rdma/hca": "1"}, containers=250))),
-    "models": ("mutate", lambda: review(pod(limits=GPU, containers=300, annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(3_000))}))),
+    "containers": ("mutate", lambda: review(crowded_pod(containers=650))),
+    "init containers": ("mutate", lambda: review(crowded_pod(init=650))),
+    "MIG keys": ("mutate", lambda: review(crowded_pod(limits={f"nvidia.com/mig-{i % 7 + 1}g.{i}gb": "1" for i in range(1_500)}))),
+    "claims": ("mutate", lambda: review(crowded_pod(resourceClaims=[{"name": f"c{i}", "resourceClaimTemplateName": f"t{i}"} for i in range(900)]))),
+    "terms of an affinity": ("mutate", lambda: review(crowded_pod(affinity=affinity(700)))),
+    "tolerations": ("mutate", lambda: review(crowded_pod(tolerations=[{"key": f"k{i}", "operator": "Exists"} for i in range(1_200)]))),
+    "sizes beside keys of others": ("mutate", lambda: review(crowded_pod(limits={"koordinator.sh/gpu": "100", "rdma/hca": "1"}, containers=250))),
+    "models": ("mutate", lambda: review(crowded_pod(limits=GPU, containers=300, annotations={"nvidia.com/use-gputype": ",".join(f"A{i}" for i in range(3_000))}))),
     "a record, before and after": ("mutate", lambda: recorded(700)),
-    "requests": ("validate", lambda: review(claim("device.driver != 'x'", requests=350), kind=CLAIM)),
+    "requests": ("validate", lambda: review(selecting_claim("device.driver != 'x'", requests=350), kind=CLAIM)),
     "constraints": ("validate", lambda: review(constrained(1_250), kind=CLAIM)),
-    "a selector": ("validate", lambda: review(claim("||".join(["device.driver == 'x'"] * 2_000)), kind=CLAIM)),
+    "a selector": ("validate", lambda: review(selecting_claim("||".join(["device.driver == 'x'"] * 2_000)), kind=CLAIM)),
 }  # fmt: skip
 
 
 def recorded(containers):
     record = json.dumps({"containers": {f"c{i}": GPU for i in range(containers)}})
-    annotated = pod(containers=containers // 4, annotations={"drawbridge.dev/original": record})
+    annotated = crowded_pod(containers=containers // 4, annotations={"drawbridge.dev/original": record})
     return review(annotated, operation="UPDATE", old=annotated)
 
 
@@ -128,7 +128,7 @@ class Stretch:
 def loaded():
     """Imports are no part of a decision."""
     cel.compile(WHOLE_LANGUAGE)
-    admission.mutate(review(pod()), FLEET)
+    admission.mutate(review(crowded_pod()), FLEET)
 
 
 @pytest.mark.parametrize("name", INLINE)

@@ -9,12 +9,12 @@ SCRIPT = """
 import sys
 from time import process_time
 from types import SimpleNamespace
-from tests.webhook.admission.test_decide import ENFORCE, pod, review
+from tests.webhook.admission.test_decide import ENFORCE, gpu_pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from webhook.admission import ReviewError
 from webhook.service.deciding.decider import ReviewDecider
 
-reviews = [("mutate", review(pod())), *((path, make()) for path, make in (REVIEWS | CORPUS).values())]
+reviews = [("mutate", review(gpu_pod())), *((path, make()) for path, make in (REVIEWS | CORPUS).values())]
 decider = ReviewDecider(SimpleNamespace(), SimpleNamespace(), lambda: "")
 before, decided = set(sys.modules), 0
 for path, body in reviews:

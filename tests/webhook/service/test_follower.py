@@ -11,7 +11,7 @@ from runtime.informers.quarantine import REMEMBERED
 from tests.limits import PATIENCE
 from tests.waiting import until
 from tests.webhook.pods import configured
-from tests.webhook.state.test_builder import claim
+from tests.webhook.state.test_builder import holding
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import NAMED, Follower
 from webhook.service.pace import Pace
@@ -38,12 +38,14 @@ async def test_a_collection_that_is_read_again_moves_the_stock_once_however_much
     async def check(follower):
         await follower.wait_for_sync()
         before = follower.state().stock
-        deltas = [Delta(("ns", f"c-{n}"), None, claim(f"c-{n}")) for n in range(100)]
+        deltas = [Delta(("ns", f"c-{n}"), None, holding(f"c-{n}")) for n in range(100)]
         follower._take(Batch(tuple(deltas), "9", complete=True))
         after = follower.state().stock
         assert len(after.claims) == 100
         assert after.history.length == before.history.length + 1
-        follower._take(Batch((Delta(("ns", "c-7"), claim("c-7"), None), Delta(("ns", "n"), None, claim("n"))), "10"))
+        follower._take(
+            Batch((Delta(("ns", "c-7"), holding("c-7"), None), Delta(("ns", "n"), None, holding("n"))), "10")
+        )
         assert {"ns/n"} == follower.state().stock.claims.keys() - after.claims.keys()
         assert {"ns/c-7"} == after.claims.keys() - follower.state().stock.claims.keys()
 

@@ -11,7 +11,7 @@ from time import thread_time
 import aiohttp
 import pytest
 
-from tests.webhook.admission.test_decide import pod, review
+from tests.webhook.admission.test_decide import gpu_pod, review
 from tests.webhook.hostile import CORPUS, REVIEWS
 from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
 from webhook.admission import answer_timeout
@@ -69,7 +69,7 @@ async def honest(session, url):
     stop, seen = asyncio.Event(), []
 
     async def stream():
-        body = review(pod())
+        body = review(gpu_pod())
         while not stop.is_set() or len(seen) < 8:
             status, text = await post(session, f"{url}/mutate", body)
             assert status == 200, text
@@ -141,7 +141,7 @@ async def test_a_review_that_no_worker_decides_is_allowed_unchanged_warned_and_c
 
 async def test_a_pod_is_translated_even_if_its_verdict_is_not_ready_in_time(cluster):  # noqa: F811
     """Whether a pod's devices are there may take long to say; what it requests was said before."""
-    asked = review(pod(limits={"nvidia.com/gpu": "1"}))
+    asked = review(gpu_pod(limits={"nvidia.com/gpu": "1"}))
     async with (
         running(cluster) as here,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=await trust(cluster))) as session,

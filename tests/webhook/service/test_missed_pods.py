@@ -13,7 +13,7 @@ from dra import wire
 from dra.finding import stated
 from dra.objects import Node, Pod
 from runtime.controllers import Recorder
-from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, state
+from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, gpu_pod, state
 from tests.webhook.pods import ROOT
 from webhook.names import MODE_LABEL, ORIGINAL, SKIP_LABEL
 from webhook.refusals import Code
@@ -35,7 +35,7 @@ OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r
 
 def waiting(name="p", namespace="default", *, owner=OWNER, conditions=(REFUSED,), **changes):
     metadata = {"namespace": namespace, "ownerReferences": [owner] if owner else [], **changes.pop("metadata", {})}
-    one = pod(name=name, **metadata, **changes)
+    one = gpu_pod(name=name, **metadata, **changes)
     return one | {"status": {"phase": "Pending", "conditions": list(conditions)}}
 
 

@@ -7,7 +7,7 @@ from io import BytesIO
 import aiohttp
 
 from tests.limits import PATIENCE
-from tests.webhook.admission.test_decide import pod, review
+from tests.webhook.admission.test_decide import gpu_pod, review
 from tests.webhook.service.test_service import cluster, running, trust  # noqa: F401  a fixture
 
 JSON = {"Content-Type": "application/json"}
@@ -62,7 +62,7 @@ class Endpoints:
 
 
 async def test_two_replicas_are_replaced_under_load_without_a_lost_review(cluster):  # noqa: F811
-    body, statuses, over = review(pod()), [], asyncio.Event()
+    body, statuses, over = review(gpu_pod()), [], asyncio.Event()
     async with running(cluster, identity="z"), AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(ssl=await trust(cluster), limit=20)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))

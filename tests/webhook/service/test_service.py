@@ -22,7 +22,7 @@ from runtime.controllers.election import Term
 from runtime.http import Address
 from tests.limits import PATIENCE
 from tests.waiting import until
-from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod, review
+from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, gpu_pod, review
 from webhook.claims import template
 from webhook.service.configuration_file import Source
 from webhook.service.pace import Pace
@@ -92,7 +92,7 @@ async def text(url, context=None):
 
 async def test_a_process_that_says_it_listens_decides_with_full_knowledge(cluster):
     async with running(cluster) as here:
-        answer = await post(cluster, here.address, pod())
+        answer = await post(cluster, here.address, gpu_pod())
         assert answer["patchType"] == "JSONPatch"
         status, body = await text(f"https://{here.address}/readyz", await trust(cluster))
         assert (status, body) == (200, "[+]cluster ok\n[+]certificate ok\n")
@@ -112,8 +112,8 @@ async def test_a_controller_says_on_its_metrics_port_whether_it_is_ready_and_wha
 
 async def test_the_whole_way_from_a_review_to_a_template(cluster):
     async with running(cluster) as here:
-        answer = await post(cluster, here.address, pod(), namespace="default")
-        stored = apply_json_patch(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
+        answer = await post(cluster, here.address, gpu_pod(), namespace="default")
+        stored = apply_json_patch(gpu_pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
         await cluster.create(resources.PODS.raw, stored, "default")
         name = stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
 
@@ -138,7 +138,7 @@ async def test_a_grace_shorter_than_the_usual_look_is_kept_too(cluster):
 
 async def test_metrics_show_decisions_stock_and_certificate(cluster):
     async with running(cluster) as here:
-        await post(cluster, here.address, pod())
+        await post(cluster, here.address, gpu_pod())
         _, shown = await text(f"http://{here.metrics}/metrics")
         for line in (
             'drawbridge_decisions_total{dialect="nvidia",mode="enforce",outcome="translated"} 1.0',
@@ -172,7 +172,7 @@ async def test_a_webhook_without_controllers_waits_for_the_secret_and_writes_not
         async def answer():
             async with running(ReadOnly(cluster), controllers=False, authority=False) as here:
                 started.set()
-                assert (await post(cluster, here.address, pod()))["patchType"] == "JSONPatch"
+                assert (await post(cluster, here.address, gpu_pod()))["patchType"] == "JSONPatch"
 
         waiting = group.create_task(answer())
         await looked.wait()
@@ -228,8 +228,8 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
         running(maker, reviews=False, authority=False) as controller,
         running(reader, controllers=False, authority=False) as webhook,
     ):
-        answer = await post(cluster, webhook.address, pod(), namespace="default")
-        stored = apply_json_patch(pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
+        answer = await post(cluster, webhook.address, gpu_pod(), namespace="default")
+        stored = apply_json_patch(gpu_pod() | {"metadata": {"name": "p", "namespace": "default"}}, tuple(json.loads(base64.b64decode(answer["patch"]))))  # fmt: skip
         await cluster.create(resources.PODS.raw, stored, "default")
 
         async def made():
@@ -255,12 +255,12 @@ async def test_a_webhook_with_a_certificate_in_files_reads_the_seals_keys_and_no
                 out.write(base64.b64decode(secret.data[file.rpartition("/")[2]]))
         reader = Only(cluster, secrets={"drawbridge-seal"})
         async with running(reader, controllers=False, authority=False, tls_cert=files[0], tls_key=files[1]) as webhook:
-            assert (await post(cluster, webhook.address, pod()))["patchType"] == "JSONPatch"
+            assert (await post(cluster, webhook.address, gpu_pod()))["patchType"] == "JSONPatch"
 
 
 async def test_replicas_share_certificate_and_seal(cluster):
     async with running(cluster) as one, running(cluster, identity="b") as two:
-        first, second = await post(cluster, one.address, pod()), await post(cluster, two.address, pod())
+        first, second = await post(cluster, one.address, gpu_pod()), await post(cluster, two.address, gpu_pod())
         assert first == second
 
         async def one_leads():
@@ -274,11 +274,11 @@ async def test_a_new_configuration_is_in_force_without_a_restart(cluster, tmp_pa
     good = "apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: {}\n"
     file.write_text(good.format("enforce"))
     async with running(cluster, Source(str(file), every=0.01)) as here:
-        assert "patch" in await post(cluster, here.address, pod())
+        assert "patch" in await post(cluster, here.address, gpu_pod())
         file.write_text(good.format("warn"))
 
         async def warned():
-            answer = await post(cluster, here.address, pod())
+            answer = await post(cluster, here.address, gpu_pod())
             return "patch" not in answer and "warnings" in answer
 
         await until(warned)
@@ -297,7 +297,7 @@ async def test_a_bad_rule_file_leaves_the_old_one_in_force_and_is_told(cluster, 
     table = "dialects: [{name: ours, title: Ours, keys: [{name: our.org/gpu, meaning: GPUs, role: ROLE}]}]\n"
     file.write_text(head)
     async with running(cluster, Source(str(file), every=0.01)) as here:
-        ours = pod(limits={"our.org/gpu": "1"})
+        ours = gpu_pod(limits={"our.org/gpu": "1"})
         assert "patch" not in await post(cluster, here.address, ours)
         replace(file, head + table.replace("ROLE", "count"))
 
@@ -371,7 +371,7 @@ async def test_certificate_rotation_under_load_refuses_no_review(cluster):
         while True:
             begun = now()
             try:
-                return await post(cluster, address, pod())
+                return await post(cluster, address, gpu_pod())
             except aiohttp.ClientConnectorCertificateError:
                 if now() - begun < policy.pause.total_seconds():
                     raise
@@ -406,11 +406,11 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(cluster):
     away = Away()
     fill(away)
     async with running(away, pace=QUICK) as here:
-        assert (await post(away, here.address, pod()))["allowed"]
+        assert (await post(away, here.address, gpu_pod()))["allowed"]
 
 
 async def test_a_stock_that_is_old_translates_and_never_denies(cluster):
-    impossible = pod(limits={"nvidia.com/gpu": "64"})
+    impossible = gpu_pod(limits={"nvidia.com/gpu": "64"})
 
     async def verdict(here):
         answer = await post(cluster, here.address, impossible)
@@ -456,7 +456,7 @@ async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(c
 
         async def answered():
             try:
-                return (await post(cluster, here.address, pod()))["allowed"]
+                return (await post(cluster, here.address, gpu_pod()))["allowed"]
             except aiohttp.ClientConnectorError:
                 return False  # the new leaf is not loaded yet
 
@@ -472,7 +472,7 @@ async def test_a_quota_on_the_key_leaves_the_pod_as_it_is(cluster):
         await cluster.create(resources.RESOURCE_QUOTAS, quota, "ns")
 
         async def left():
-            return "patch" not in await post(cluster, here.address, pod())
+            return "patch" not in await post(cluster, here.address, gpu_pod())
 
         await until(left)
         await cluster.patch(
@@ -480,7 +480,7 @@ async def test_a_quota_on_the_key_leaves_the_pod_as_it_is(cluster):
         )
 
         async def translated():
-            return "patch" in await post(cluster, here.address, pod())
+            return "patch" in await post(cluster, here.address, gpu_pod())
 
         await until(translated)
 

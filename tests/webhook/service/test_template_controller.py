@@ -14,8 +14,9 @@ from dra.footprint import footprint
 from dra.stock import Stock
 from runtime.controllers import events
 from tests.limits import PATIENCE
+from tests.objects import workload
 from tests.waiting import until
-from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, pod
+from tests.webhook.admission.test_decide import CLASS, NODE, SLICE, gpu_pod
 from webhook.claims import template
 from webhook.names import ORIGINAL, WAITS_LABEL
 from webhook.service.metrics import WebhookMetrics
@@ -41,7 +42,7 @@ def translated(name="p", count=1, key=KEY, namespace="default", sealed_for="", *
     """A pod as the webhook leaves it: with a label that has it followed, where the template was not there."""
     wanted = spec(count)
     made = template.name_of(wanted)
-    value = pod(limits={}, name=name, namespace=namespace)
+    value = gpu_pod(limits={}, name=name, namespace=namespace)
     asked = json.dumps({"containers": {"main": {"nvidia.com/gpu": str(count)}}})
     value["metadata"]["annotations"] = {ORIGINAL: asked}
     if followed:
@@ -431,7 +432,7 @@ async def test_a_workload_that_is_refused_for_want_of_a_class_is_kept_for_an_adm
 
 
 async def put_workloads(cluster, name, count):
-    spec = {"template": {"spec": pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
+    spec = {"template": {"spec": gpu_pod(limits={"nvidia.com/gpu": str(count)})["spec"]}}
     made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
     await cluster.create(resources.DEPLOYMENTS.raw, made, "default")
 
@@ -447,21 +448,14 @@ async def test_the_sweep_leaves_templates_that_drawbridge_did_not_make():
         await has(cluster, 3)  # there was a sweep
 
 
-def deployment(**limits):
-    template_ = {"metadata": {"labels": {"a": "b"}}, "spec": pod(limits=limits)["spec"]}
-    spec_ = {"selector": {"matchLabels": {"a": "b"}}, "template": template_}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "d", "namespace": "default"},
-        "spec": spec_,
-    }
+def limited_deployment(**limits):
+    return workload("Deployment", "d", gpu_pod(limits=limits)["spec"], labels={"a": "b"})
 
 
 async def test_the_template_of_a_workload_is_made_before_its_first_pod():
     cluster = Recorder()
     async with running(cluster, grace=0.05):
-        await cluster.create(resources.DEPLOYMENTS, deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
         await put(cluster, translated())
         await has(cluster, 1, 2)
         await cluster.delete(resources.PODS, "p", "default", grace=0)
@@ -492,7 +486,7 @@ async def test_for_a_workload_that_will_not_be_translated_nothing_is_made():
         namespaces={"kube-system": {"drawbridge.dev/mode": "enforce"}},
     )
     async with running(cluster, observing):
-        await cluster.create(resources.DEPLOYMENTS, deployment(**{"nvidia.com/gpu": "2"}), "default")
+        await cluster.create(resources.DEPLOYMENTS, limited_deployment(**{"nvidia.com/gpu": "2"}), "default")
         await put(cluster, translated(namespace="kube-system"))
         await has(cluster, 1)
 

@@ -9,7 +9,7 @@ from runtime.http import Reply
 from runtime.workers import Bug, Requester, Undecided, WorkerPool
 from tests.limits import PATIENCE
 from tests.waiting import until
-from tests.webhook.admission.test_decide import ENFORCE, pod, review
+from tests.webhook.admission.test_decide import ENFORCE, gpu_pod, review
 from webhook.admission import Answer
 from webhook.admission.review import mutate
 
@@ -95,7 +95,7 @@ async def test_a_worker_that_ends_by_itself_or_by_its_limit_of_memory_leaves_a_r
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 async def test_the_memory_of_a_worker_is_enough_for_the_largest_pod_that_can_be_stored(pool, operation):
     """An etcd takes 1.5 MiB; nothing is dearer to read than many small values."""
-    full = pod()
+    full = gpu_pod()
     full["spec"]["containers"][0]["env"] = [{"name": "a"}] * 120_000
     body = review(full, operation=operation, old=full if operation == "UPDATE" else None)
     outcome = await pool.decide(lambda _, asked: mutate(asked, ENFORCE), ENFORCE, "mutate", body, 60.0)

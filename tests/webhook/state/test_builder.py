@@ -1,12 +1,13 @@
 import msgspec
 import pytest
 
-from cluster.objects import LimitRange, Namespace, ResourceQuota
+from cluster.objects import LimitRange
 from dra import wire
-from dra.objects.claim import ResourceClaim, ResourceClaimTemplate
+from dra.objects.claim import ResourceClaimTemplate
 from dra.objects.node import Node
 from dra.server import EVERYTHING, NEWEST
 from dra.stock.stock import Stock
+from tests.objects import allocated, claim, namespace, resource_quota, result, typed
 from tests.webhook.admission.test_decide import CLASS, NODE, SLICE
 from tests.webhook.pods import configured
 from webhook.state.builder import StateBuilder
@@ -27,22 +28,18 @@ def settled(*objects):
     return made
 
 
-def claim(name="c", device="gpu-0", namespace="ns"):
-    results = [{"request": "r", "driver": "gpu.nvidia.com", "pool": "n", "device": device}]
-    value = {
-        "metadata": {"name": name, "namespace": namespace},
-        "status": {"allocation": {"devices": {"results": results}}},
-    }
-    return wire.convert(value, ResourceClaim)
+def holding(name="c", device="gpu-0", namespace="ns"):
+    """A claim that holds a device."""
+    status = allocated(result(device, driver="gpu.nvidia.com", pool="n"))
+    return typed(claim(name, namespace=namespace, status=status))
 
 
-def quota(name, *keys, namespace="ns"):
-    value = {"metadata": {"name": name, "namespace": namespace}, "spec": {"hard": dict.fromkeys(keys, "1")}}
-    return wire.convert(value, ResourceQuota)
+def quota_of(name, *keys, namespace="ns"):
+    return typed(resource_quota(name, dict.fromkeys(keys, "1"), namespace))
 
 
-def namespace(name, **labels):
-    return wire.convert({"metadata": {"name": name, "labels": labels}}, Namespace)
+def labelled_namespace(name, **labels):
+    return typed(namespace(name, labels=labels))
 
 
 def test_before_everything_was_read_there_is_no_stock_and_no_fleet():
@@ -52,14 +49,14 @@ def test_before_everything_was_read_there_is_no_stock_and_no_fleet():
 
 
 def test_the_first_stock_contains_objects_that_were_read_earlier():
-    state = settled(CLASS, SLICE, NODE, claim()).state(fresh=True)
+    state = settled(CLASS, SLICE, NODE, holding()).state(fresh=True)
     assert list(state.stock.claims) == ["ns/c"]
     assert state.fleet.classes["gpu.nvidia.com"].devices == 4
 
 
 def test_an_object_that_went_before_everything_was_read_is_not_in_it():
-    made = world(CLASS, SLICE, NODE, claim())
-    made.take_in([], [claim()])
+    made = world(CLASS, SLICE, NODE, holding())
+    made.take_in([], [holding()])
     made.settle()
     assert not made.state(fresh=True).stock.claims
 
@@ -67,11 +64,11 @@ def test_an_object_that_went_before_everything_was_read_is_not_in_it():
 def test_changes_afterwards_move_the_stock_as_a_whole_reading_would():
     made = settled(CLASS, NODE)
     made.take_in([SLICE])
-    made.take_in([claim("a")])
-    made.take_in([claim("b", "gpu-1")])
-    made.take_in([], [claim("a")])
+    made.take_in([holding("a")])
+    made.take_in([holding("b", "gpu-1")])
+    made.take_in([], [holding("a")])
     moved = made.state(fresh=True).stock
-    whole = Stock.of(classes=[CLASS], slices=[SLICE], nodes=[NODE], claims=[claim("b", "gpu-1")])
+    whole = Stock.of(classes=[CLASS], slices=[SLICE], nodes=[NODE], claims=[holding("b", "gpu-1")])
     for field in ("classes", "slices", "nodes", "claims", "results", "uses"):
         assert getattr(moved, field) == getattr(whole, field), field
 
@@ -100,29 +97,29 @@ def test_a_node_that_begins_to_give_a_legacy_name_is_noticed():
 
 
 def test_a_state_that_is_not_fresh_has_no_stock_but_everything_else():
-    state = settled(CLASS, SLICE, NODE, namespace("ns", a="b")).state(fresh=False)
+    state = settled(CLASS, SLICE, NODE, labelled_namespace("ns", a="b")).state(fresh=False)
     assert state.stock is None
     assert state.fleet.known
     assert state.namespaces["ns"] == {"a": "b"}
 
 
 def test_namespaces_come_change_and_go():
-    made = settled(namespace("a", x="1"))
-    made.take_in([namespace("a", x="2")])
+    made = settled(labelled_namespace("a", x="1"))
+    made.take_in([labelled_namespace("a", x="2")])
     assert made.state(fresh=True).namespaces == {"a": {"x": "2"}}
-    made.take_in([], [namespace("a")])
+    made.take_in([], [labelled_namespace("a")])
     assert made.state(fresh=True).namespaces == {}
 
 
 def test_a_state_that_was_handed_out_never_changes():
     value = {"metadata": {"name": "t", "namespace": "ns"}, "spec": {"spec": {"devices": {"requests": [{"name": "r"}]}}}}
     template = wire.convert(value, ResourceClaimTemplate)
-    made = settled(namespace("a", x="1"), template, quota("a", "cpu"))
+    made = settled(labelled_namespace("a", x="1"), template, quota_of("a", "cpu"))
     earlier = made.state(fresh=True)
-    made.take_in([namespace("a", x="2")])
-    made.take_in([namespace("b")])
+    made.take_in([labelled_namespace("a", x="2")])
+    made.take_in([labelled_namespace("b")])
     made.take_in([], [template])
-    made.take_in([], [quota("a", "cpu")])
+    made.take_in([], [quota_of("a", "cpu")])
     later = made.state(fresh=True)
     assert (earlier.namespaces, list(earlier.templates)) == ({"a": {"x": "1"}}, [("ns", "t")])
     assert earlier.quotas == {"ns": {"cpu"}}
@@ -132,7 +129,7 @@ def test_a_state_that_was_handed_out_never_changes():
 def test_an_object_of_a_file_that_names_no_namespace_is_in_default():
     template = wire.convert({"metadata": {"name": "t"}, "spec": {"spec": {}}}, ResourceClaimTemplate)
     ranges = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}}
-    state = settled(quota("q", "cpu", namespace=""), template, wire.convert(ranges, LimitRange)).state(fresh=True)
+    state = settled(quota_of("q", "cpu", namespace=""), template, wire.convert(ranges, LimitRange)).state(fresh=True)
     assert (set(state.quotas), set(state.limit_ranges), set(state.templates)) == (
         {"default"},
         {"default"},
@@ -141,11 +138,13 @@ def test_an_object_of_a_file_that_names_no_namespace_is_in_default():
 
 
 def test_quotas_of_a_namespace_add_up():
-    made = settled(quota("a", "requests.nvidia.com/gpu"), quota("b", "cpu"), quota("c", "pods", namespace="other"))
+    made = settled(
+        quota_of("a", "requests.nvidia.com/gpu"), quota_of("b", "cpu"), quota_of("c", "pods", namespace="other")
+    )
     assert made.state(fresh=True).quotas["ns"] == {"requests.nvidia.com/gpu", "cpu"}
-    made.take_in([], [quota("a")])
+    made.take_in([], [quota_of("a")])
     assert made.state(fresh=True).quotas["ns"] == {"cpu"}
-    made.take_in([], [quota("b")])
+    made.take_in([], [quota_of("b")])
     assert "ns" not in made.state(fresh=True).quotas
 
 

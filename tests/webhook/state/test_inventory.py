@@ -11,6 +11,7 @@ from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.stock import Stock
+from tests.objects import device_class, node, typed
 from tests.webhook.pods import EXAMPLES, HAMI, became, configured, exactly, example_fleet, outcomes, pod, untouched
 from webhook.dialects import Served
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
@@ -34,15 +35,12 @@ def fleet(*, classes=None, slices=None, nodes=()) -> Inventory:
     )
 
 
-def node(name="old", *, labels=None, allocatable=None) -> Node:
-    value = {"metadata": {"name": name, "labels": labels or {}}, "status": {"allocatable": allocatable or {}}}
-    return wire.convert(value, Node)
+def old_node(name="old", *, labels=None, allocatable=None) -> Node:
+    return typed(node(name, labels=labels, allocatable=allocatable))
 
 
-def device_class(name: str, *expressions: str, created: str = "", extended: str = "") -> DeviceClass:
-    selectors = [{"cel": {"expression": text}} for text in expressions]
-    spec = {"selectors": selectors, "extendedResourceName": extended or None}
-    return wire.convert({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}, DeviceClass)
+def typed_class(name: str, *expressions: str, **fields: str) -> DeviceClass:
+    return typed(device_class(name, *expressions, **fields))
 
 
 def test_the_example_fleet_is_described_as_it_is():
@@ -71,12 +69,12 @@ OLD = [
 
 @pytest.mark.parametrize("old", OLD)
 def test_one_old_node_does_not_decide_for_the_fleet(old):
-    assert became(GPU, fleet=fleet(nodes=[node(**old)])).changed
+    assert became(GPU, fleet=fleet(nodes=[old_node(**old)])).changed
 
 
 @pytest.mark.parametrize("old", OLD)
 def test_as_many_old_nodes_as_new_ones_leave_a_bare_count(old):
-    nodes = [node(name, **old) for name in ("old", "older", "oldest")]  # the example has whole GPUs on three
+    nodes = [old_node(name, **old) for name in ("old", "older", "oldest")]  # the example has whole GPUs on three
     done = became(GPU, fleet=fleet(nodes=nodes))
     assert untouched(done)
     assert "such as old, which" in done.warnings[0]
@@ -99,7 +97,7 @@ SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
     ],
 )
 def test_nodes_that_a_pod_does_not_select_say_nothing_of_its_devices(place, changed, shown):
-    pools = fleet(nodes=[node(f"shared-{i}", labels=SHARED, allocatable={"nvidia.com/gpu": "4"}) for i in range(6)])
+    pools = fleet(nodes=[old_node(f"shared-{i}", labels=SHARED, allocatable={"nvidia.com/gpu": "4"}) for i in range(6)])
     if "pool" in place:
         operator, *values = place["pool"]
         term = {"matchExpressions": [{"key": "pool", "operator": operator, "values": values}]}
@@ -114,9 +112,9 @@ def test_nodes_that_a_pod_does_not_select_say_nothing_of_its_devices(place, chan
 @pytest.mark.parametrize(
     "harmless",
     [
-        node(allocatable={"nvidia.com/gpu": "0", "nvidia.com/hostdev": "4"}),
-        node(labels={"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}),
-        node(labels={"nvidia.com/gpu.replicas": "many"}),
+        old_node(allocatable={"nvidia.com/gpu": "0", "nvidia.com/hostdev": "4"}),
+        old_node(labels={"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}),
+        old_node(labels={"nvidia.com/gpu.replicas": "many"}),
     ],
 )
 def test_a_node_without_evidence_against_whole_gpus_does_not_stop_translation(harmless):
@@ -162,7 +160,7 @@ def test_only_the_newest_generation_counts():
 
 
 def test_a_network_class_is_found_by_what_it_picks():
-    classes = [device_class("our-nics", "device.driver == 'dra.net' && device.attributes['dra.net'].rdma")]
+    classes = [typed_class("our-nics", "device.driver == 'dra.net' && device.attributes['dra.net'].rdma")]
     done = became(pod({"koordinator.sh/rdma": 100}), fleet=fleet(classes=classes))
     (request,) = exactly(done)
     assert request["class"] == "our-nics"
@@ -170,7 +168,7 @@ def test_a_network_class_is_found_by_what_it_picks():
 
 
 def test_two_network_classes_need_a_declaration():
-    classes = [device_class(name, "device.driver == 'dra.net'") for name in ("a", "b")]
+    classes = [typed_class(name, "device.driver == 'dra.net'") for name in ("a", "b")]
     value = pod({"koordinator.sh/rdma": 100})
     assert untouched(became(value, fleet=fleet(classes=classes)))
     assert exactly(became(value, fleet=fleet(classes=classes), classes={"nic": "b"}))[0]["class"] == "b"
@@ -184,8 +182,8 @@ def nics(name: str, **attributes: str) -> ResourceSlice:
 
 
 def test_a_class_matched_by_devices_of_one_node_only_causes_no_ambiguity():
-    ours = device_class("our-nics", "device.driver == 'dra.net' && !has(device.attributes['dra.net'].lab)")
-    unused = device_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
+    ours = typed_class("our-nics", "device.driver == 'dra.net' && !has(device.attributes['dra.net'].lab)")
+    unused = typed_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
     honest = [nics(name) for name in ("a", "b", "c")]
     value = pod({"koordinator.sh/rdma": 100})
     done = became(value, fleet=fleet(classes=[ours, unused], slices=[*honest, nics("evil", lab="x")]))
@@ -202,22 +200,22 @@ def test_a_declared_class_that_is_not_there_is_left():
 
 @pytest.mark.parametrize("broken", ["device.nope", "device.driver ==", "device.attributes['dra.net'].missing == 'x'"])
 def test_a_class_with_a_broken_selector_picks_nothing(broken):
-    assert fleet(classes=[device_class("c", broken)]).classes["c"].devices == 0
+    assert fleet(classes=[typed_class("c", broken)]).classes["c"].devices == 0
 
 
 def test_a_class_may_look_at_everything():
-    picky = device_class("c", "device.attributes['dra.net'].ifName == 'eth1'")
+    picky = typed_class("c", "device.attributes['dra.net'].ifName == 'eth1'")
     assert fleet(classes=[picky]).classes["c"].devices == 2
-    whole = device_class("c", "device.attributes['dra.net'].exists(name, name == 'rdma')")
+    whole = typed_class("c", "device.attributes['dra.net'].exists(name, name == 'rdma')")
     assert fleet(classes=[whole]).classes["c"].devices == 8
 
 
 def test_of_two_classes_with_one_name_the_newest_serves_it_then_the_first_by_name():
     old, new = (
-        device_class("a", created="2026-01-01T00:00:00Z", extended="x/y"),
-        device_class("b", created="2026-02-01T00:00:00Z", extended="x/y"),
+        typed_class("a", creationTimestamp="2026-01-01T00:00:00Z", extendedResourceName="x/y"),
+        typed_class("b", creationTimestamp="2026-02-01T00:00:00Z", extendedResourceName="x/y"),
     )
-    same = device_class("aa", created="2026-02-01T00:00:00Z", extended="x/y")
+    same = typed_class("aa", creationTimestamp="2026-02-01T00:00:00Z", extendedResourceName="x/y")
     assert fleet(classes=[new, old]).extended["x/y"] == "b"
     assert fleet(classes=[new, same, old]).extended["x/y"] == "aa"
 
@@ -230,7 +228,7 @@ def test_capacities_are_spelled_as_published():
 
 
 def test_a_class_whose_devices_are_not_shared_gets_no_shares():
-    classes = [device_class(HAMI, "device.driver == 'gpu.nvidia.com'")]
+    classes = [typed_class(HAMI, "device.driver == 'gpu.nvidia.com'")]
     assert untouched(became(pod({"nvidia.com/gpumem": 1}), fleet=fleet(classes=classes)))
 
 
@@ -280,7 +278,7 @@ def test_a_node_with_one_card_that_lacks_an_attribute_does_not_publish_it():
             pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
             spec = {"driver": "dra.net", "nodeName": f"n{number}", "pool": pool, "devices": devices}
             slices.append(wire.convert({"metadata": {"name": f"n{number}"}, "spec": spec}, ResourceSlice))
-        classes = [device_class("dranet", "device.driver == 'dra.net'")]
+        classes = [typed_class("dranet", "device.driver == 'dra.net'")]
         [served] = fleet(classes=classes, slices=slices).classes.values()
         return served.publishes(PCIE_ROOT)
 
@@ -344,7 +342,7 @@ def test_the_next_look_at_a_fleet_is_the_same_as_a_first_one():
     classes, nodes, slices = example.of(DeviceClass), example.of(Node), example.of(ResourceSlice)
     first = Inventory.of(classes, slices, nodes)
     for changed in (slices[1:], [*slices[2:], slices[0]], stripped("dra.net", PCIE_ROOT), []):
-        for more in (classes, [*classes, device_class("c", "device.attributes['dra.net'].ifName == 'eth1'")]):
+        for more in (classes, [*classes, typed_class("c", "device.attributes['dra.net'].ifName == 'eth1'")]):
             again, fresh = Inventory.of(more, changed, nodes, first), Inventory.of(more, changed, nodes)
             assert again.classes == fresh.classes
 
@@ -418,7 +416,7 @@ def share_on(done, where: str, slices) -> str:
     """How much memory a claim is given on a node of a fleet."""
     (spec,) = done.templates.values()
     claim = wire.convert({"metadata": {"name": "c", "namespace": "d"}, **spec}, ResourceClaim)
-    stock = Stock.of(slices=slices, classes=given().of(DeviceClass), nodes=[node(where)])
+    stock = Stock.of(slices=slices, classes=given().of(DeviceClass), nodes=[old_node(where)])
     answer = allocate(stock, where, [claim])
     [result] = answer.allocations[0].allocation.devices.results
     return str(result.consumed_capacity["memory"])
@@ -502,7 +500,7 @@ def believed(*, evidence, slices=None, nodes=()):
 
 
 def vouched(name):
-    return node(name, labels=VOUCHED)
+    return old_node(name, labels=VOUCHED)
 
 
 @pytest.mark.parametrize("old", OLD)
@@ -510,7 +508,7 @@ def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
     """More of them than there are others: if all nodes counted they would decide."""
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
     honest = [vouched(name) for name in names]
-    stolen = [node(f"stolen-{i}", **old) for i in range(20)]
+    stolen = [old_node(f"stolen-{i}", **old) for i in range(20)]
     assert untouched(became(GPU, fleet=believed(evidence={}, nodes=[*honest, *stolen])))
     facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*honest, *stolen])
     done = became(GPU, fleet=facts)
@@ -522,7 +520,7 @@ def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
 def test_slices_from_nodes_outside_the_evidence_selector_add_no_size_or_meaning():
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
     stolen = [shares(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
-    nodes = [*(vouched(name) for name in names), *(node(f"stolen-{i}") for i in range(20))]
+    nodes = [*(vouched(name) for name in names), *(old_node(f"stolen-{i}") for i in range(20))]
     slices = [*given().of(ResourceSlice), *stolen]
     heard = believed(evidence={"nodeSelector": VOUCHED}, slices=slices, nodes=nodes)
     alone = believed(evidence={"nodeSelector": VOUCHED}, nodes=[vouched(name) for name in names])
@@ -533,7 +531,7 @@ def test_slices_from_nodes_outside_the_evidence_selector_add_no_size_or_meaning(
 
 def test_among_nodes_that_count_one_still_does_not_decide_for_the_others():
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
-    one_of_them = node("old", labels=VOUCHED, allocatable={"nvidia.com/gpu": "8"})
+    one_of_them = old_node("old", labels=VOUCHED, allocatable={"nvidia.com/gpu": "8"})
     facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*(vouched(name) for name in names), one_of_them])
     assert became(GPU, fleet=facts).changed
 
@@ -575,7 +573,7 @@ def kinds(count: int) -> ResourceSlice:
 def test_a_dear_class_and_many_kinds_of_device_take_no_time_and_nothing_from_other_classes():
     """Without a bound a look took 5.8 s for 512 kinds and 32 such selectors, and the webhook answers no review meanwhile at its start."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
-    classes = [device_class("dear", *[DEAR] * 32), device_class("plain", plain)]
+    classes = [typed_class("dear", *[DEAR] * 32), typed_class("plain", plain)]
     facts = fleet(classes=classes, slices=[kinds(20_000)])
     assert facts.classes["dear"].devices == 0
     assert facts.classes["plain"].devices == 20_000
@@ -591,15 +589,15 @@ def test_many_kinds_of_device_on_one_node_take_nothing_from_the_others():
         text = wire.encode(kinds(3)).replace(b'"made-up"', f'"n{number}"'.encode())
         honest.append(wire.decode(text, ResourceSlice))
     for slices in ([kinds(20_000), *honest], [*honest, kinds(20_000)]):
-        found = fleet(classes=[device_class("some", some)], slices=slices).classes["some"]
+        found = fleet(classes=[typed_class("some", some)], slices=slices).classes["some"]
         assert (found.devices, len(found.nodes), found.doubt) == (12, 4, "")  # of the other, what is as theirs
-    cheap = fleet(classes=[device_class("cheap", "true")], slices=[kinds(20_000), *honest]).classes["cheap"]
+    cheap = fleet(classes=[typed_class("cheap", "true")], slices=[kinds(20_000), *honest]).classes["cheap"]
     assert (cheap.devices, cheap.doubt) == (20_009, "")
     assert {product.name for product in cheap.products[:3]} == {"P0", "P1", "P2"}
 
 
 def test_a_selector_that_costs_something_is_asked_about_every_kind_as_long_as_there_are_few():
-    classes = [device_class("some", f"{NINE}.all(a, {NINE}.all(b, a + b > 0))")]
+    classes = [typed_class("some", f"{NINE}.all(a, {NINE}.all(b, a + b > 0))")]
     some = fleet(classes=classes, slices=[kinds(100)]).classes["some"]
     assert (some.devices, some.doubt) == (100, "")
 
@@ -607,5 +605,5 @@ def test_a_selector_that_costs_something_is_asked_about_every_kind_as_long_as_th
 @pytest.mark.parametrize(("key", "offered"), [("by/plugin", True), ("by/class", True), ("by/template", True), ("by/none", False), ("by/nobody", False)])  # fmt: skip
 def test_a_resource_is_offered_by_a_class_a_device_plugin_or_a_declared_node(key, offered):
     configuration = configured(nodeTemplates=[{"name": "t", "allocatable": {"by/template": "1"}}])
-    served = Inventory.of([device_class("c", extended="by/class")], [], [node(allocatable={"by/plugin": 1, "by/none": 0})])  # fmt: skip
+    served = Inventory.of([typed_class("c", extendedResourceName="by/class")], [], [old_node(allocatable={"by/plugin": 1, "by/none": 0})])  # fmt: skip
     assert State(configuration=configuration, fleet=served).offers(key) is offered

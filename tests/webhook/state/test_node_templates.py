@@ -7,7 +7,7 @@ from dra import wire
 from dra.objects.device import Device
 from dra.objects.node import Node
 from dra.stock import Stock
-from tests.webhook.admission.test_feasibility import DRIVER, claim, class_, node, slice_
+from tests.webhook.admission.test_feasibility import DRIVER, claim_for, gpu_slice, typed_class, typed_node
 from tests.webhook.state.test_configuration import HEAD, mistakes
 from webhook.admission import Feasibility, judge
 from webhook.refusals import Code
@@ -50,7 +50,9 @@ def labelled(name, **labels):
 def fleet(*nodes):
     """Two nodes with four GPUs each, and other nodes without any."""
     return Stock.of(
-        nodes=[node("n0"), node("n1"), *nodes], slices=[slice_("n0", 4), slice_("n1", 4)], classes=[class_()]
+        nodes=[typed_node("n0"), typed_node("n1"), *nodes],
+        slices=[gpu_slice("n0", 4), gpu_slice("n1", 4)],
+        classes=[typed_class()],
     )
 
 
@@ -60,8 +62,8 @@ def judged(asked, *values, stock=None):
 
 
 def test_a_pod_that_only_a_node_template_could_serve_waits_and_the_template_is_named():
-    assert judged(claim(8)).code is Code.TOO_MANY
-    answer = judged(claim(8), BIG)
+    assert judged(claim_for(8)).code is Code.TOO_MANY
+    answer = judged(claim_for(8), BIG)
     assert answer.verdict is Feasibility.BUSY
     assert answer.text == (
         "none of 2 nodes could serve this pod even if idle, but a node of template big could (`nodeTemplates`): "
@@ -70,16 +72,16 @@ def test_a_pod_that_only_a_node_template_could_serve_waits_and_the_template_is_n
 
 
 def test_a_pod_that_no_node_template_could_serve_is_refused_as_before():
-    assert judged(claim(9), BIG) == judged(claim(9))
-    assert judged(claim(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG).verdict is Feasibility.NEVER  # fmt: skip
+    assert judged(claim_for(9), BIG) == judged(claim_for(9))
+    assert judged(claim_for(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG).verdict is Feasibility.NEVER  # fmt: skip
 
 
 def test_the_answer_names_no_template_if_the_fleet_serves_the_pod_now_or_later():
-    assert judged(claim(4), BIG).verdict is Feasibility.FITS
+    assert judged(claim_for(4), BIG).verdict is Feasibility.FITS
     held = Stock.of(
-        nodes=[node("n0")], slices=[slice_("n0", 4)], classes=[class_()], claims=[claim(4, held=[f"gpu-{i}" for i in range(4)])]
+        nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4)], classes=[typed_class()], claims=[claim_for(4, held=[f"gpu-{i}" for i in range(4)])]
     )  # fmt: skip
-    answer = judged(claim(4, name="other"), BIG, stock=held)
+    answer = judged(claim_for(4, name="other"), BIG, stock=held)
     assert answer.verdict is Feasibility.BUSY
     assert "template" not in answer.text
 
@@ -89,34 +91,34 @@ def test_the_answer_names_no_template_if_the_fleet_serves_the_pod_now_or_later()
 )
 def test_where_there_are_as_many_nodes_as_there_may_be_no_other_can_be_made(there, verdict):
     nodes = [labelled(f"b{i}", pool="big") for i in range(there)]
-    assert judged(claim(8), BIG, stock=fleet(*nodes)).verdict is verdict
+    assert judged(claim_for(8), BIG, stock=fleet(*nodes)).verdict is verdict
 
 
 def test_a_template_without_a_bound_can_always_make_another():
     endless = {name: value for name, value in BIG.items() if name not in ("maxNodes", "labels")}
-    assert judged(claim(8), endless).verdict is Feasibility.BUSY
-    assert judged(claim(8), BIG | {"maxNodes": 0}).verdict is Feasibility.NEVER
+    assert judged(claim_for(8), endless).verdict is Feasibility.BUSY
+    assert judged(claim_for(8), BIG | {"maxNodes": 0}).verdict is Feasibility.NEVER
 
 
 def test_the_first_template_that_would_do_is_named():
     small = {"name": "small", "devices": [EIGHT | {"count": 6}]}
-    assert "of template big " in judged(claim(8), small, BIG).text
-    assert "of template small " in judged(claim(6), small, BIG).text
+    assert "of template big " in judged(claim_for(8), small, BIG).text
+    assert "of template small " in judged(claim_for(6), small, BIG).text
 
 
 def test_devices_of_several_entries_of_one_driver_are_one_pool():
     two = {"name": "two", "devices": [EIGHT | {"count": 3}, EIGHT | {"count": 4, "capacity": {}}]}
-    assert judged(claim(7), two).verdict is Feasibility.BUSY
-    assert judged(claim(8), two).verdict is Feasibility.NEVER
+    assert judged(claim_for(7), two).verdict is Feasibility.BUSY
+    assert judged(claim_for(8), two).verdict is Feasibility.NEVER
 
 
 def test_devices_of_no_node_are_there_for_new_nodes_too():
     """A GPU of the node and a device of the network: the second is published for all nodes."""
-    nic = slice_("net", 1)
+    nic = gpu_slice("net", 1)
     nic = msgspec.structs.replace(nic, spec=msgspec.structs.replace(nic.spec, driver="nic.example.com", node_name=None, all_nodes=True))  # fmt: skip
-    net = class_("nic", "device.driver == 'nic.example.com'")
-    stock = Stock.of(nodes=[node("n0")], slices=[slice_("n0", 4), nic], classes=[class_(), net])
-    asked = [claim(8, name="gpus"), claim(1, name="nics", class_="nic")]
+    net = typed_class("nic", "device.driver == 'nic.example.com'")
+    stock = Stock.of(nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4), nic], classes=[typed_class(), net])
+    asked = [claim_for(8, name="gpus"), claim_for(1, name="nics", class_="nic")]
     assert judge(stock, asked).verdict is Feasibility.NEVER
     assert judge(stock, asked, prospects=prospects(templates(BIG), stock)).verdict is Feasibility.BUSY
 

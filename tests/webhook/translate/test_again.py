@@ -7,6 +7,7 @@ from collections import defaultdict
 import pytest
 
 from tests.draws import draws
+from tests.objects import container, pod
 from tests.webhook.pods import CLAIMED, KEY, SIZES, WHOLE, configured, example_fleet, patched
 from webhook.dialects import VOCABULARIES, Position
 from webhook.state import State
@@ -26,10 +27,10 @@ NUMBERS = ("1", "1", "1", "2", "50", "3000", "0", "1.5", "4Gi", 1)
 TEXTS = ("1", "0.5", "true", "A100", "[]", "{}", "a,b", "4Gi", "0", "x", '{"deviceTypes": ["gpu"]}')
 
 
-def pod(*limits, annotations=None, scheduler="default-scheduler"):
-    containers = [{"name": f"c{i}", "image": "x", "resources": {"limits": one}} for i, one in enumerate(limits)]
-    spec = {"containers": containers, "schedulerName": scheduler}
-    return {"metadata": {"name": "p", "annotations": annotations or {}}, "spec": spec}
+def pod_of(*limits, annotations=None, scheduler="default-scheduler"):
+    """A pod with a container for each of these limits."""
+    containers = [container(f"c{i}", one) for i, one in enumerate(limits)]
+    return pod(namespace="", containers=containers, schedulerName=scheduler, annotations=annotations)
 
 
 def rows():
@@ -57,7 +58,7 @@ def drawn(draw):
 
     annotations = dict(key(Position.ANNOTATION) for _ in range(draw.choice((0, 1, 2))))
     scheduler = draw.choice(("default-scheduler", "hami-scheduler", "kai-scheduler", "volcano"))
-    return pod(*(limits() for _ in range(draw.choice((1, 2, 2, 3)))), annotations=annotations, scheduler=scheduler)
+    return pod_of(*(limits() for _ in range(draw.choice((1, 2, 2, 3)))), annotations=annotations, scheduler=scheduler)
 
 
 def assert_decided_as_before(asked, state):
@@ -74,9 +75,11 @@ def assert_decided_as_before(asked, state):
 @pytest.mark.parametrize(
     "asked",
     [
-        pod({"nvidia.com/gpu": "1", "xilinx.com/x": "1"}, {"volcano.sh/vgpu-number": "1"}, scheduler="hami-scheduler"),
-        pod({"rdma/x": "1", "nvidia.com/gpu": "1"}, SHARE, annotations={CPUS: "[]"}),
-        pod({"rebellions.ai/ATOM": "2", "nvidia.com/gpu": "1"}, SHARE, annotations={JOINT: "0"}),
+        pod_of(
+            {"nvidia.com/gpu": "1", "xilinx.com/x": "1"}, {"volcano.sh/vgpu-number": "1"}, scheduler="hami-scheduler"
+        ),
+        pod_of({"rdma/x": "1", "nvidia.com/gpu": "1"}, SHARE, annotations={CPUS: "[]"}),
+        pod_of({"rebellions.ai/ATOM": "2", "nvidia.com/gpu": "1"}, SHARE, annotations={JOINT: "0"}),
     ],
     ids=["a plain key beside another system's", "a malformed annotation", "one of another system"],
 )

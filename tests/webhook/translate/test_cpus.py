@@ -14,6 +14,7 @@ from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.quantity import parse
 from tests.draws import draws
+from tests.objects import node
 from tests.webhook.pods import (
     EXAMPLES,
     KEY,
@@ -43,8 +44,8 @@ SIDECAR = {"restartPolicy": "Always"}
 CONFIGURATION = configured()
 
 
-def node(name, **labels):
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+def labelled_node(name, **labels):
+    return node(name, labels=labels)
 
 
 def group(name, numa, cpus, **more):
@@ -97,7 +98,7 @@ def fleet(*objects):
 
 def cpus_on(*names, made=GROUPS, others=()):
     """A fleet whose nodes of these names give out CPUs, and others that do not."""
-    nodes = [node(name, kind="cpu") for name in names] + [node(name, kind="other") for name in others]
+    nodes = [labelled_node(name, kind="cpu") for name in names] + [labelled_node(name, kind="other") for name in others]
     return fleet(CLASS, *nodes, *(published(name, made) for name in names))
 
 
@@ -113,7 +114,7 @@ def users(value, done):
     return [one["name"] for some in ("initContainers", "containers") for one in after.get(some, []) if one["resources"].get("claims")]  # fmt: skip
 
 
-def told(done):
+def outcomes_of(done):
     return [(one.container, one.outcome, one.detail) for one in done.decisions]
 
 
@@ -228,7 +229,7 @@ def test_a_guaranteed_container_has_a_claim_beside_its_request():
     asked = [one.spec["spec"]["devices"]["requests"][0]["exactly"] for one in done.given]
     assert [one["deviceClassName"] for one in asked] == ["dra.cpu", "dra.cpu"]
     assert [one["capacity"]["requests"] for one in asked] == [{"dra.cpu/cpu": "2"}, {"dra.cpu/cpu": "3"}]
-    assert [outcome for _, outcome, _ in told(done)] == [Outcome.TRANSLATED] * 2
+    assert [outcome for _, outcome, _ in outcomes_of(done)] == [Outcome.TRANSLATED] * 2
     assert done.warnings == ()
 
 
@@ -316,19 +317,21 @@ def test_a_gpu_and_cpus_are_claimed_each_for_itself():
     assert patched(value, done)["spec"]["containers"][0]["resources"]["limits"] == TWO
     left = became(value, meanings={"nvidia.com/gpu": "leave"})
     assert [one["class"] for one in exactly_of(left)] == ["dra.cpu"]
-    nodes = [node("a"), node("b"), published("a", GROUPS)]
+    nodes = [labelled_node("a"), labelled_node("b"), published("a", GROUPS)]
     without = became(value, given=fleet(*nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [one["class"] for one in exactly_of(without)] == ["gpu.nvidia.com"]
     assert (
         "c0",
         Outcome.LEFT,
         "the cluster has no DeviceClass dra.cpu; if it has another name, an administrator can set `classes: {cpu: NAME}` (docs/configuration.md)",
-    ) in told(without)
+    ) in outcomes_of(without)
     without = became(value, given=fleet(CLASS, *nodes, *gpus("b")), meanings={"nvidia.com/gpu": "whole"})
     assert [one["class"] for one in exactly_of(without)] == ["gpu.nvidia.com"]
-    assert ("c0", Outcome.LEFT, "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu") in told(
-        without
-    )
+    assert (
+        "c0",
+        Outcome.LEFT,
+        "0 of 1 nodes that the pod can run on give CPUs by claims of class dra.cpu",
+    ) in outcomes_of(without)
 
 
 def exactly_of(done):
@@ -378,7 +381,7 @@ def test_the_driver_groups_by_machine_only_for_pods_with_cpus():
     del whole[0]["attributes"]["dra.cpu/socketID"]
     done = became(pod(TWO), given=cpus_on("a", made=whole))
     assert untouched(done)
-    assert "as one device of class dra.cpu" in told(done)[0][2]
+    assert "as one device of class dra.cpu" in outcomes_of(done)[0][2]
 
 
 def test_cpus_that_the_node_counts_by_the_claim_are_not_claimed_beside_a_request():
@@ -386,7 +389,7 @@ def test_cpus_that_the_node_counts_by_the_claim_are_not_claimed_beside_a_request
     counted = [group("cpudevnuma000", 0, 24, nodeAllocatableResources=mapping)]
     done = became(pod(TWO), given=cpus_on("a", "b", made=counted))
     assert untouched(done)
-    assert "would count twice" in told(done)[0][2]
+    assert "would count twice" in outcomes_of(done)[0][2]
 
 
 def test_the_example_of_the_driver_serves_both_ways():
@@ -402,7 +405,7 @@ def test_nodes_without_the_driver_decide_by_their_number_among_those_that_the_po
     half = cpus_on("a", "b", others=["c", "d"])
     done = became(pod(TWO), given=half)
     assert untouched(done)
-    assert told(done) == [
+    assert outcomes_of(done) == [
         ("c0", Outcome.LEFT, "2 of 4 nodes that the pod can run on give CPUs by claims of class dra.cpu")
     ]
     assert done.warnings == ()  # the kubelet serves it as before
@@ -423,11 +426,11 @@ def test_a_pod_with_a_claim_for_cpus_of_its_own_keeps_to_that():
 
     done = became(of("cpus"), templates=templates)
     assert untouched(done)
-    assert told(done) == [("c0", Outcome.LEFT, "the pod requests CPUs through its own claim, mine")]
+    assert outcomes_of(done) == [("c0", Outcome.LEFT, "the pod requests CPUs through its own claim, mine")]
     assert users(of("gpu"), became(of("gpu"), templates=templates)) == ["c0"]
     unknown = became(of("not known"), templates=templates)
     assert untouched(unknown)
-    assert "may or may not be for CPUs" in told(unknown)[0][2]
+    assert "may or may not be for CPUs" in outcomes_of(unknown)[0][2]
 
 
 def test_koordinators_own_claim_for_cpus_is_the_only_one():
@@ -437,7 +440,7 @@ def test_koordinators_own_claim_for_cpus_is_the_only_one():
     )
     done = became(value, koordinator={"hostResources": {"cpu": "cpu"}})
     assert sorted(one["class"] for one in exactly_of(done)) == ["dra.cpu", "gpu.nvidia.com"]
-    assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in told(done)}
+    assert "Koordinator requests the pod's CPUs through a claim" in {detail for _, _, detail in outcomes_of(done)}
 
 
 def test_quotas_and_ranges_keep_counting_the_request():
@@ -463,8 +466,8 @@ def test_no_pod_is_refused_for_cpus():
 
 def test_cpus_give_way_where_a_pod_would_have_more_devices_than_claims_give():
     single_cpus = [single(i) for i in range(128)]
-    nodes = [node("a"), node("b"), published("a", single_cpus), published("b", single_cpus)]
+    nodes = [labelled_node("a"), labelled_node("b"), published("a", single_cpus), published("b", single_cpus)]
     value = pod({"cpu": 128, "memory": "1Gi"} | GPU)
     done = became(value, given=fleet(CLASS, *nodes, *gpus("a", "b")))
     assert [one["class"] for one in exactly_of(done)] == ["gpu.nvidia.com"]
-    assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the most") in told(done)
+    assert ("c0", Outcome.LEFT, "129 devices for one pod, 128 is the most") in outcomes_of(done)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod
+from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_n
 from webhook.admission import decide_object
 from webhook.state.state import State
 from webhook.translate import translate
@@ -12,7 +12,7 @@ EMPTY = State()
 assert FLEET
 
 
-def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
+def outcomes_of(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
     return {one.key: (str(one.outcome), one.detail) for one in decide_object(asked, state).decisions}
 
 
@@ -33,21 +33,21 @@ def told(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
     ],
 )
 def test_a_resource_that_no_table_has_is_not_understood(key, meant):
-    outcome, detail = told(pod({key: 1}))[key]
+    outcome, detail = outcomes_of(pod_in_n({key: 1}))[key]
     assert outcome == "unknown"
     assert meant in detail
 
 
 @pytest.mark.parametrize("key", ["cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "a.kubernetes.io/b"])
 def test_a_key_unrelated_to_devices_is_not_reported(key):
-    assert told(pod({key: 1})) == {}
+    assert outcomes_of(pod_in_n({key: 1})) == {}
 
 
 def test_a_container_that_misspells_a_key_stays_as_it_is():
-    asked = pod({GPU: 1, "nvidia.com/gpumemory": 4000})
+    asked = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
     done = decide_object(asked, STATE)
     assert done.operations == ()
-    assert told(asked, STATE)[GPU][0] == "left"
+    assert outcomes_of(asked, STATE)[GPU][0] == "left"
     assert "did you mean nvidia.com/gpumem?" in done.warnings[0]
 
 
@@ -62,58 +62,58 @@ def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
         "status": {"allocatable": {"nvidia.com/gpumemory": "9"}},
     }
     state = state_of_files([*FLEET, *manifests.parse(manifests.dump([node]))], configured(**CLAIMED))
-    asked = pod({GPU: 1, "nvidia.com/gpumemory": 4000})
+    asked = pod_in_n({GPU: 1, "nvidia.com/gpumemory": 4000})
     assert decide_object(asked, state).operations
-    assert told(asked, state)["nvidia.com/gpumemory"][1].startswith(
+    assert outcomes_of(asked, state)["nvidia.com/gpumemory"][1].startswith(
         "not understood; left to the device plugin that serves it on 1 nodes, such as old"
     )
 
 
 def test_annotations_and_variables_are_answered_too():
-    asked = pod({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputypes": "A100", "example.com/note": "gpu"})
-    assert told(asked)["nvidia.com/use-gputypes"] == ("unknown", "did you mean nvidia.com/use-gputype?")
-    assert "example.com/note" not in told(asked)
-    asked = pod({"cpu": 1})
+    asked = pod_in_n({GPU: 1, MEM: 1000}, annotations={"nvidia.com/use-gputypes": "A100", "example.com/note": "gpu"})
+    assert outcomes_of(asked)["nvidia.com/use-gputypes"] == ("unknown", "did you mean nvidia.com/use-gputype?")
+    assert "example.com/note" not in outcomes_of(asked)
+    asked = pod_in_n({"cpu": 1})
     asked["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    assert told(asked)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
+    assert outcomes_of(asked)["NVIDIA_VISIBLE_DEVICES"][0] == "left"
 
 
 def test_devices_that_gke_injects_by_annotation_are_named():
-    asked = pod({"cpu": 1}, annotations={"devices.gke.io/container.tcpx-daemon": "- path: /dev/nvidia0"})
-    outcome, detail = told(asked)["devices.gke.io/container.tcpx-daemon"]
+    asked = pod_in_n({"cpu": 1}, annotations={"devices.gke.io/container.tcpx-daemon": "- path: /dev/nvidia0"})
+    outcome, detail = outcomes_of(asked)["devices.gke.io/container.tcpx-daemon"]
     assert outcome == "left"
     assert "takes devices without a request" in detail
 
 
 def test_a_label_with_the_same_domain_is_not_a_misspelling_of_another():
-    asked = pod({GPU: 1})
+    asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}
-    said = told(asked)
+    said = outcomes_of(asked)
     assert "cloud.google.com/gke-os-distribution" not in said
     assert said["nvidia.com/gpu.produkt"] == ("unknown", "did you mean nvidia.com/gpu.product?")
 
 
 def test_the_name_under_which_a_class_can_always_be_asked_for_is_served():
     key = "deviceclass.resource.kubernetes.io/gpu.example.com"
-    outcome, detail = told(pod({key: 1}))[key]
+    outcome, detail = outcomes_of(pod_in_n({key: 1}))[key]
     assert outcome == "served"
     assert "DeviceClass gpu.example.com serves it" in detail
 
 
 def test_a_pod_with_a_node_says_why_it_stays():
-    asked = pod({GPU: 1})
+    asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeName"] = "n1"
-    assert told(asked)[GPU] == (
+    assert outcomes_of(asked)[GPU] == (
         "left",
         "nodeName is set: no scheduler would allocate a claim for the pod",
     )
 
 
 def test_a_selector_that_no_node_meets_says_what_there_is():
-    asked = pod({GPU: 1})
+    asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeSelector"] = {"disktype": "marble"}
     assert (
-        told(asked, STATE)["disktype"][1]
+        outcomes_of(asked, STATE)["disktype"][1]
         == "no node has disktype=marble: the pod waits until one does; no node has this label"
     )
     assert any("[D212]" in warning for warning in decide_object(asked, STATE).warnings)
@@ -160,30 +160,32 @@ def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, keys)
     }
     class_ = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}}
     state = state_of_files(manifests.parse(manifests.dump([*nodes, slice_, class_]), "fleet"), configuration)
-    asked = pod(limits)
+    asked = pod_in_n(limits)
     asked["spec"] |= spec
-    waits = {name: detail for name, (_, detail) in told(asked, state).items() if "waits until one does" in detail}
+    waits = {
+        name: detail for name, (_, detail) in outcomes_of(asked, state).items() if "waits until one does" in detail
+    }
     assert waits.keys() == keys
 
 
 def test_a_placeholder_in_a_selector_is_told_for_what_it_is():
-    asked = pod({GPU: 1})
+    asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "$INSTANCE_TYPE"}
-    _, detail = told(asked, STATE)["node.kubernetes.io/instance-type"]
+    _, detail = outcomes_of(asked, STATE)["node.kubernetes.io/instance-type"]
     assert "this looks like a placeholder" in detail
     assert "waits" not in detail
 
 
 def test_the_operators_own_selectors_ask_for_nothing():
-    asked = pod({"cpu": 1})
+    asked = pod_in_n({"cpu": 1})
     asked["spec"]["nodeSelector"] = {"nvidia.com/gpu.deploy.dcgm": "true"}
-    assert told(asked)["nvidia.com/gpu.deploy.dcgm"][0] == "left"
+    assert outcomes_of(asked)["nvidia.com/gpu.deploy.dcgm"][0] == "left"
 
 
 def test_of_more_words_than_are_looked_at_the_first_of_the_others_is_named():
     many = [f"example.com/gpu-{number:03}" for number in range(MOST + 2)]
     for count in (MOST, MOST + 1, MOST + 2):
-        asked = pod(dict.fromkeys(many[:count], 1))
+        asked = pod_in_n(dict.fromkeys(many[:count], 1))
         done = decide_object(asked, EMPTY)
         unseen = [one for one in done.decisions if one.code == "D215"]
         assert [(one.container, one.key) for one in unseen] == [("main", many[MOST])] * (count > MOST)
@@ -201,27 +203,27 @@ OURS = [
 
 @pytest.mark.parametrize(("where", "words", "key", "detail"), OURS)
 def test_a_word_of_ours_that_says_nothing_where_it_stands_is_told(where, words, key, detail):
-    asked = pod({GPU: 1}, **{where: words})
-    assert told(asked)[key] == ("unknown", detail)
+    asked = pod_in_n({GPU: 1}, **{where: words})
+    assert outcomes_of(asked)[key] == ("unknown", detail)
     assert any(detail in text for text in decide_object(asked, EMPTY).warnings)
 
 
 @pytest.mark.parametrize("value", ["false", "true"])
 def test_a_label_of_ours_that_says_what_it_may_is_not_told(value):
-    asked = pod({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
-    assert "unknown" not in {outcome for outcome, _ in told(asked).values()}
+    asked = pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
+    assert "unknown" not in {outcome for outcome, _ in outcomes_of(asked).values()}
 
 
 def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
-    done = translate(pod({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
+    done = translate(pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": "yes"}), STATE, namespace="n")
     assert 'drawbridge.dev/skip: only the value "true" makes drawbridge skip the pod' in done.warnings
     assert done.operations
 
 
 def test_a_key_under_a_field_that_the_api_server_drops_is_told():
-    asked = pod({})
+    asked = pod_in_n({})
     asked["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
-    assert told(asked)[GPU] == ("unknown", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
+    assert outcomes_of(asked)[GPU] == ("unknown", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -234,17 +236,17 @@ def test_a_key_under_a_field_that_the_api_server_drops_is_told():
     ],
 )
 def test_a_key_under_a_field_of_a_container_that_the_api_server_drops_is_told(field, value, meant):
-    asked = pod({})
+    asked = pod_in_n({})
     asked["spec"]["containers"][0] |= {field: value}
     said = f"it is under {field}, which is not a field of a container: did you mean {meant}?"
-    assert told(asked)[GPU] == ("unknown", said)
+    assert outcomes_of(asked)[GPU] == ("unknown", said)
     [code] = [one.code for one in decide_object(asked, STATE).decisions if one.key == GPU]
     assert code == "D211"
     asked["spec"]["containers"][0][field] = {"cpu": 1, "limits": {"cpu": 1}}
-    assert GPU not in told(asked)
+    assert GPU not in outcomes_of(asked)
 
 
 def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():
-    asked = pod({})
+    asked = pod_in_n({})
     asked["spec"]["resources"] = {"limits": {GPU: 1}}
     assert [one.code for one in decide_object(asked, EMPTY).decisions] == ["R001"]

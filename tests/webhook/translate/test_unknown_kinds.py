@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from tests.growth import assert_linear
-from tests.webhook.admission.test_verdict import GPU, STATE, pod, state
+from tests.webhook.admission.test_verdict import GPU, STATE, pod_in_n, state
 from webhook.admission import decide_object
 from webhook.state.state import State
 from webhook.translate import asks_in_unknown_kind
@@ -20,7 +20,7 @@ def obj(version, kind, spec, **metadata):
     return {"apiVersion": version, "kind": kind, "metadata": {"name": "o", **metadata}, "spec": spec}
 
 
-def told(asked, world=STATE, **more):
+def outcomes_of(asked, world=STATE, **more):
     return {(one.container, one.key): str(one.outcome) for one in decide_object(asked, world, **more).decisions}
 
 
@@ -48,7 +48,7 @@ PLACES = {
 def test_a_container_in_a_custom_resource_is_decided_on_as_in_its_pod(place):
     asked = PLACES[place]
     done = decide_object(asked, STATE)
-    assert told(asked) == {(place, GPU): "translated"}
+    assert outcomes_of(asked) == {(place, GPU): "translated"}
     assert {(one.outcome, "it is read by" in one.stays) for one in done.decisions} == {("translated", True)}
     assert (done.operations, done.templates, done.refusals) == ((), {}, ())
     assert f"{place} stays: it is read by" in done.warnings[0]
@@ -61,14 +61,14 @@ def test_its_pods_are_refused_for_what_a_pod_is_refused_for():
     assert "[R023]" in str(decide_object(many, STATE).refusals[0])
     half = copy.deepcopy(TRAIN)
     half["spec"]["trainer"]["resourcesPerNode"] = {"limits": {GPU: 0.5}}
-    assert ("trainer/resourcesPerNode", GPU) in told(half, State())
+    assert ("trainer/resourcesPerNode", GPU) in outcomes_of(half, State())
     assert "[R001]" in str(decide_object(half, State()).refusals[0])
 
 
 def test_a_misspelt_key_there_is_not_passed_over():
     typo = copy.deepcopy(KSERVE)
     typo["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 1, "nvidia.com/gpumemory": 1000}}
-    assert set(told(typo).values()) == {"left", "unknown"}
+    assert set(outcomes_of(typo).values()) == {"left", "unknown"}
     details = {one.key: one.detail for one in decide_object(typo, STATE).decisions}
     assert "did you mean nvidia.com/gpumem?" in details["nvidia.com/gpumemory"]
 
@@ -77,18 +77,18 @@ def test_a_misspelt_key_there_is_not_passed_over():
 def test_no_kind_of_the_table_is_silent(both):
     group, kind = both
     version = f"{group}/v1"
-    template = {"spec": pod({GPU: 1})["spec"]}
+    template = {"spec": pod_in_n({GPU: 1})["spec"]}
     for place in ({"deep": [{"template": template}]}, {"deep": [{"own": {"resources": ONE}}]}):
-        said = told(obj(version, kind, place))
+        said = outcomes_of(obj(version, kind, place))
         assert said, place
         assert {key for _, key in said} == {GPU}
-    field = told(obj(version, kind, {"deep": {"numGpus": 2, "replicas": 3}}))
+    field = outcomes_of(obj(version, kind, {"deep": {"numGpus": 2, "replicas": 3}}))
     assert field == {("deep", "numGpus"): "left"}
 
 
 def test_a_profile_that_stands_for_devices_is_not_passed_by():
     model = obj("kubeai.org/v1", "Model", {"url": "hf://m", "resourceProfile": "nvidia-gpu-l4:1"})
-    assert told(model) == {("spec", "resourceProfile"): "left"}
+    assert outcomes_of(model) == {("spec", "resourceProfile"): "left"}
     assert (
         "KubeAI, which takes the devices of its pods from a profile" in decide_object(model, STATE).decisions[0].detail
     )
@@ -99,7 +99,7 @@ def test_a_profile_that_stands_for_devices_is_not_passed_by():
         "metadata": {"name": "w"},
         "resource": {"instanceType": "a"},
     }
-    assert told(preset) == {("resource", "instanceType"): "left"}
+    assert outcomes_of(preset) == {("resource", "instanceType"): "left"}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, wor
 
 def test_a_known_kind_that_is_misspelt_is_named():
     for unknown in (False, True):
-        template = {"resources": ONE, "worker": {"template": {"spec": pod({GPU: 1})["spec"]}}}
+        template = {"resources": ONE, "worker": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
         done = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=unknown)
         assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
         assert {(str(one.outcome), one.remedy) for one in done.decisions} == {("unknown", "write `kind: PyTorchJob`")}
@@ -129,9 +129,9 @@ def test_a_known_kind_that_is_misspelt_is_named():
 
 
 def test_ray_start_params_are_not_a_request_by_themselves():
-    group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod({GPU: 1})["spec"]}}
+    group = {"rayStartParams": {"num-gpus": "1", "num-cpus": "4"}, "template": {"spec": pod_in_n({GPU: 1})["spec"]}}
     ray = obj("ray.io/v1", "RayCluster", {"workerGroupSpecs": [group]})
-    assert told(ray) == {
+    assert outcomes_of(ray) == {
         ("main", GPU): "translated",
         ("workerGroupSpecs/0/rayStartParams", "num-gpus"): "left",
     }
@@ -154,7 +154,7 @@ def test_a_name_without_a_domain_is_the_controllers_own_and_is_decided_on_as_the
     version, kind, limits, becomes
 ):
     asked = obj(version, kind, {"runners": [{"resources": {"limits": limits}}]})
-    assert told(asked) == {("runners/0", key): outcome for key, outcome in becomes.items()}
+    assert outcomes_of(asked) == {("runners/0", key): outcome for key, outcome in becomes.items()}
     done = decide_object(asked, STATE)
     assert done.refusals == ()
     assert all("it is read by" in one.stays + one.detail for one in done.decisions)
@@ -185,12 +185,14 @@ def test_a_key_in_pod_spec_patch_text_is_reported_without_translating_it(patch, 
     for spec, place in (({"podSpecPatch": patch}, "spec"), ({"templates": [{"podSpecPatch": patch}]}, "templates/0")):
         workflow = obj("argoproj.io/v1alpha1", "Workflow", spec)
         done = decide_object(workflow, STATE)
-        assert told(workflow) == ({(place, key): "unknown"} if key else {})
+        assert outcomes_of(workflow) == ({(place, key): "unknown"} if key else {})
         assert ["[D211]" in warning and "podSpecPatch" in warning for warning in done.warnings] == [True] * bool(key)
         assert not done.operations
 
 
-STRANGE = obj("example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod({GPU: 1})["spec"]}}})
+STRANGE = obj(
+    "example.com/v1", "Weird", {"workers": {"gpuCount": "2", "template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
+)
 
 
 def test_a_key_among_limits_and_requests_is_told_once():
@@ -201,7 +203,7 @@ def test_a_key_among_limits_and_requests_is_told_once():
 
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
     done = decide_object(STRANGE, STATE)
-    assert told(STRANGE) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
+    assert outcomes_of(STRANGE) == {("workers", "gpuCount"): "unknown", ("main", GPU): "translated"}
     [count, request] = sorted(done.decisions, key=lambda one: one.outcome, reverse=True)
     assert "not checked: drawbridge does not know how Weird uses it" in count.detail
     assert request.stays == "drawbridge does not know how Weird uses it"
@@ -222,7 +224,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
 )
 def test_a_quota_or_limit_on_a_key_is_reported_and_is_not_a_request(version, kind, spec):
     counting = obj(version, kind, spec)
-    assert list(told(counting).values()) == ["left"]
+    assert list(outcomes_of(counting).values()) == ["left"]
     assert decide_object(counting, STATE).warnings == ()
     assert not asks_in_unknown_kind(counting, STATE)
 
@@ -239,7 +241,7 @@ def test_a_quota_or_limit_on_a_key_is_reported_and_is_not_a_request(version, kin
     ],
 )
 def test_an_object_that_requests_no_devices_is_not_reported(silent):
-    assert told(silent) == {}
+    assert outcomes_of(silent) == {}
     assert not asks_in_unknown_kind(silent, STATE)
 
 
@@ -259,7 +261,7 @@ def test_a_warning_names_the_place_where_reading_a_large_object_ended():
     counted = obj("v1", "ResourceQuota", {"hard": {f"requests.nvidia.com/mig-{i}g.5gb": 1 for i in range(MOST + 1)}})
     assert unseen(counted) == [("hard", f"nvidia.com/mig-{MOST}g.5gb")]
     late = {"rows": [0] * VALUES, "gpus": 1}
-    assert list(told(obj("x.io/v1", "Odd", late)).values()) == ["unknown"], "a map's own members come first"
+    assert list(outcomes_of(obj("x.io/v1", "Odd", late)).values()) == ["unknown"], "a map's own members come first"
     hidden = obj("x.io/v1", "Odd", {"a": [0] * VALUES, "b": {"gpus": 1}})
     assert unseen(hidden) == [("b", "")]
     assert asks_in_unknown_kind(hidden, STATE), "the webhook cannot tell that it does not"
@@ -268,7 +270,7 @@ def test_a_warning_names_the_place_where_reading_a_large_object_ended():
     for _ in range(3000):
         deep = {"a": deep}
     assert asks_in_unknown_kind(obj("x.io/v1", "Odd", deep), STATE)
-    assert told(obj("x.io/v1", "Odd", deep))
+    assert outcomes_of(obj("x.io/v1", "Odd", deep))
 
 
 WORKSPACE = {
@@ -276,23 +278,23 @@ WORKSPACE = {
     "kind": "Workspace",
     "metadata": {"name": "w"},
     "resource": {"instanceType": "large"},
-    "inference": {"template": {"spec": pod({GPU: 1})["spec"]}},
+    "inference": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}},
     "status": {"resources": ONE},
 }
 
 
 def test_fields_beside_a_spec_and_objects_without_one_are_examined():
     done = decide_object(WORKSPACE, STATE)
-    assert told(WORKSPACE) == {("main", GPU): "translated"}
+    assert outcomes_of(WORKSPACE) == {("main", GPU): "translated"}
     assert (done.operations, "it is read by KAITO" in done.warnings[0]) == ((), False)
     assert "the keys in it are read by KAITO" in done.warnings[0]
     strange = {**WORKSPACE, "kind": "Strange", "inference": {"own": {"resources": ONE}}, "gpus": 2}
-    assert told(strange) == {("", "gpus"): "unknown", ("inference/own", GPU): "unknown"}
+    assert outcomes_of(strange) == {("", "gpus"): "unknown", ("inference/own", GPU): "unknown"}
     for silent in (
         {"kind": "ConfigMap", "apiVersion": "v1"},
         {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1"},
     ):
-        assert told({**WORKSPACE, **silent}) == {}
+        assert outcomes_of({**WORKSPACE, **silent}) == {}
 
 
 def test_a_namespace_that_is_off_is_left_alone_in_files_too():
@@ -302,24 +304,24 @@ def test_a_namespace_that_is_off_is_left_alone_in_files_too():
         "metadata": {"name": "n", "labels": {"drawbridge.dev/mode": "off"}},
     }
     world = state(off)
-    for asked in (pod({GPU: 1}), pod({GPU: 9}), pod({GPU: 1, "nvidia.com/gpumemory": 1})):
+    for asked in (pod_in_n({GPU: 1}), pod_in_n({GPU: 9}), pod_in_n({GPU: 1, "nvidia.com/gpumemory": 1})):
         done = decide_object(asked, world)
         assert (done.operations, done.refusals) == ((), ())
         assert {str(one.outcome) for one in done.decisions} == {"left"}
         assert "its namespace n has the label drawbridge.dev/mode=off" in done.warnings[0]
-    assert "[R001]" in str(decide_object(pod({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
+    assert "[R001]" in str(decide_object(pod_in_n({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
     inside = copy.deepcopy(KSERVE)
     inside["metadata"]["namespace"] = "n"
-    assert told(inside, world) == {("predictor/model", GPU): "left"}
-    elsewhere = pod({GPU: 1})
+    assert outcomes_of(inside, world) == {("predictor/model", GPU): "left"}
+    elsewhere = pod_in_n({GPU: 1})
     elsewhere["metadata"]["namespace"] = "m"
     assert decide_object(elsewhere, world).operations
 
 
 def test_a_pod_that_asks_not_to_be_looked_at_is_said_to_stay():
-    asked = pod({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
-    assert told(asked) == {("", "drawbridge.dev/skip"): "left"}
-    assert told(pod({"cpu": 1}, labels={"drawbridge.dev/skip": "true"})) == {}
+    asked = pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
+    assert outcomes_of(asked) == {("", "drawbridge.dev/skip"): "left"}
+    assert outcomes_of(pod_in_n({"cpu": 1}, labels={"drawbridge.dev/skip": "true"})) == {}
 
 
 ODD = {
@@ -332,12 +334,12 @@ ODD = {
 
 @pytest.mark.parametrize("version", ["serving.kserve.io/v1beta1", "example.com/v1"])
 def test_a_malformed_custom_resource_still_gets_an_answer(version):
-    said = told(obj(version, "InferenceService", ODD))
+    said = outcomes_of(obj(version, "InferenceService", ODD))
     places = {place for place, _ in said}
     assert places >= {"a~1b~0c/m", "list/0/0", "list/3"}
     assert "none" not in places, "null requests nothing"
     for spec in (None, [], "text", 3, {"limits": None}, {"": {"": {"limits": {"": 1}}}}):
-        assert told(obj(version, "InferenceService", spec)) == {}
+        assert outcomes_of(obj(version, "InferenceService", spec)) == {}
 
 
 TEXTS = {
@@ -355,7 +357,7 @@ def test_a_key_with_an_amount_in_a_text_is_named(both, field):
         ({"args": ["x", TEXTS[field]]}, "args", "item 1"),
     ):
         asked = obj(*both, spec)
-        assert told(asked) == {(where, GPU): "unknown"}
+        assert outcomes_of(asked) == {(where, GPU): "unknown"}
         assert f"not checked: it is part of the text in {text}" in decide_object(asked, STATE).warnings[0]
         assert asks_in_unknown_kind(asked, STATE)
 
@@ -372,8 +374,8 @@ def test_a_key_with_an_amount_in_a_text_is_named(both, field):
     ],
 )
 def test_a_text_that_only_speaks_of_a_key_is_not_mentioned(text):
-    assert told(obj("x.io/v1", "Odd", {"text": text})) == {}
-    assert told(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
+    assert outcomes_of(obj("x.io/v1", "Odd", {"text": text})) == {}
+    assert outcomes_of(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
 
 
 @pytest.mark.parametrize("piece", ["a", ".", "nvidia.com/", "/", "a/b ", "nvidia.com/gpu \t", '"a.b/c": 1,'])
@@ -387,7 +389,7 @@ def test_a_long_text_is_read_once(piece):
 
 def test_a_device_that_a_virtual_machine_names_is_named():
     machine = obj("kubevirt.io/v1", "VirtualMachine", {"devices": {"gpus": [{"name": "g", "deviceName": GPU}]}})
-    assert told(machine) == {("devices/gpus/0", GPU): "left"}
+    assert outcomes_of(machine) == {("devices/gpus/0", GPU): "left"}
 
 
 @pytest.mark.parametrize("field", ["command", "args"])
@@ -402,7 +404,7 @@ def test_a_manifest_in_the_arguments_of_a_container_is_named(field, version):
     assert (one.container, one.key, one.code) == ("template/spec/containers/0", GPU, "D211")
     assert f"it is part of the text in {field}" in one.detail
     assert one.remedy
-    assert told(maker(f"echo {GPU}: 1"), rewrite_unknown=True) == {}
+    assert outcomes_of(maker(f"echo {GPU}: 1"), rewrite_unknown=True) == {}
 
 
 POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}}}}}]}}\n"
@@ -425,7 +427,7 @@ POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}
 def test_a_pod_in_a_text_of_a_config_map_is_named(kind, text, found):
     value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
     done = decide_object(value, STATE)
-    assert told(value) == ({("data", GPU): "unknown"} if found else {})
+    assert outcomes_of(value) == ({("data", GPU): "unknown"} if found else {})
     assert all("the text in pod.yaml" in one.detail and "saved as a file" in one.remedy for one in done.decisions)
     assert asks_in_unknown_kind(value, STATE) is found
 
@@ -449,12 +451,12 @@ def test_values_of_a_chart_have_what_it_renders_as_their_remedy(version, kind):
 
 def test_an_image_is_not_a_resource():
     image = {"tags": [{"from": {"kind": "DockerImage", "name": "nvcr.io/nvidia/cuda:$(version)-devel"}}]}
-    assert told(obj("image.openshift.io/v1", "ImageStream", image)) == {}
+    assert outcomes_of(obj("image.openshift.io/v1", "ImageStream", image)) == {}
 
 
 def test_a_profile_of_kubeflow_limits_its_namespace():
     profile = obj("kubeflow.org/v1", "Profile", {"resourceQuotaSpec": {"hard": {f"requests.{GPU}": "2"}}})
-    assert set(told(profile).values()) == {"left"}
+    assert set(outcomes_of(profile).values()) == {"left"}
 
 
 EXTENDER = {"extenders": [{"managedResources": [{"name": "gpu.intel.com/i915"}]}]}
