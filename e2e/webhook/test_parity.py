@@ -13,7 +13,7 @@ from e2e.actors.client import ApiError
 from e2e.actors.fleet import HAMI
 from e2e.actors.webhook import COMMAND, CONFIGURATION, MODE, gpu
 from e2e.webhook.test_neighbours import neighbour, stubborn
-from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, claim
+from tests.cli.test_one_verdict import ASKED, NONE_SUCH, THREE, claim_and_template
 from tests.webhook.admission.test_verdict import GPU, MEM, pod_in_n
 from tests.webhook.dialects.test_vocabularies import CASES
 from webhook.refusals import Code
@@ -55,8 +55,8 @@ NOWHERE = {
     "spec": {"spec": {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "no-such-class"}}]}}},
 }
 # Claims and templates themselves, and a pod that names a claim which was stored before the webhook looked.
-[IMPOSSIBLE, _] = claim(1, selectors=NONE_SUCH)
-CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim(count)} | {"impossible": IMPOSSIBLE}
+[IMPOSSIBLE, _] = claim_and_template(1, selectors=NONE_SUCH)
+CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim_and_template(count)} | {"impossible": IMPOSSIBLE}
 BY_CLAIM = pod_in_n(claims=["c"])
 BY_CLAIM["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
 WORDS = {name: {"apiVersion": "v1", "kind": "Pod"} | row.pod for name, (_, row) in CASES.items() if not row.config}

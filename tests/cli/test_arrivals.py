@@ -18,7 +18,7 @@ def simulated(*of):
     return {one["pod"]: one for one in json.loads(result.stdout)["pods"]}
 
 
-def template(**of_pods):
+def pods_of(**of_pods):
     return {"template": {"spec": PODS["one"]["spec"]}, **of_pods}
 
 
@@ -27,7 +27,7 @@ WORKLOADS = {
         {
             "apiVersion": "ray.io/v1",
             "kind": "RayCluster",
-            "spec": {"headGroupSpec": template(), "workerGroupSpecs": [template(replicas=2, numOfHosts=2)]},
+            "spec": {"headGroupSpec": pods_of(), "workerGroupSpecs": [pods_of(replicas=2, numOfHosts=2)]},
         },
         ["w-0-0", "w-1-0", "w-1-1", "w-1-2", "w-1-3"],
     ),
@@ -35,7 +35,7 @@ WORKLOADS = {
         {
             "apiVersion": "leaderworkerset.x-k8s.io/v1",
             "kind": "LeaderWorkerSet",
-            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template()["template"], "workerTemplate": template()["template"]}},
+            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "leaderTemplate": pods_of()["template"], "workerTemplate": pods_of()["template"]}},
         },
         ["w-0-0", "w-0-1", "w-1-0", "w-1-1"],
     ),
@@ -43,7 +43,7 @@ WORKLOADS = {
         {
             "apiVersion": "leaderworkerset.x-k8s.io/v1",
             "kind": "LeaderWorkerSet",
-            "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": template()["template"]}},
+            "spec": {"leaderWorkerTemplate": {"size": 3, "workerTemplate": pods_of()["template"]}},
         },
         ["w-0", "w-1", "w-2"],
     ),
@@ -51,17 +51,17 @@ WORKLOADS = {
         {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
-            "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": template(parallelism=2)}}]},
+            "spec": {"replicatedJobs": [{"replicas": 2, "template": {"spec": pods_of(parallelism=2)}}]},
         },
         ["w-0", "w-1", "w-2", "w-3"],
     ),
     "a cron job": (
-        {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": template(parallelism=2)}}},
+        {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": pods_of(parallelism=2)}}},
         ["w-0", "w-1"],
     ),
-    "none at all": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": template(replicas=0)}, []),
-    "not a number": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": template(replicas="many")}, ["w-0"]),
-    "a template alone": ({"apiVersion": "v1", "kind": "PodTemplate", **template()}, []),
+    "none at all": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pods_of(replicas=0)}, []),
+    "not a number": ({"apiVersion": "apps/v1", "kind": "Deployment", "spec": pods_of(replicas="many")}, ["w-0"]),
+    "a template alone": ({"apiVersion": "v1", "kind": "PodTemplate", **pods_of()}, []),
 }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_every_kind_makes_its_pods_and_each_goes_through_admission(what):
 
 
 def test_pods_of_workloads_without_a_name_have_names_that_the_api_server_takes():
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": template()}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": pods_of()}
     assert [one.name for one in created_pods(job)] == ["w-00001"]
     found = simulated(job, job)
     assert list(found) == ["default/w-00001-0", "default/w-00002-0"]
@@ -115,6 +115,6 @@ def test_a_workload_of_very_many_pods_is_bounded():
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "w"},
-        "spec": template(replicas=10**9),
+        "spec": pods_of(replicas=10**9),
     }
     assert len(simulated(deployment)) == MOST

@@ -11,6 +11,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
 from tests.cli.running import manifest, run, run_json
+from tests.objects import config_map, container, namespace, pod, workload
 from tests.webhook.pods import EXAMPLES
 
 FLEET = EXAMPLES / "fleet"
@@ -18,31 +19,25 @@ SERVICE = "drawbridge-system"
 BAD = "900000"  # more memory than a device has: refused where the webhook enforces
 
 
-def pod(name, memory):
-    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": memory}
-    spec = {"containers": [{"name": "c", "image": "r.example/a:1", "resources": {"limits": limits}}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "m"}, "spec": spec}
+def shared_pod(name, memory):
+    return pod(name, namespace="m", limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": memory})
 
 
-def namespace(label=None):
-    labels = {} if label is None else {"labels": {"drawbridge.dev/mode": label}}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "m", **labels}}
+def mode_namespace(label=None):
+    return namespace("m", labels={} if label is None else {"drawbridge.dev/mode": label})
 
 
 def configuration(mode):
     return {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mode": mode}
 
 
-def config_map(mode, where=SERVICE):
-    metadata = {"name": "drawbridge", "namespace": where}
-    text = yaml.safe_dump(configuration(mode))
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"drawbridge.yaml": text}}
+def installed_config_map(mode, namespace=SERVICE):
+    return config_map("drawbridge", namespace, **{"drawbridge.yaml": yaml.safe_dump(configuration(mode))})
 
 
-def deployment(where=SERVICE):
-    metadata = {"name": "drawbridge-webhook", "namespace": where}
-    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "webhook", "image": "i"}]}}}  # fmt: skip
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+def webhook_deployment(namespace=SERVICE):
+    pods = {"containers": [container("webhook")]}
+    return workload("Deployment", "drawbridge-webhook", pods, labels={"a": "b"}, namespace=namespace)
 
 
 def registration(where=SERVICE):
@@ -53,33 +48,33 @@ def registration(where=SERVICE):
 
 
 def installed(mode):
-    return [config_map(mode), deployment(), registration()]
+    return [installed_config_map(mode), webhook_deployment(), registration()]
 
 
 # The objects beside two pods of namespace m, the mode that decides about them, and the mode of the configuration.
 SCENES = {
-    "plain": ([namespace()], "enforce", ""),
-    "label observe": ([namespace("observe")], "observe", ""),
-    "label warn": ([namespace("warn")], "warn", ""),
-    "label off": ([namespace("off")], "off", ""),
-    "label enforce": ([namespace("enforce")], "enforce", ""),
-    "unknown label": ([namespace("Off")], "warn", ""),
-    "empty label": ([namespace("")], "enforce", ""),
-    "file observe": ([namespace(), configuration("observe")], "observe", "observe"),
-    "file warn": ([namespace(), configuration("warn")], "warn", "warn"),
-    "file off": ([namespace(), configuration("off")], "off", "off"),
-    "file observe, label enforce": ([namespace("enforce"), configuration("observe")], "enforce", "observe"),
-    "file before ConfigMap": ([namespace(), configuration("warn"), *installed("off")], "warn", "warn"),
-    "installed observe": ([namespace(), *installed("observe")], "observe", "observe"),
-    "installed off": ([namespace(), *installed("off")], "off", "off"),
-    "installed enforce, label observe": ([namespace("observe"), *installed("enforce")], "observe", "enforce"),
-    "installed observe, label enforce": ([namespace("enforce"), *installed("observe")], "enforce", "observe"),
-    "ConfigMap and Deployment": ([config_map("observe"), deployment()], "observe", "observe"),
-    "ConfigMap and webhook": ([config_map("observe"), registration()], "observe", "observe"),
-    "ConfigMap alone": ([config_map("observe")], "enforce", ""),
-    "a tenant's ConfigMap": ([config_map("off", "m"), deployment(), registration()], "enforce", ""),
-    "a tenant's ConfigMap and Deployment": ([config_map("off", "m"), deployment("m"), *installed("warn")], "warn", "warn"),
-    "a tenant's, beside a webhook elsewhere": ([config_map("off", "m"), deployment("m"), registration()], "enforce", ""),
+    "plain": ([mode_namespace()], "enforce", ""),
+    "label observe": ([mode_namespace("observe")], "observe", ""),
+    "label warn": ([mode_namespace("warn")], "warn", ""),
+    "label off": ([mode_namespace("off")], "off", ""),
+    "label enforce": ([mode_namespace("enforce")], "enforce", ""),
+    "unknown label": ([mode_namespace("Off")], "warn", ""),
+    "empty label": ([mode_namespace("")], "enforce", ""),
+    "file observe": ([mode_namespace(), configuration("observe")], "observe", "observe"),
+    "file warn": ([mode_namespace(), configuration("warn")], "warn", "warn"),
+    "file off": ([mode_namespace(), configuration("off")], "off", "off"),
+    "file observe, label enforce": ([mode_namespace("enforce"), configuration("observe")], "enforce", "observe"),
+    "file before ConfigMap": ([mode_namespace(), configuration("warn"), *installed("off")], "warn", "warn"),
+    "installed observe": ([mode_namespace(), *installed("observe")], "observe", "observe"),
+    "installed off": ([mode_namespace(), *installed("off")], "off", "off"),
+    "installed enforce, label observe": ([mode_namespace("observe"), *installed("enforce")], "observe", "enforce"),
+    "installed observe, label enforce": ([mode_namespace("enforce"), *installed("observe")], "enforce", "observe"),
+    "ConfigMap and Deployment": ([installed_config_map("observe"), webhook_deployment()], "observe", "observe"),
+    "ConfigMap and webhook": ([installed_config_map("observe"), registration()], "observe", "observe"),
+    "ConfigMap alone": ([installed_config_map("observe")], "enforce", ""),
+    "a tenant's ConfigMap": ([installed_config_map("off", "m"), webhook_deployment(), registration()], "enforce", ""),
+    "a tenant's ConfigMap and Deployment": ([installed_config_map("off", "m"), webhook_deployment("m"), *installed("warn")], "warn", "warn"),
+    "a tenant's, beside a webhook elsewhere": ([installed_config_map("off", "m"), webhook_deployment("m"), registration()], "enforce", ""),
 }  # fmt: skip
 
 
@@ -91,7 +86,7 @@ def mode_of_translate(answer):
 @pytest.fixture(params=SCENES.values(), ids=SCENES)
 def scene(request, tmp_path):
     objects, mode, configured = request.param
-    return manifest(tmp_path / "all.json", *objects, pod("p", "3000"), pod("q", BAD)), mode, configured
+    return manifest(tmp_path / "all.json", *objects, shared_pod("p", "3000"), shared_pod("q", BAD)), mode, configured
 
 
 def test_every_command_uses_one_configuration(scene):
@@ -125,9 +120,9 @@ def test_every_command_uses_one_configuration(scene):
 
 
 def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(tmp_path):
-    plain = manifest(tmp_path / "plain.json", pod("p", "3000"))
+    plain = manifest(tmp_path / "plain.json", shared_pod("p", "3000"))
     config = manifest(tmp_path / "config.json", configuration("warn"))
-    whole = manifest(tmp_path / "whole.json", pod("p", "3000"), *installed("observe"))
+    whole = manifest(tmp_path / "whole.json", shared_pod("p", "3000"), *installed("observe"))
     for command in (("translate", "-o", "report"), ("check",), ("survey",), ("simulate",), ("explain", "pod/p"), ("resize", "pod/p", "nvidia.com/gpu=1"), ("doctor",)):  # fmt: skip
         lines = [
             [line for line in run(*command, *given).stderr.splitlines() if line.startswith("configuration: ")]
@@ -152,7 +147,7 @@ def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(t
 
 
 def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_of_other_commands(tmp_path):
-    whole = manifest(tmp_path / "whole.yaml", pod("p", "3000"), *installed("banana"))
+    whole = manifest(tmp_path / "whole.yaml", shared_pod("p", "3000"), *installed("banana"))
     code, answer = run_json("check", "-f", whole)
     [found] = [one for one in answer["findings"] if one["code"] == "C001"]
     assert (code, found["object"]) == (1, f"ConfigMap/{SERVICE}/drawbridge")
@@ -163,7 +158,7 @@ def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_o
         assert result.exit_code == 2, command
         assert f"ConfigMap {SERVICE}/drawbridge: drawbridge.yaml: line 3" in result.stderr, command
     # The inventory of check is not judged, so there it is an error, too.
-    plain = manifest(tmp_path / "plain.json", pod("p", "3000"))
+    plain = manifest(tmp_path / "plain.json", shared_pod("p", "3000"))
     assert run("check", "-f", plain, "--inventory", whole).exit_code == 2
     # Doctor reports it as what is wrong with the installation.
     _, answer = run_json("doctor", "-f", whole)
@@ -174,8 +169,13 @@ def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_o
 
 
 def test_two_installations_name_no_configuration(tmp_path):
-    objects = [config_map("off", "a"), deployment("a"), config_map("warn", "b"), deployment("b")]
-    result = run("check", "-f", manifest(tmp_path / "both.json", pod("p", "3000"), *objects))
+    objects = [
+        installed_config_map("off", "a"),
+        webhook_deployment("a"),
+        installed_config_map("warn", "b"),
+        webhook_deployment("b"),
+    ]
+    result = run("check", "-f", manifest(tmp_path / "both.json", shared_pod("p", "3000"), *objects))
     assert "ConfigMap a/drawbridge and ConfigMap b/drawbridge are both of an installation (name one with --config)" in result.stderr  # fmt: skip
 
 
@@ -190,7 +190,7 @@ class Refusing(Embedded):
 
 @pytest.mark.parametrize("command", ["survey", "explain pod/p -n m", "resize pod/p nvidia.com/gpu=1 -n m", "snapshot"])
 def test_a_live_cluster_is_asked_for_the_installed_configuration(monkeypatch, tmp_path, command):
-    objects = [namespace(), *installed("observe"), config_map("off", "m"), pod("p", "3000")]
+    objects = [mode_namespace(), *installed("observe"), installed_config_map("off", "m"), shared_pod("p", "3000")]
     objects += [one.object for one in manifests.read([FLEET])]
     saved = tmp_path / "saved.json"
     options = ["--to", saved, "--force"] if command == "snapshot" else []

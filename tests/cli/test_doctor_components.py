@@ -16,6 +16,7 @@ from dra.validation import CODES
 from tests.allocator.service.sidecar import loaded
 from tests.cli.running import manifest, run
 from tests.draws import draws
+from tests.objects import pod
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -97,13 +98,12 @@ def scale(objects, **status):
     of(objects, "Deployment", "drawbridge-webhook")["status"] |= status
 
 
-def pod(**status):
-    labels = {"app.kubernetes.io/component": "webhook"}
-    return {"kind": "Pod", "metadata": {"name": "p", "namespace": SYSTEM, "labels": labels}, "status": status}
+def webhook_pod(**status):
+    return pod("p", namespace=SYSTEM, labels={"app.kubernetes.io/component": "webhook"}, status=status)
 
 
 def waiting(reason):
-    return pod(
+    return webhook_pod(
         containerStatuses=[{"name": "webhook", "state": {"waiting": {"reason": reason, "message": "no such image"}}}]
     )
 
@@ -124,7 +124,7 @@ def killed_again(objects):
 def between_restarts(objects):
     scale(objects, readyReplicas=0)
     ended = {"reason": "Error", "message": "Usage: drawbridge webhook\nerror: no such option: --no-such\n"}
-    objects.append(pod(containerStatuses=[{"name": "webhook", "state": {"terminated": ended}}]))
+    objects.append(webhook_pod(containerStatuses=[{"name": "webhook", "state": {"terminated": ended}}]))
 
 
 def not_made(objects):
@@ -135,7 +135,7 @@ def not_made(objects):
 
 def no_node(objects):
     scale(objects, readyReplicas=1)
-    objects.append(pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]))
+    objects.append(webhook_pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]))
 
 
 def twice(objects):
@@ -158,7 +158,7 @@ def another_account(objects):
     account = of(objects, "ServiceAccount", "drawbridge-webhook")["metadata"]
     account["creationTimestamp"] = (NOW - timedelta(minutes=50)).isoformat()
     for name, minutes in (("older", 51), ("later", 49)):
-        one = pod() | {"spec": {"serviceAccountName": "drawbridge-webhook"}}
+        one = webhook_pod() | {"spec": {"serviceAccountName": "drawbridge-webhook"}}
         one["metadata"] |= {"name": name, "creationTimestamp": (NOW - timedelta(minutes=minutes)).isoformat()}
         objects.append(one)
 

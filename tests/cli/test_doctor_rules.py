@@ -13,7 +13,7 @@ from cluster.embedded import Embedded
 from cluster.errors import Forbidden
 from cluster.kubernetes import Kubernetes
 from dra.codes import CODES
-from tests.cli.commands.test_doctor import FLEET, ILLS, told
+from tests.cli.commands.test_doctor import FLEET, ILLS, audit_event
 from tests.cli.running import run, run_json
 from tests.cli.test_doctor_components import installation
 
@@ -95,7 +95,7 @@ def without_bundle(objects):
 def test_a_snapshot_of_an_installation_names_the_findings_that_it_cannot_show(change, code, tmp_path, monkeypatch):
     objects = installed()
     change(objects)
-    found = live_and_saved([*FLEET, *objects, told("DeviceInDoubt", "device x")], tmp_path, monkeypatch)
+    found = live_and_saved([*FLEET, *objects, audit_event("DeviceInDoubt", "device x")], tmp_path, monkeypatch)
     assert {code, "O228"} <= {code for code, _ in found[0]}
     assert_missing_is_named(*found)
     assert "O228" in run("doctor", "-f", tmp_path / "snapshot.json").stdout

@@ -4,29 +4,22 @@ import pytest
 import yaml
 
 from tests.cli.running import run, run_json
-from tests.webhook.pods import EXAMPLES, container
+from tests.objects import pod
+from tests.webhook.pods import EXAMPLES
 
 FLEET = EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml"
 AMPERE, HOPPER = "a100-dynamic-1", "h100-dynamic-1"
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-"
 
 
-def asking(folder, node, *amounts):
+def pods_file(folder, node, *amounts):
     """A file of pods that ask for this, `KEY: COUNT`, in this order on one node."""
     pods = []
     for number, amount in enumerate(amounts):
         key, _, count = amount.partition(": ")
-        pods.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": f"p{number}", "namespace": "team"},
-                "spec": {
-                    "nodeSelector": {"kubernetes.io/hostname": node},
-                    "containers": [container("main", {key: int(count)})],
-                },
-            }
-        )
+        limits = {key: int(count)}
+        place = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        pods.append(pod(f"p{number}", namespace="team", limits=limits, requests=limits, **place))
     path = folder / "pods.yaml"
     path.write_text(yaml.safe_dump_all(pods))
     return path
@@ -34,7 +27,7 @@ def asking(folder, node, *amounts):
 
 def placed(folder, node, *amounts):
     """The devices of each pod, as `PROFILE-PLACE`; empty for one that waits."""
-    _, found = run_json("simulate", "-f", asking(folder, node, *amounts), "-f", FLEET)
+    _, found = run_json("simulate", "-f", pods_file(folder, node, *amounts), "-f", FLEET)
     return {one["pod"].partition("/")[2]: [name.rpartition("/")[2] for name in one["devices"]] for one in found["pods"]}
 
 
@@ -78,7 +71,7 @@ def test_a_whole_gpu_is_given_where_nothing_of_it_is_and_then_no_part_of_it(tmp_
     [(AMPERE, f"{MIG}1g.5gb: 8", 7), (AMPERE, f"{MIG}3g.20gb: 3", 2), (HOPPER, f"{MIG}1g.10gb.me: 2", 1), (HOPPER, f"{GPU}: 2", 1)],
 )  # fmt: skip
 def test_more_than_one_gpu_can_be_cut_into_is_refused_with_how_many_it_can(node, amount, most, tmp_path):
-    result = run("translate", "-f", asking(tmp_path, node, amount), "--inventory", FLEET, "-o", "report")
+    result = run("translate", "-f", pods_file(tmp_path, node, amount), "--inventory", FLEET, "-o", "report")
     assert result.exit_code == 1
     assert "none of 2 nodes could serve this pod even if idle" in result.output
     assert f"asked for no more than {most} device" in result.output
@@ -92,13 +85,13 @@ def test_ampere_with_mig_mode_on_has_no_whole_gpu(tmp_path):
             [one for one in yaml.safe_load_all(FLEET.read_text()) if HOPPER not in one["metadata"]["name"]]
         )
     )
-    result = run("translate", "-f", asking(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", alone, "-o", "report")
+    result = run("translate", "-f", pods_file(tmp_path, AMPERE, f"{GPU}: 1"), "--inventory", alone, "-o", "report")
     assert result.exit_code == 1
     assert "[R022]" in result.output
 
 
 def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_core(tmp_path):
-    path = asking(tmp_path, HOPPER, f"{MIG}1g.10gb: 2", f"{MIG}1g.10gb.me: 1", f"{GPU}: 1")
+    path = pods_file(tmp_path, HOPPER, f"{MIG}1g.10gb: 2", f"{MIG}1g.10gb.me: 1", f"{GPU}: 1")
     code, found = run_json("translate", "-f", path, "--inventory", FLEET)
     assert code == 0
     assert [one["outcome"] for one in found["decisions"]] == ["translated", "translated", "served"]
@@ -110,7 +103,7 @@ def test_parts_are_claimed_of_the_driver_s_class_and_whole_gpus_are_served_by_co
 
 
 def test_a_server_that_does_not_know_partitions_is_in_the_way_of_them(tmp_path):
-    path = asking(tmp_path, AMPERE, f"{MIG}1g.5gb: 1")
+    path = pods_file(tmp_path, AMPERE, f"{MIG}1g.5gb: 1")
     for version, gates in (("1.35", ["DRAPartitionableDevices"]), ("1.37", [])):
         _, found = run_json("survey", "-f", path, "-f", FLEET, "--kubernetes", version)
         assert [one["object"] for one in found["obstacles"] if one["code"] == "S019"] == gates

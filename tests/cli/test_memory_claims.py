@@ -5,49 +5,35 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import manifest, run, run_json
+from tests.objects import claim_template, container, exactly, pod, template_entries
 
 DRIVERS = Path(__file__).parents[2] / "manifests" / "examples" / "drivers"
 FLEET = [part for name in ("dra.memory.yaml", "nodes.yaml") for part in ("-f", DRIVERS / name)]
 KEPT = {"cpu": "4", "memory": "200Gi", "hugepages-1Gi": "8Gi"}
 
 
-def asking(*requests, aligned=False):
+def requesting(*requests, aligned=False):
     """A pod with a claim of these (class, size, count), on one NUMA node if it is aligned; its own limits stay."""
-    devices = {
-        "requests": [
-            {"name": f"r{number}", "exactly": {"deviceClassName": class_, "count": count, "capacity": {"requests": {"size": size}}}}
-            for number, (class_, size, count) in enumerate(requests)
-        ]
-    }  # fmt: skip
-    if aligned:
-        devices["constraints"] = [{"matchAttribute": "resource.kubernetes.io/numaNode"}]
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "memory", "namespace": "db"},
-        "spec": {"spec": {"devices": devices}},
-    }
-    container = {"name": "db", "image": "i", "resources": {"limits": KEPT, "claims": [{"name": "memory"}]}}
-    claims = [{"name": "memory", "resourceClaimTemplateName": "memory"}]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "db", "namespace": "db"},
-        "spec": {"containers": [container], "resourceClaims": claims},
-    }
-    return template, pod
+    asked = [
+        exactly(class_, name=f"r{number}", count=count, capacity={"requests": {"size": size}})
+        for number, (class_, size, count) in enumerate(requests)
+    ]
+    constraints = [{"matchAttribute": "resource.kubernetes.io/numaNode"}] if aligned else []
+    template = claim_template("memory", *asked, namespace="db", constraints=constraints)
+    containers = [container("db", KEPT, claims=["memory"])]
+    return template, pod("db", namespace="db", containers=containers, resourceClaims=template_entries("memory"))
 
 
 # The example driver publishes 256Gi of memory, 32Gi in pages of 2Mi and 16Gi in pages of 1Gi on each of two NUMA nodes.
 @pytest.mark.parametrize(
     ("objects", "devices"),
     [
-        (asking(("dra.memory", "256Gi", 1)), ["memory-x7c2k0"]),
-        (asking(("dra.memory", "257Gi", 1)), []),
-        (asking(("dra.memory", "150Gi", 2)), ["memory-x7c2k0", "memory-x7c2k1"]),
-        (asking(("dra.memory", "200Gi", 1), ("dra.hugepages-1g", "8Gi", 1), aligned=True), ["memory-x7c2k0", "hugepages-1gi-b8m6d0"]),
-        (asking(("dra.memory", "200Gi", 1), ("dra.memory", "100Gi", 1)), ["memory-x7c2k0", "memory-x7c2k1"]),
-        (asking(("dra.memory", "200Gi", 1), ("dra.memory", "100Gi", 1), aligned=True), []),
+        (requesting(("dra.memory", "256Gi", 1)), ["memory-x7c2k0"]),
+        (requesting(("dra.memory", "257Gi", 1)), []),
+        (requesting(("dra.memory", "150Gi", 2)), ["memory-x7c2k0", "memory-x7c2k1"]),
+        (requesting(("dra.memory", "200Gi", 1), ("dra.hugepages-1g", "8Gi", 1), aligned=True), ["memory-x7c2k0", "hugepages-1gi-b8m6d0"]),
+        (requesting(("dra.memory", "200Gi", 1), ("dra.memory", "100Gi", 1)), ["memory-x7c2k0", "memory-x7c2k1"]),
+        (requesting(("dra.memory", "200Gi", 1), ("dra.memory", "100Gi", 1), aligned=True), []),
     ],
 )  # fmt: skip
 def test_a_memory_claim_is_served_by_numa_nodes_that_have_its_amounts_or_refused(objects, devices, tmp_path):
@@ -63,13 +49,13 @@ def test_a_memory_claim_is_served_by_numa_nodes_that_have_its_amounts_or_refused
 
 
 def test_limits_of_memory_and_huge_pages_stay_beside_a_memory_claim(tmp_path):
-    file = manifest(tmp_path / "db.yaml", *asking(("dra.hugepages-1g", "8Gi", 1)))
+    file = manifest(tmp_path / "db.yaml", *requesting(("dra.hugepages-1g", "8Gi", 1)))
     _, translated = run_json("translate", *FLEET, "-f", file)
     [pod] = [one for one in translated["items"] if one["kind"] == "Pod"]
     assert pod["spec"]["containers"][0]["resources"] == {"limits": KEPT, "claims": [{"name": "memory"}]}
 
 
 def test_amounts_of_memory_are_dropped_where_shares_are_off(tmp_path):
-    file = manifest(tmp_path / "db.yaml", *asking(("dra.memory", "1Gi", 1)))
+    file = manifest(tmp_path / "db.yaml", *requesting(("dra.memory", "1Gi", 1)))
     told = run("check", "--kubernetes", "1.35", *FLEET, "-f", file).stdout
     assert "D006 at /spec/spec/devices/requests/0/exactly/capacity" in told

@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from tests.allocator.fleets import exactly, gpu
-from tests.cli.commands.test_simulate_claims import claim, class_, node, slice_
 from tests.allocator.fleets import gpu
-from tests.cli.commands.test_allocate import claim, class_, node, slice_
+from tests.cli.commands.test_simulate_claims import class_of, node_slice
 from tests.cli.running import manifest, run
-from tests.objects import exactly
+from tests.objects import claim, exactly, node
 
 
 @pytest.mark.parametrize("command", ["translate", "check", "simulate"])
@@ -29,13 +27,13 @@ def test_a_file_without_an_end_is_broken_input():
 
 def test_the_last_definition_of_a_duplicate_object_counts_with_a_warning(tmp_path):
     """Two copies of one slice are not two slices: applied, the second replaces the first."""
-    objects = [node("n0"), class_("gpu"), slice_("n0", gpu("gpu-0"), name="s")]
-    again = slice_("n0", gpu("gpu-0"), gpu("gpu-1"), name="s")
+    objects = [node("n0"), class_of("gpu"), node_slice("n0", gpu("gpu-0"), name="s")]
+    again = node_slice("n0", gpu("gpu-0"), gpu("gpu-1"), name="s")
     both = manifest(tmp_path / "both.yaml", *objects, again, claim("c", exactly("gpu", count=2)))
     result = run("simulate", "-f", both, "--claims")
     assert result.exit_code == 0
     assert "defined more than once, the last definition counts: ResourceSlice s" in result.stderr
-    more = [claim("c", exactly("gpu", count=2)), slice_("n0", gpu("gpu-0"), name="s")]
+    more = [claim("c", exactly("gpu", count=2)), node_slice("n0", gpu("gpu-0"), name="s")]
     assert run("simulate", "-f", manifest(tmp_path / "less.yaml", *objects, again, *more), "--claims").exit_code == 1
 
 
@@ -96,7 +94,7 @@ def test_a_folder_named_vendor_that_is_not_of_go_is_read(tmp_path):
 def test_a_node_that_makes_files_count_as_a_cluster_is_named(command, tmp_path):
     alone, classes = tmp_path / "node.yaml", tmp_path / "class.yaml"
     manifest(alone, node("n0"))
-    manifest(classes, class_("gpu"))
+    manifest(classes, class_of("gpu"))
     pod = manifest(tmp_path / "pod.yaml", ASKING)
     told = f"{alone}:1: with this Node the files count as a cluster without DeviceClasses"
     assert told in run(command, "-f", pod, "-f", str(alone)).stderr

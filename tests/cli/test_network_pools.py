@@ -19,7 +19,8 @@ from dra.wire import convert
 from tests.cli.running import run, run_json
 from tests.corpus.move.plugins import config_map
 from tests.draws import draws
-from tests.webhook.pods import EXAMPLES, configured, pod
+from tests.objects import pod
+from tests.webhook.pods import EXAMPLES, configured
 from webhook.state import Configuration, NetworkPool, read
 
 DRIVER = "sriovnetwork.k8snetworkplumbingwg.io"
@@ -38,10 +39,10 @@ MAPS = (
 )  # fmt: skip
 
 
-def asking(key, count=1):
-    made = pod({key: count})
-    made["metadata"] = {"name": re.sub("[^a-z]", "-", key), "namespace": "team"}
-    return {"apiVersion": "v1", "kind": "Pod", **made}
+def pod_for(key, count=1):
+    """A pod of the namespace team that asks for a resource, and is named after it."""
+    amounts = {key: count}
+    return pod(re.sub("[^a-z]", "-", key), namespace="team", limits=amounts, requests=amounts)
 
 
 def written(folder, name, *objects):
@@ -69,7 +70,7 @@ def pasted(folder, text, name="rules.yaml"):
     ],
 )
 def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key, count, devices, tmp_path):
-    asks = asking(key, count)
+    asks = pod_for(key, count)
     network = surveyed(tmp_path, *MAPS, asks)
     assert list(network["pools"]) == [key]
     rules = pasted(tmp_path, network["configuration"])
@@ -86,11 +87,11 @@ def test_a_printed_configuration_claims_the_devices_that_the_plugin_selects(key,
 
 @pytest.mark.parametrize(("shared", "placed"), [(False, 2), (True, 5)])
 def test_handles_of_shared_rdma_take_a_device_each_unless_pods_can_share_it(shared, placed, tmp_path):
-    pods = [asking(HCA) for _ in range(5)]
+    pods = [pod_for(HCA) for _ in range(5)]
     for number, one in enumerate(pods):
         one["metadata"]["name"] += str(number)
         one["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "h100-1"}
-    rules = pasted(tmp_path, surveyed(tmp_path, *MAPS, asking(HCA))["configuration"])
+    rules = pasted(tmp_path, surveyed(tmp_path, *MAPS, pod_for(HCA))["configuration"])
     fleet = [one for path in ("dra.net.yaml", "nodes.yaml") for one in yaml.safe_load_all((DRIVERS / path).read_text())]
     for one in fleet:
         for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
@@ -101,15 +102,15 @@ def test_handles_of_shared_rdma_take_a_device_each_unless_pods_can_share_it(shar
 
 
 def test_two_virtual_functions_of_a_range_are_all_that_there_are(tmp_path):
-    network = surveyed(tmp_path, *MAPS, asking(VFS, 3))
+    network = surveyed(tmp_path, *MAPS, pod_for(VFS, 3))
     rules = pasted(tmp_path, network["configuration"])
-    one = written(tmp_path, "pod.yaml", asking(VFS, 3))
+    one = written(tmp_path, "pod.yaml", pod_for(VFS, 3))
     _, found = run_json("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
     assert found["totals"]["placed"] == 0
 
 
 def test_the_driver_s_objects_and_their_configuration_publish_a_pool_under_its_name(tmp_path):
-    network = surveyed(tmp_path, *MAPS, asking(VFS), asking(HCA))
+    network = surveyed(tmp_path, *MAPS, pod_for(VFS), pod_for(HCA))
     made, policy = yaml.safe_load_all(network["driverObjects"])
     assert made["spec"]["attributes"] == {"k8s.cni.cncf.io/resourceName": {"string": VFS}}
     (config,) = policy["spec"]["configs"]
@@ -120,13 +121,13 @@ def test_the_driver_s_objects_and_their_configuration_publish_a_pool_under_its_n
     assert "a filter cannot say pfNames ens1f0#2-3; isRdma" in network["driverObjects"]
     assert run("check", "-f", pasted(tmp_path, network["driverObjects"], "objects.yaml")).exit_code == 0
     rules = pasted(tmp_path, network["driverConfiguration"])
-    one = written(tmp_path, "pod.yaml", asking(VFS, 4))
+    one = written(tmp_path, "pod.yaml", pod_for(VFS, 4))
     _, found = run_json("simulate", "-f", one, "-f", DRIVERS, "--config", rules)
     assert found["totals"]["placed"] == 1
 
 
 def test_a_survey_prints_the_tables_for_people_and_only_of_pools_that_pods_ask_for(tmp_path):
-    dump = written(tmp_path, "dump.yaml", *MAPS, asking(HCA))
+    dump = written(tmp_path, "dump.yaml", *MAPS, pod_for(HCA))
     text = run("survey", "-f", dump).stdout
     assert "Pools of network devices\nrdma/hca_a: vendors=15b3 ifNames=rdma2,rdma3 in ConfigMap" in text
     assert VFS not in text
@@ -141,15 +142,15 @@ def test_a_survey_prints_the_tables_for_people_and_only_of_pools_that_pods_ask_f
 
 
 def test_a_pool_that_is_declared_already_needs_no_table(tmp_path):
-    network = surveyed(tmp_path, *MAPS, asking(VFS))
+    network = surveyed(tmp_path, *MAPS, pod_for(VFS))
     rules = pasted(tmp_path, network["configuration"])
-    dump = written(tmp_path, "dump.yaml", *MAPS, asking(VFS))
+    dump = written(tmp_path, "dump.yaml", *MAPS, pod_for(VFS))
     _, found = run_json("survey", "-f", dump, "--config", rules)
     assert (found["network"]["pools"], found["outcomes"]) == ({}, {"translated": 1})
 
 
 def test_a_configuration_that_the_plugin_does_not_start_with_is_in_the_way(tmp_path):
-    dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), asking(VFS))
+    dump = written(tmp_path, "dump.yaml", config_map(config='{"resourceList": ['), pod_for(VFS))
     _, found = run_json("survey", "-f", dump)
     (one,) = [one for one in found["obstacles"] if one["code"].startswith("S00")]
     assert (one["object"], one["message"]) == ("ConfigMap/gpu-operator/plugin (config)", "it is not valid JSON, or longer than 256 KiB")  # fmt: skip
@@ -278,7 +279,7 @@ def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, funct
 
 
 def test_a_printed_configuration_of_both_plugins_is_taken(tmp_path):
-    network = surveyed(tmp_path, *MAPS, asking(VFS), asking(HCA))
+    network = surveyed(tmp_path, *MAPS, pod_for(VFS), pod_for(HCA))
     configuration, findings = read(json.loads(json.dumps(yaml.safe_load(network["configuration"]))))
     assert configuration is not None, findings
 
@@ -302,7 +303,7 @@ async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_ot
         daemon_set("vfs", "sriov", "example.com/sriov-network-device-plugin:v3", "device-plugin-config"),
         daemon_set("hcas", "gpu-operator", "example.com/of-our-own", "rdma-devices"),
     ]
-    cluster = Embedded.of([*MAPS, *plugins, asking(VFS), asking(HCA)])
+    cluster = Embedded.of([*MAPS, *plugins, pod_for(VFS), pod_for(HCA)])
     in_force = ConfigurationInForce(configured(evidence={"namespaces": list(where)}))
     seen = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
     assert list(seen.network.pools) == [VFS]

@@ -2,13 +2,11 @@
 
 import pytest
 
-from tests.allocator.fleets import DRIVER, exactly, gpu
 from tests.allocator.fleets import DRIVER, gpu
-from tests.cli.commands.test_allocate import claim, class_, node, slice_
-from tests.cli.commands.test_simulate import pod, template
-from tests.cli.commands.test_simulate_claims import claim, class_, node, slice_
+from tests.cli.commands.test_simulate import pod_with
+from tests.cli.commands.test_simulate_claims import class_of, node_slice
 from tests.cli.running import manifest, run, run_json
-from tests.objects import exactly
+from tests.objects import claim, claim_template, exactly, node
 from tests.webhook.pods import CLAIMED, EXAMPLES
 
 HEAD = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "metadata": {"name": "c"}}
@@ -17,7 +15,7 @@ BIG = {"name": "big", "devices": [{"driver": DRIVER, "count": 4}]}
 
 @pytest.fixture
 def fleet(tmp_path):
-    objects = [node("n0"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), class_("gpu")]
+    objects = [node("n0"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), class_of("gpu")]
     return manifest(tmp_path / "fleet.yaml", *objects)
 
 
@@ -43,8 +41,8 @@ def test_check_finds_no_claim_impossible_that_a_declared_node_could_serve(fleet,
 
 
 def test_simulate_says_which_declared_node_would_have_a_place(fleet, config, tmp_path):
-    objects = [template("four", exactly("gpu", count=4)), template("five", exactly("gpu", count=5))]
-    pods = manifest(tmp_path / "pods.yaml", *objects, pod("a", "four"), pod("b", "five"))
+    objects = [claim_template("four", exactly("gpu", count=4)), claim_template("five", exactly("gpu", count=5))]
+    pods = manifest(tmp_path / "pods.yaml", *objects, pod_with("a", "four"), pod_with("b", "five"))
     code, plain = run_json("simulate", "-f", fleet, "-f", pods)
     again, told = run_json("simulate", "-f", fleet, "-f", pods, "--config", config)
     assert (code, again) == (1, 1)

@@ -3,15 +3,15 @@
 import pytest
 
 from tests.cli.running import manifest, run
+from tests.objects import pod
 from tests.webhook.pods import EXAMPLES
 
 FLEET = EXAMPLES / "fleet"
 GPU = "nvidia.com/gpu"
 
 
-def pod(name="p", **fields):
-    containers = [{"name": "c", "image": "i", "resources": {"limits": {GPU: "1"}}}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **fields}}
+def gpu_pod(name="p", **spec):
+    return pod(name, limits={GPU: "1"}, **spec)
 
 
 BAD_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
@@ -32,7 +32,7 @@ READING = {
 @pytest.mark.parametrize("arguments", READING.values(), ids=READING)
 def test_an_object_that_is_not_what_its_kind_says_is_named(arguments, tmp_path):
     files = {
-        "POD": manifest(tmp_path / "pod.json", pod()),
+        "POD": manifest(tmp_path / "pod.json", gpu_pod()),
         "OTHERS": manifest(tmp_path / "others.json", BAD_NODE),
     }
     result = run(*(files.get(one, one) for one in arguments))
@@ -41,7 +41,7 @@ def test_an_object_that_is_not_what_its_kind_says_is_named(arguments, tmp_path):
 
 @pytest.mark.parametrize("arguments", [("translate",), ("check",), ("survey", "-o", "wide"), ("explain", "pod/p")])
 def test_a_template_that_no_file_has_does_not_exist(arguments, tmp_path):
-    named = pod(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "absent"}])
+    named = gpu_pod(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "absent"}])
     file = manifest(tmp_path / "pod.json", named)
     output = run(*arguments, "-f", file, "-f", FLEET).output
     assert "could not be read" not in output
@@ -64,7 +64,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_null_amount_counts_as_absent(command, tmp_path):
-    asking = pod()
+    asking = gpu_pod()
     asking["spec"]["containers"][0]["resources"]["limits"][GPU] = None
     file = manifest(tmp_path / "pod.json", asking)
     result = run(*command, "-f", file, *(() if command[0] == "demo" else ("-f", FLEET)))
@@ -74,7 +74,7 @@ def test_a_null_amount_counts_as_absent(command, tmp_path):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_helm_template_is_skipped_and_named(command, tmp_path):
-    manifest(tmp_path / "pod.json", pod())
+    manifest(tmp_path / "pod.json", gpu_pod())
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: c\nversion: 0.1.0\n")
     (tmp_path / "templates" / "a.yaml").write_text(

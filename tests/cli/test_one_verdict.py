@@ -9,6 +9,7 @@ from analysis.configuration import source_of
 from cli.main import main
 from cli.playground import playground
 from cluster import manifests
+from tests.objects import claim, claim_template, exactly, namespace
 from tests.webhook.admission.test_decide import answer, applied, review
 from tests.webhook.admission.test_verdict import FLEET, GPU, PODS, REFUSED, STATE, THREE, pod_in_n, state
 from tests.webhook.pods import EXAMPLES
@@ -27,17 +28,16 @@ def run(command, *more, of):
     return CliRunner().invoke(main, [command, "-f", "-", *more], input=text)
 
 
-def claim(count, **selected):
+def claim_and_template(count, **selected):
     """A claim for whole GPUs, and a template of the same."""
-    spec = {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count} | selected}]}}  # fmt: skip
-    head = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "c", "namespace": "n"}}
-    return [head | {"kind": "ResourceClaim", "spec": spec}, head | {"kind": "ResourceClaimTemplate", "spec": {"spec": spec}}]  # fmt: skip
+    request = exactly("gpu.nvidia.com", name="g", count=count, **selected)
+    return [claim("c", request, namespace="n"), claim_template("c", request, namespace="n")]
 
 
 NONE_SUCH = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].productName == 'H9000'"}}]
 
 
-@pytest.mark.parametrize(("asked", "code"), [(claim(2), ""), (claim(9), "[R023]"), (claim(1, selectors=NONE_SUCH), "[R022]")], ids=str)  # fmt: skip
+@pytest.mark.parametrize(("asked", "code"), [(claim_and_template(2), ""), (claim_and_template(9), "[R023]"), (claim_and_template(1, selectors=NONE_SUCH), "[R022]")], ids=str)  # fmt: skip
 def test_the_commands_refuse_the_claims_that_the_webhook_refuses(asked, code):
     for one in asked:
         plural = f"{one['kind'].lower()}s"
@@ -73,9 +73,8 @@ def test_a_workload_makes_as_many_pods_as_it_says():
     assert simulated(read) == {}, "its pods would be among the objects"
 
 
-def namespace(word):
-    labels = {"drawbridge.dev/mode": word}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": labels}}
+def mode_namespace(word):
+    return namespace("n", labels={"drawbridge.dev/mode": word})
 
 
 def declared(**fields):
@@ -84,13 +83,13 @@ def declared(**fields):
 
 # What tells the mode; the mode that holds a pod back then, and whether the webhook turns anything back.
 MODES = {
-    "off": ([namespace("off")], "", False),
-    "observed": ([namespace("observe")], "observe", False),
-    "warned": ([namespace("warn")], "warn", False),
-    "misspelt": ([namespace("Enforce")], "warn", False),
+    "off": ([mode_namespace("off")], "", False),
+    "observed": ([mode_namespace("observe")], "observe", False),
+    "warned": ([mode_namespace("warn")], "warn", False),
+    "misspelt": ([mode_namespace("Enforce")], "warn", False),
     "observed by all": ([declared(mode="observe")], "observe", False),
     "no namespace's turn": ([declared(canary=0)], "warn", False),
-    "enforced here": ([declared(mode="observe"), namespace("enforce")], "", True),
+    "enforced here": ([declared(mode="observe"), mode_namespace("enforce")], "", True),
     "nothing said": ([], "", True),
 }
 BY_SERVER = {"half", "differ", "requests only", "ephemeral"}
@@ -129,7 +128,7 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
 @pytest.mark.parametrize("mode", ["off", "observe"])
 async def test_a_live_webhook_that_changes_nothing_agrees(mode):
     fleet = [document.object for document in FLEET]
-    async with playground([*fleet, THREE, namespace(mode)], source_of("")) as here:
+    async with playground([*fleet, THREE, mode_namespace(mode)], source_of("")) as here:
         for number, name in enumerate(("one", "nine", "half", "profile")):
             metadata = {**ASKED[name]["metadata"], "name": f"p{number}"}
             answer = await here.push({**ASKED[name], "metadata": metadata})
@@ -138,7 +137,7 @@ async def test_a_live_webhook_that_changes_nothing_agrees(mode):
 
 
 def test_simulate_translates_pods_as_the_webhook_does_in_the_given_mode():
-    nine = [namespace("observe"), THREE, ASKED["nine"]]
+    nine = [mode_namespace("observe"), THREE, ASKED["nine"]]
     done = CliRunner().invoke(main, ["simulate", "-f", str(EXAMPLES / "fleet"), "-f", "-"], input=manifests.dump(nine))
     assert "refused: " not in done.output
     assert "passed over" not in done.output

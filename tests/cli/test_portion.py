@@ -12,21 +12,20 @@ from cluster import resources
 from cluster.kubernetes import answers
 from cluster.outlines import NOT_KEPT
 from dra.footprint import footprint
+from tests.objects import claim, container, exactly, workload
 
 GPU = {"nvidia.com/gpu": "1"}
 MANY_LABELS = {f"l{number}": "" for number in range(40_000)}
 
 
-def deployment(namespace="a", **container):
-    pod = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": {"limits": GPU}, **container}]}}
-    metadata = {"name": "d", "namespace": namespace}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": 2, "template": pod}}  # fmt: skip
+def gpu_deployment(namespace="a", **fields):
+    """A Deployment whose container has these fields."""
+    pods = {"containers": [container("c", GPU) | fields]}
+    return workload("Deployment", "d", pods, namespace=namespace, replicas=2)
 
 
-def claim(**status):
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-    metadata = {"name": "c", "namespace": "a", "labels": MANY_LABELS}
-    return {"metadata": metadata, "spec": {"devices": {"requests": [request]}}, "status": status}
+def large_claim(**status):
+    return claim("c", exactly("gpu.nvidia.com"), namespace="a", labels=MANY_LABELS, status=status)
 
 
 def container_of(obj):
@@ -35,7 +34,7 @@ def container_of(obj):
 
 def test_an_ordinary_object_is_kept_whole():
     portion = Portion(resources.DEPLOYMENTS)
-    obj = deployment(env=[{"name": "A", "value": "b"}], args=["--all"])
+    obj = gpu_deployment(env=[{"name": "A", "value": "b"}], args=["--all"])
     assert portion.keep(obj) == obj
     assert not [*portion.cut()]
 
@@ -43,7 +42,7 @@ def test_an_ordinary_object_is_kept_whole():
 def test_an_object_with_long_texts_keeps_all_that_decides_about_devices():
     portion = Portion(resources.DEPLOYMENTS)
     variables = [{"name": "SCRIPT", "value": "x" * 200_000}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    kept = portion.keep(deployment(env=variables, args=["y" * 200_000]))
+    kept = portion.keep(gpu_deployment(env=variables, args=["y" * 200_000]))
     assert container_of(kept)["env"] == [{"name": "SCRIPT"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     assert container_of(kept)["resources"] == {"limits": GPU}
     assert not [*portion.cut()]
@@ -51,7 +50,7 @@ def test_an_object_with_long_texts_keeps_all_that_decides_about_devices():
 
 def test_of_a_workload_that_is_too_large_its_requests_are_kept_and_it_is_named():
     portion = Portion(resources.DEPLOYMENTS)
-    obj = deployment()
+    obj = gpu_deployment()
     obj["metadata"]["labels"] = MANY_LABELS
     kept = portion.keep(obj)
     assert container_of(kept)["resources"] == {"limits": GPU}
@@ -64,7 +63,7 @@ def test_of_a_workload_that_is_too_large_its_requests_are_kept_and_it_is_named()
 def test_a_claim_that_is_too_large_keeps_its_devices(kind):
     portion = Portion(resources.RESOURCE_CLAIMS)
     result = {"request": "r", "driver": "d", "pool": "p", "device": "gpu-0"}
-    given = [claim(), claim(allocation={"devices": {"results": [result]}})]
+    given = [large_claim(), large_claim(allocation={"devices": {"results": [result]}})]
     free, held = (portion.keep(msgspec.convert(one, kind.type)) for one in given)
     free, held = (resources.RESOURCE_CLAIMS.plain(one) for one in (free, held))
     assert [one["name"] for one in free["spec"]["devices"]["requests"]] == [NOT_KEPT]

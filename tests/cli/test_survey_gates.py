@@ -14,8 +14,9 @@ from cluster.server import ServerInfo
 from dra import server as gates
 from dra.server import Declared, read_server
 from dra.validation.fields.gates import required_by
-from tests.cli.commands.test_survey import HAMI, container, maker, pod
+from tests.cli.commands.test_survey import HAMI, limited, maker, running_pod
 from tests.dra.validation import corpus
+from tests.objects import obj
 from webhook.state import Features
 
 SERVERS = {minor: Features.of(gates.server_of(minor)) for minor in range(34, 38)}
@@ -24,14 +25,14 @@ CLASS = {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": "c"}, "s
 
 
 def named(kind, **spec):
-    return {"apiVersion": API, "kind": kind, "metadata": {"name": "x", "namespace": "a"}, "spec": spec}
+    return obj(kind, "x", API, namespace="a", **spec)
 
 
-def exactly(**more):
-    return {"name": "r", "exactly": {"deviceClassName": "c", **more}}
+def request_with(**fields):
+    return {"name": "r", "exactly": {"deviceClassName": "c", **fields}}
 
 
-def template(request, **more):
+def template_of(request, **more):
     return named("ResourceClaimTemplate", spec={"devices": {"requests": [request], **more}})
 
 
@@ -55,12 +56,12 @@ PARTITIONED = [
 
 def claiming():
     """A Deployment whose pods have their own claim."""
-    made = maker("Deployment", "own", container())
+    made = maker("Deployment", "own", limited())
     made["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "x"}]
     return made
 
 
-def told(features, *objects):
+def gates_named(features, *objects):
     seen = overview(reading_of(objects, features, pods=False), SurveyScope())
     return {one.object: one for one in seen.obstacles if one.code == "S019"}
 
@@ -68,18 +69,18 @@ def told(features, *objects):
 # What needs a gate, and the minors that have it off by default.
 NEEDS = {
     "shares of a legacy key": (gates.CAPACITY, [34, 35], [maker("Deployment", "hami", HAMI)]),
-    "shares of a claim": (gates.CAPACITY, [34, 35], [claiming(), template(exactly(capacity={"requests": {"memory": "1Gi"}})), CLASS]),
-    "distinct devices": (gates.CAPACITY, [34, 35], [claiming(), template(exactly(), constraints=[{"distinctAttribute": "d.io/x"}]), CLASS]),
-    "tolerations": (gates.TAINTS, [34, 35], [claiming(), template(exactly(tolerations=[{"operator": "Exists"}])), CLASS]),
-    "taints": (gates.TAINTS, [34, 35], [claiming(), template(exactly()), CLASS, sliced(taints=[{"key": "k", "effect": "NoSchedule"}])]),
-    "partitions": (gates.COUNTERS, [34, 35], [claiming(), template(exactly()), CLASS, *PARTITIONED]),
-    "binding conditions": (gates.BINDING, [34, 35], [claiming(), template(exactly()), CLASS, sliced(bindingConditions=["x"], bindingFailureConditions=["y"])]),
-    "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37], [claiming(), template(exactly()), CLASS, sliced(nodeAllocatableResources={"cpu": {}})]),
-    "derived attributes": (gates.DERIVED, [34, 35, 36, 37], [claiming(), template(exactly(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
-    "a name of a class": (gates.EXTENDED, [34, 35], [pod("p", container(**{"deviceclass.resource.kubernetes.io/c": 1})), CLASS]),
-    "alternatives": (gates.ALTERNATIVES, [], [claiming(), template({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}), CLASS]),
-    "admin access": (gates.ADMIN_ACCESS, [], [claiming(), template(exactly(adminAccess=True)), CLASS]),
-    "a claim": (gates.CLAIMS, [], [claiming(), template(exactly()), CLASS]),
+    "shares of a claim": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(capacity={"requests": {"memory": "1Gi"}})), CLASS]),
+    "distinct devices": (gates.CAPACITY, [34, 35], [claiming(), template_of(request_with(), constraints=[{"distinctAttribute": "d.io/x"}]), CLASS]),
+    "tolerations": (gates.TAINTS, [34, 35], [claiming(), template_of(request_with(tolerations=[{"operator": "Exists"}])), CLASS]),
+    "taints": (gates.TAINTS, [34, 35], [claiming(), template_of(request_with()), CLASS, sliced(taints=[{"key": "k", "effect": "NoSchedule"}])]),
+    "partitions": (gates.COUNTERS, [34, 35], [claiming(), template_of(request_with()), CLASS, *PARTITIONED]),
+    "binding conditions": (gates.BINDING, [34, 35], [claiming(), template_of(request_with()), CLASS, sliced(bindingConditions=["x"], bindingFailureConditions=["y"])]),
+    "CPUs of the node": (gates.NODE_RESOURCES, [34, 35, 36, 37], [claiming(), template_of(request_with()), CLASS, sliced(nodeAllocatableResources={"cpu": {}})]),
+    "derived attributes": (gates.DERIVED, [34, 35, 36, 37], [claiming(), template_of(request_with(derivedAttributes=[{"name": "d.io/y", "expression": "1"}])), CLASS]),
+    "a name of a class": (gates.EXTENDED, [34, 35], [running_pod("p", limited(**{"deviceclass.resource.kubernetes.io/c": 1})), CLASS]),
+    "alternatives": (gates.ALTERNATIVES, [], [claiming(), template_of({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}), CLASS]),
+    "admin access": (gates.ADMIN_ACCESS, [], [claiming(), template_of(request_with(adminAccess=True)), CLASS]),
+    "a claim": (gates.CLAIMS, [], [claiming(), template_of(request_with()), CLASS]),
 }  # fmt: skip
 
 
@@ -87,13 +88,13 @@ NEEDS = {
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_gate_is_in_the_way_on_the_minors_that_have_it_off(name, minor):
     gate, off, objects = NEEDS[name]
-    found = told(SERVERS[minor], *objects)
+    found = gates_named(SERVERS[minor], *objects)
     assert list(found) == ([gate] if minor in off else [])
 
 
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_gate_that_is_on_is_not_in_the_way(name):
-    assert told(Features.of(gates.EVERYTHING), *NEEDS[name][2]) == {}
+    assert gates_named(Features.of(gates.EVERYTHING), *NEEDS[name][2]) == {}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_gate_that_is_on_is_not_in_the_way(name):
 )  # fmt: skip
 def test_a_gate_that_was_switched_off_is_in_the_way(name, off):
     switched = Features.of(read_server("1.34", f"{off}=false"))
-    found = told(switched, *NEEDS[name][2])
+    found = gates_named(switched, *NEEDS[name][2])
     assert list(found) == [off]
     assert found[off].remedy.startswith("start kube-apiserver")
 
@@ -109,14 +110,19 @@ def test_a_gate_that_was_switched_off_is_in_the_way(name, off):
 def test_a_name_of_a_class_needs_the_gates_of_its_devices_too():
     _, _, asking = NEEDS["a name of a class"]
     tainted = sliced(taints=[{"key": "k", "effect": "NoSchedule"}])
-    assert set(told(SERVERS[35], *asking, tainted)) == {gates.EXTENDED, gates.TAINTS}
+    assert set(gates_named(SERVERS[35], *asking, tainted)) == {gates.EXTENDED, gates.TAINTS}
 
 
 def test_the_workloads_and_pods_that_need_a_gate_are_counted():
     owner = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "hami", "uid": "u", "controller": True}]}  # fmt: skip
-    pods = [pod(f"p{number}", HAMI, owner=owner) for number in range(3)]
-    objects = (*NEEDS["shares of a legacy key"][2], *pods, pod("other", HAMI), pod("plain", container(nvidia_gpu=1)))
-    found = told(SERVERS[35], *objects)
+    pods = [running_pod(f"p{number}", HAMI, by=owner) for number in range(3)]
+    objects = (
+        *NEEDS["shares of a legacy key"][2],
+        *pods,
+        running_pod("other", HAMI),
+        running_pod("plain", limited(nvidia_gpu=1)),
+    )
+    found = gates_named(SERVERS[35], *objects)
     assert found[gates.CAPACITY].message == "Kubernetes 1.35 has it off: 2 workloads (4 pods) need shares of devices"
 
 
@@ -133,7 +139,7 @@ def test_the_workloads_and_pods_that_need_a_gate_are_counted():
     ],
 )
 def test_a_gate_counts_as_reported_then_as_declared_then_as_by_default(features, said):
-    found = told(features, *NEEDS["shares of a legacy key"][2])
+    found = gates_named(features, *NEEDS["shares of a legacy key"][2])
     assert bool(found) == bool(said)
     assert all(said in one.message for one in found.values())
 
@@ -186,7 +192,7 @@ async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
 def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, is_needed):
     selecting = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
     part = sliced(taints=[{"key": "k", "effect": "NoSchedule"}], attributes={"kind": {"string": "part"}})
-    found = told(SERVERS[35], claiming(), template(exactly()), selecting, part)
+    found = gates_named(SERVERS[35], claiming(), template_of(request_with()), selecting, part)
     assert bool(found) is is_needed
 
 
@@ -209,7 +215,7 @@ def test_a_workload_waits_where_only_a_gate_keeps_its_key_from_a_claim():
         (key, "left", f"feature gate {gates.CAPACITY} is on", SHARES)
         for key in ("nvidia.com/gpu", "nvidia.com/gpucores", "nvidia.com/gpumem")
     ]
-    stays = maker("Deployment", "hami", container(nvidia_gpu=1, nvidia_gpumem="x"))
+    stays = maker("Deployment", "hami", limited(nvidia_gpu=1, nvidia_gpumem="x"))
     assert list(outcomes(off, stays)) == list(outcomes(SERVERS[37], stays)), "a gate explains nothing else"
 
 

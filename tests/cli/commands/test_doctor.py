@@ -14,6 +14,7 @@ from cluster.kubernetes import Kubernetes
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, gpus, loaded, node, pod
 from tests.cli.running import manifest, run, run_json
+from tests.objects import resource_quota
 from webhook.claims import taint_rule, template
 from webhook.state import read
 
@@ -94,7 +95,7 @@ def once_only(minutes, driver="hami-core-gpu.project-hami.io", status="False"):
     return [published, one, waiting]
 
 
-def told(reason, message, age=60, kind="Node"):
+def audit_event(reason, message, age=60, kind="Node"):
     """An Event that an audit agent wrote some seconds ago."""
     stamp = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = {"name": f"{reason}-{age}-{kind}".lower(), "namespace": "default"}
@@ -152,7 +153,7 @@ ILLS = {
     "O204": ([gpus("gone", 2), pod("p")], "ResourceSlice/gone-gpus", ""),
     "O107": ([claim("a", class_name="none"), pod("p", "a")], "DeviceClass/none", ""),
     "O218": ([held("a", "p", device="gpu-99"), pod("p", "a")], "ResourceClaim/default/a", ""),
-    "O221": ([told("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node/n0", ""),
+    "O221": ([audit_event("DeviceGivenTwice", "device x: two have it"), pod("p")], "Node/n0", ""),
     "O213": ([mark(3600), pod("p")], "DeviceTaintRule/drawbridge-held-x", "delete it"),
     "O214": ([wearing(3600, "n9"), pod("p")], "Node/n9", "remove it from the node"),
     "O017": ([lease(120), pod("p")], "Lease/drawbridge-system/drawbridge-allocator", ""),
@@ -181,10 +182,10 @@ def well():
 def of_agents():
     """What agents say besides findings: what is over, what is old, what pods are told, and what they may say one day."""
     return [
-        told("DeviceGivenTwice", "it is over"),
-        told("DeviceNotAllocated", "long ago", age=7200),
-        told("DeviceGivenTwice", "two have it", kind="Pod"),
-        told("SomethingElse", "else"),
+        audit_event("DeviceGivenTwice", "it is over"),
+        audit_event("DeviceNotAllocated", "long ago", age=7200),
+        audit_event("DeviceGivenTwice", "two have it", kind="Pod"),
+        audit_event("SomethingElse", "else"),
     ]
 
 
@@ -332,7 +333,7 @@ def test_only_pods_that_do_not_tolerate_the_fence_wait_behind_it(objects, tmp_pa
     assert (code, answer["configuration"], answer["findings"], answer["unread"]) == (0, DEFAULTS, [], [])
 
 
-def asking(**more):
+def waiting_by_name(**more):
     """A waiting pod that asks by the name of a class."""
     resources = {"limits": {"example.com/gpu": "1"}}
     spec = {"schedulerName": "default-scheduler", "containers": [{"name": "c", "resources": resources}]}
@@ -342,12 +343,12 @@ def asking(**more):
 @pytest.mark.parametrize(
     ("objects", "told"),
     [
-        pytest.param([taint_rule(DRIVER), asking()], True, id="O110"),
-        pytest.param([taint_rule(DRIVER), asking(schedulerName="")], True, id="of a file without a scheduler"),
-        pytest.param([taint_rule("other.example.com"), asking()], False, id="another driver's"),
-        pytest.param([taint_rule(DRIVER), asking() | {"status": {}}], False, id="no scheduler has looked yet"),
-        pytest.param([taint_rule(DRIVER), asking(nodeName="n0")], False, id="a pod with a node"),
-        pytest.param([taint_rule(DRIVER), asking(schedulerName="drawbridge")], False, id="the bridge's"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name()], True, id="O110"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="")], True, id="of a file without a scheduler"),
+        pytest.param([taint_rule("other.example.com"), waiting_by_name()], False, id="another driver's"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name() | {"status": {}}], False, id="no scheduler has looked yet"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name(nodeName="n0")], False, id="a pod with a node"),
+        pytest.param([taint_rule(DRIVER), waiting_by_name(schedulerName="drawbridge")], False, id="the bridge's"),
     ],
 )
 def test_a_pod_that_core_serves_by_name_waits_behind_the_fence(objects, told, tmp_path):
@@ -366,7 +367,7 @@ REPAIRS["spec"]["taint"] = {"key": "example.com/repairs", "effect": "NoSchedule"
 
 
 def by_name(name="example.com/gpu", **more):
-    return asking(containers=[{"name": "c", "resources": {"limits": {name: "1"}}}], **more)
+    return waiting_by_name(containers=[{"name": "c", "resources": {"limits": {name: "1"}}}], **more)
 
 
 @pytest.mark.parametrize(
@@ -447,7 +448,7 @@ async def test_in_a_cluster_a_claim_is_unused_if_no_pod_names_it():
 def test_only_pods_that_could_be_translated_are_told_to_come_again(name, said, tmp_path):
     served = device_class("class", extendedResourceName=name if name.count(".") == 1 else "example.com/other")
     resources = {"limits": {name: "1"}}
-    item = asking(containers=[{"name": "c", "resources": resources}])
+    item = waiting_by_name(containers=[{"name": "c", "resources": resources}])
     dump = manifest(tmp_path / "dump.yaml", *FLEET[1:], served, taint_rule(DRIVER), item)
     _, answer = run_json("doctor", "-f", dump)
     [remedy] = [one["remedy"] for one in answer["findings"] if one["code"] == "O110"]
@@ -649,8 +650,8 @@ def test_a_pod_that_waits_for_something_else_is_not_blamed_on_a_driver(changes, 
 
 
 async def test_agent_events_are_reported_and_idle_marks_are_repaired():
-    other = told("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
-    cluster = loaded(*FLEET, pod("p"), mark(3600), told("DeviceGivenTwice", "two have it"), other)
+    other = audit_event("DeviceNotAllocated", "said by another component") | {"reportingComponent": "kubelet"}
+    cluster = loaded(*FLEET, pod("p"), mark(3600), audit_event("DeviceGivenTwice", "two have it"), other)
     ills = list((await look(cluster)).items())
     assert ills[0][0].message == "two have it"
     assert [ill[0].code for ill in ills] == ["O221", "O213"]
@@ -665,7 +666,7 @@ async def test_an_event_says_why_a_daemon_set_has_no_pod():
     status = {"observedGeneration": 1, "desiredNumberScheduled": 1, "numberReady": 0}
     spec = {"template": {"metadata": {"labels": labels}}}
     daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": about, "spec": spec, "status": status}
-    event = told("FailedCreate", 'violates PodSecurity "restricted"', kind="DaemonSet")
+    event = audit_event("FailedCreate", 'violates PodSecurity "restricted"', kind="DaemonSet")
     event["involvedObject"] |= {"name": about["name"], "namespace": about["namespace"]}
     installed = daemon_set | {"kind": "Deployment", "metadata": about | {"name": "drawbridge-webhook"}}
     cluster = loaded(*FLEET, pod("p"), daemon_set, installed, event)
@@ -701,8 +702,8 @@ def team(mode):
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
 
 
-def quota(key):
-    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {key: "4"}}}  # fmt: skip
+def quota_of(key):
+    return resource_quota("q", {key: "4"})
 
 
 OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
@@ -711,7 +712,7 @@ NOT_TRANSLATED = [
     ([team("enforce"), untranslated()], "webhook was down", "delete the pod and create it again"),
     ([team("warn"), untranslated()], "has the label drawbridge.dev/mode=warn", "set drawbridge.dev/mode=enforce there; then"),
     ([untranslated()], "the configuration says mode: observe", "set drawbridge.dev/mode=enforce there; then"),
-    ([team("enforce"), untranslated(), quota("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
+    ([team("enforce"), untranslated(), quota_of("requests.nvidia.com/gpu")], "ResourceQuota", "correct the name"),
     ([team("enforce"), untranslated(labels={"drawbridge.dev/skip": "true"})], "keeps it from the webhook", "remove the label"),
     ([team("enforce"), untranslated(annotations={"drawbridge.dev/original": "x"})], "", ""),
     ([team("enforce"), untranslated(), node("n1", allocatable={"nvidia.com/gpu": "8"})], "", ""),
@@ -733,7 +734,7 @@ def found_with(tmp_path, *objects, fleet=OF_NVIDIA):
     return run_json("doctor", "-f", str(dump), "--config", config)[1]["findings"]
 
 
-def typed(type_):
+def nvidia_slice(type_):
     """A slice of NVIDIA's driver with a device of a type."""
     one = gpus("n0", 1)
     one["spec"]["devices"][0]["attributes"] = {"type": {"string": type_}}
@@ -743,15 +744,15 @@ def typed(type_):
 @pytest.mark.parametrize(
     ("objects", "settings", "missing"),
     [
-        ([device_class("other"), typed("gpu")], {}, {NVIDIA: "driver gpu.nvidia.com (target gpu)"}),
-        ([device_class(NVIDIA), typed("mig")], {}, {"mig.nvidia.com": "driver gpu.nvidia.com (target mig)"}),
-        ([device_class(NVIDIA), typed("gpu")], {}, {}),
-        ([device_class("hami-core-gpu.project-hami.io"), typed("gpu")], {}, {}),
-        ([device_class("ours"), typed("gpu")], {"classes": {"gpu": "ours"}}, {}),
-        ([device_class("other"), typed("gpu")], {"classes": {"gpu": "ours"}}, {"ours": "the configuration (classes.gpu)"}),
+        ([device_class("other"), nvidia_slice("gpu")], {}, {NVIDIA: "driver gpu.nvidia.com (target gpu)"}),
+        ([device_class(NVIDIA), nvidia_slice("mig")], {}, {"mig.nvidia.com": "driver gpu.nvidia.com (target mig)"}),
+        ([device_class(NVIDIA), nvidia_slice("gpu")], {}, {}),
+        ([device_class("hami-core-gpu.project-hami.io"), nvidia_slice("gpu")], {}, {}),
+        ([device_class("ours"), nvidia_slice("gpu")], {"classes": {"gpu": "ours"}}, {}),
+        ([device_class("other"), nvidia_slice("gpu")], {"classes": {"gpu": "ours"}}, {"ours": "the configuration (classes.gpu)"}),
         ([device_class("a")], {"kueue": {"deviceClasses": ["a", "b"]}}, {"b": "the configuration (kueue.deviceClasses)"}),
-        ([typed("gpu")], {}, {}),
-        ([device_class("other"), typed("gpu")], None, {}),
+        ([nvidia_slice("gpu")], {}, {}),
+        ([device_class("other"), nvidia_slice("gpu")], None, {}),
         ([device_class("other"), unused()], {}, {"gpu": f"ResourceClaimTemplate/default/{unused()['metadata']['name']}"}),
     ],
 )  # fmt: skip
@@ -822,7 +823,7 @@ def test_a_driver_or_a_namespace_that_the_configuration_misspells_is_told_of(tmp
 def test_a_webhook_refusal_for_an_administrator_to_fix_is_reported_once(tmp_path):
     denied = 'pods "a-" is forbidden: admission webhook "pods.mutate.drawbridge.dev" denied the request: '
     said = [denied + "it requests DeviceClass a, which does not exist (ask an administrator)", denied + "ask for less"]
-    events = [told("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
+    events = [audit_event("FailedCreate", text, age) for age, text in enumerate([said[0], *said])]
     found = [one for one in found_with(tmp_path, *events) if one["code"] == "O102"]
     assert [one["message"] for one in found] == [said[0].removeprefix(denied)]
 

@@ -10,6 +10,7 @@ from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from tests.cli.dialect_examples import DRIVERS, OPTIONAL
 from tests.cli.running import manifest, run, run_json
+from tests.objects import device_quota, workload
 
 DRIVER = CLASS = "hami-core-gpu.project-hami.io"
 RESOURCE = "resource.k8s.io/v1"
@@ -79,25 +80,12 @@ def running(name, device, metadata):
     return [obj("Pod", name, spec=spec, status=status, metadata=metadata), claim]
 
 
-def deployment(name, replicas, spec):
-    template = {"metadata": {"labels": {"a": name}}, "spec": spec}
-    made = obj(
-        "Deployment",
-        name,
-        "apps/v1",
-        spec={"replicas": replicas, "selector": {"matchLabels": {"a": name}}, "template": template},
-        status={"replicas": replicas},
-    )
-    return [
-        made,
-        obj(
-            "ReplicaSet",
-            f"{name}-1",
-            "apps/v1",
-            metadata=owned("Deployment", name),
-            spec={"replicas": replicas, "selector": {"matchLabels": {"a": name}}, "template": template},
-        ),
-    ]
+def deployment_and_set(name, replicas, spec):
+    """A Deployment and its ReplicaSet."""
+    fields = {"labels": {"a": name}, "namespace": "ml", "replicas": replicas}
+    made = workload("Deployment", name, spec, uid=f"uid-{name}", status={"replicas": replicas}, **fields)
+    owners = owned("Deployment", name)
+    return [made, workload("ReplicaSet", f"{name}-1", spec, uid=f"uid-{name}-1", **owners, **fields)]
 
 
 LEGACY = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 1, MEM: 4096}}}]}
@@ -117,8 +105,8 @@ DEVICE_CLASS = obj(
 )
 
 
-def quota(memory):
-    return obj("DeviceQuota", "team", "drawbridge.dev/v1alpha1", spec={"hard": {f"{CLASS}/memory": memory}})
+def memory_quota(memory):
+    return device_quota("team", {f"{CLASS}/memory": memory}, namespace="ml", uid="uid-team")
 
 
 def dump(path, spec=LEGACY, *more, cards=("a",), hard="40Gi"):
@@ -131,9 +119,9 @@ def dump(path, spec=LEGACY, *more, cards=("a",), hard="40Gi"):
         path / "dump.json",
         DEVICE_CLASS,
         TEMPLATE,
-        quota(hard),
+        memory_quota(hard),
         *gpus(*cards),
-        *deployment("serve", 2, spec),
+        *deployment_and_set("serve", 2, spec),
         *pods,
         *more,
     )

@@ -10,14 +10,14 @@ from cluster.embedded import Embedded
 from cluster.kubernetes import Kubernetes
 from dra.server import NEWEST, OLDEST
 from tests.cli.running import run, run_json
+from tests.objects import resource_slice
 
 API = "resource.k8s.io/v1"
 
 
-def slice_(name, **spec):
-    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
-    metadata = {"name": name}
-    return {"apiVersion": API, "kind": "ResourceSlice", "metadata": metadata, "spec": {"driver": "g", "nodeName": "n0", "pool": pool} | spec}  # fmt: skip
+def half_slice(name, **spec):
+    """One of two slices of a pool."""
+    return resource_slice(name, driver="g", resourceSliceCount=2, nodeName="n0", **spec)
 
 
 USE = [{"counterSet": "s", "counters": {"m": {"value": "1"}}}]
@@ -26,8 +26,8 @@ SHARE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "
 FLEET = [
     {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}},
     {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
-    slice_("a", sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
-    slice_("b", devices=[{"name": "part", "consumesCounters": USE}]),
+    half_slice("a", sharedCounters=[{"name": "s", "counters": {"m": {"value": "1"}}}]),
+    half_slice("b", devices=[{"name": "part", "consumesCounters": USE}]),
 ]
 CLAIM = {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "d"}, "spec": ASKED}
 POD = {
@@ -187,7 +187,7 @@ def test_a_feature_gate_that_the_cluster_does_not_have_is_broken_usage(monkeypat
 PLAIN_FLEET = [
     {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "8"}}},
     {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "g.io/card"}},
-    slice_("a", pool={"name": "p", "generation": 1, "resourceSliceCount": 1}, devices=[{"name": "card-0"}]),
+    resource_slice("a", "card-0", driver="g", nodeName="n0"),
 ]  # fmt: skip
 NAME = "deviceclass.resource.kubernetes.io/gpu"
 

@@ -5,37 +5,24 @@ import json
 import pytest
 
 from allocator.strategies import STRATEGIES
-from tests.allocator.fleets import exactly, gpu
-from tests.cli.commands.test_simulate_claims import class_, holding, node, slice_
 from tests.allocator.fleets import gpu
-from tests.cli.commands.test_allocate import class_, holding, node, slice_
+from tests.cli.commands.test_simulate_claims import class_of, holding, node_slice
 from tests.cli.running import MODES, manifest, run, run_json
-from tests.objects import exactly
+from tests.objects import claim_template, exactly, node, pod
 
 
-def template(name, *requests):
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": list(requests)}}},
-    }
-
-
-def pod(name, uses):
-    entries = [{"name": "gpu", "resourceClaimTemplateName": uses}]
-    spec = {"containers": [{"name": "main"}], "resourceClaims": entries}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+def pod_with(name, template):
+    return pod(name, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}])
 
 
 @pytest.fixture
 def fleet(tmp_path):
-    objects = [node("n0"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), class_("gpu")]
-    return manifest(tmp_path / "fleet.yaml", *objects, template("one", exactly("gpu")))
+    objects = [node("n0"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), class_of("gpu")]
+    return manifest(tmp_path / "fleet.yaml", *objects, claim_template("one", exactly("gpu")))
 
 
 def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
-    pods = manifest(tmp_path / "pods.yaml", pod("b", "one"), pod("a", "one"))
+    pods = manifest(tmp_path / "pods.yaml", pod_with("b", "one"), pod_with("a", "one"))
     code, found = run_json("simulate", "-f", fleet, "-f", pods)
     assert code == 0
     assert [(one["pod"], one["node"], one["devices"]) for one in found["pods"]] == [
@@ -47,7 +34,7 @@ def test_a_snapshot_is_scheduled_and_summed_up(fleet, tmp_path):
 
 
 def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
-    pods = manifest(tmp_path / "pods.yaml", pod("a", "one"), holding("x", "gpu-0"), holding("y", "gpu-1"))
+    pods = manifest(tmp_path / "pods.yaml", pod_with("a", "one"), holding("x", "gpu-0"), holding("y", "gpu-1"))
     result = run("simulate", "-f", fleet, "-f", pods)
     assert result.exit_code == 1
     assert "0/1 nodes" in result.stdout
@@ -60,12 +47,12 @@ def test_a_pod_without_a_place_is_exit_1_and_told_why(fleet, tmp_path):
 
 @pytest.mark.parametrize(("scope", "placed"), [("node", ["n0", None]), ("pool", ["n0", "n0"])])
 def test_a_rule_about_nodes_has_a_pod_wait_for_what_is_in_use_in_another_pool(tmp_path, scope, placed):
-    pools = [slice_("n0", gpu("gpu-0")), slice_("n0", gpu("gpu-0"))]
+    pools = [node_slice("n0", gpu("gpu-0")), node_slice("n0", gpu("gpu-0"))]
     pools[1]["metadata"]["name"] = pools[1]["spec"]["pool"]["name"] = "second"
     spec = {"driver": "gpu.example.com", "compatibleOnlyWith": "false", "scope": scope}
     alone = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceCompatibility", "metadata": {"name": "alone"}}
-    objects = [node("n0"), *pools, class_("gpu"), alone | {"spec": spec}, template("one", exactly("gpu"))]
-    files = manifest(tmp_path / "all.yaml", *objects, pod("a", "one"), pod("b", "one"))
+    objects = [node("n0"), *pools, class_of("gpu"), alone | {"spec": spec}, claim_template("one", exactly("gpu"))]
+    files = manifest(tmp_path / "all.yaml", *objects, pod_with("a", "one"), pod_with("b", "one"))
     _, found = run_json("simulate", "-f", files)
     assert [one["node"] for one in found["pods"]] == placed
     stages = {reason["stage"] for one in found["pods"] for reason in one["reasons"]}

@@ -4,11 +4,10 @@ import itertools
 
 import pytest
 
-from tests.allocator.fleets import DRIVER, exactly, gpu, shared
-from allocator.strategies.strategy import STRATEGIES
 from tests.allocator.fleets import DRIVER, gpu, shared
 from tests.cli.running import manifest, modes, run, run_json
-from tests.objects import exactly
+from tests.objects import allocated, claim, device_class, exactly, node, resource_slice
+from tests.objects import result as device_result
 
 KINDS = ("exclusive", "fractioning", "mps", "mig")
 # In groups.yaml's comment: what each way of using the GPU tolerates beside it.
@@ -20,43 +19,16 @@ PROPOSALS = {
 }
 
 
-def node(name, **more):
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, **more}
+def node_slice(nodeName, *devices, name=None):
+    return resource_slice(name or nodeName, *devices, driver=DRIVER, pool=nodeName, nodeName=nodeName)
 
 
-def slice_(node_name, *devices, name=None):
-    spec = {
-        "driver": DRIVER,
-        "nodeName": node_name,
-        "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
-        "devices": list(devices),
-    }
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name or node_name},
-        "spec": spec,
-    }
+def class_of(name, expression="true"):
+    return device_class(name, expression)
 
 
-def class_(name, expression="true"):
-    spec = {"selectors": [{"cel": {"expression": expression}}]}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
-
-
-def claim(name, *requests, **more):
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": list(requests)}},
-        **more,
-    }
-
-
-def holding(name, device, node_name="n0", **more):
-    result = {"request": "r", "driver": DRIVER, "pool": node_name, "device": device, **more}
-    return claim(name, status={"allocation": {"devices": {"results": [result]}}})
+def holding(name, device, pool="n0", **fields):
+    return claim(name, status=allocated(device_result(device, driver=DRIVER, pool=pool, **fields)))
 
 
 def on_node(*args):
@@ -69,7 +41,7 @@ def on_node(*args):
 @pytest.fixture
 def fleet(tmp_path):
     """One node with two GPUs, and a class."""
-    return manifest(tmp_path / "fleet.yaml", node("n0"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), class_("gpu"))
+    return manifest(tmp_path / "fleet.yaml", node("n0"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), class_of("gpu"))
 
 
 def test_a_claim_that_fits_is_told_its_devices(fleet, tmp_path):
@@ -123,8 +95,8 @@ def test_a_refusal_says_who_holds_what_and_what_would_help(fleet, tmp_path):
 def test_a_refusal_for_capacity_says_how_much_there_is(tmp_path):
     objects = [
         node("n0"),
-        slice_("n0", shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi")),
-        class_("gpu"),
+        node_slice("n0", shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi")),
+        class_of("gpu"),
         holding("x", "gpu-0", shareID="s", consumedCapacity={"memory": "18Gi"}),
         holding("y", "gpu-1", shareID="t", consumedCapacity={"memory": "40Gi"}),
         claim("a", exactly("gpu", memory="80Gi")),
@@ -182,7 +154,7 @@ def test_without_groups_or_expressions_counters_alone_let_mig_and_mps_share():
 
 def test_all_nodes_are_answered_each_by_its_name(tmp_path):
     objects = [
-        node("n0"), node("n1"), slice_("n0", gpu("gpu-0")), slice_("n1", gpu("gpu-0")), class_("gpu"),
+        node("n0"), node("n1"), node_slice("n0", gpu("gpu-0")), node_slice("n1", gpu("gpu-0")), class_of("gpu"),
         holding("x", "gpu-0"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
@@ -196,7 +168,7 @@ def test_all_nodes_are_answered_each_by_its_name(tmp_path):
 
 def test_nodes_with_the_same_refusal_are_told_once(tmp_path):
     nodes = [f"n{at}" for at in range(5)]
-    objects = [*map(node, nodes), *(slice_(name, gpu("gpu-0")) for name in nodes), class_("gpu")]
+    objects = [*map(node, nodes), *(node_slice(name, gpu("gpu-0")) for name in nodes), class_of("gpu")]
     objects.append(claim("a", exactly("gpu", count=2)))
     result = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects))
     assert result.exit_code == 1
@@ -207,12 +179,12 @@ def test_nodes_with_the_same_refusal_are_told_once(tmp_path):
 @pytest.mark.parametrize(
     ("broken", "named"),
     [
-        (class_("gpu", "device.nonsense"), "device.nonsense"),
-        (class_("other"), "DeviceClass/gpu does not exist"),
+        (class_of("gpu", "device.nonsense"), "device.nonsense"),
+        (class_of("other"), "DeviceClass/gpu does not exist"),
     ],
 )
 def test_an_error_of_the_in_tree_allocator_exits_with_2(tmp_path, broken, named):
-    objects = [node("n0"), slice_("n0", gpu("gpu-0")), broken, claim("a", exactly("gpu"))]
+    objects = [node("n0"), node_slice("n0", gpu("gpu-0")), broken, claim("a", exactly("gpu"))]
     code, answer = on_node("-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")
     assert (code, answer["verdict"]) == (2, "error")
     assert named.removeprefix("device.") in answer["error"]
@@ -223,7 +195,7 @@ def test_a_budget_that_is_too_small_is_undecided_and_exit_3(tmp_path):
     sizes = [97 + 13 * at + at * at for at in range(31)]
     bins = [shared(f"gpu-{at}", f"{-(-sum(sizes) // 8)}Mi") for at in range(8)]
     wanted = claim("a", *(exactly("gpu", name=f"r{at:02}", memory=f"{size}Mi") for at, size in enumerate(sizes)))
-    fleet = manifest(tmp_path / "all.yaml", node("n0"), slice_("n0", *bins), class_("gpu"), wanted)
+    fleet = manifest(tmp_path / "all.yaml", node("n0"), node_slice("n0", *bins), class_of("gpu"), wanted)
     code, answer = on_node("-f", fleet, "--node", "n0", "--budget-ms", "1")
     assert (code, answer["verdict"]) == (3, "undecided")
     assert "--budget-ms" in run("simulate", "--claims", "-f", fleet, "--node", "n0", "--budget-ms", "1").stdout
@@ -271,11 +243,11 @@ def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
 
 
 def test_older_versions_and_missing_defaults_are_read_as_the_api_server_would(tmp_path):
-    old = slice_("n0", {"name": "gpu-0", "basic": {"attributes": {"model": {"string": "x"}}}})
+    old = node_slice("n0", {"name": "gpu-0", "basic": {"attributes": {"model": {"string": "x"}}}})
     old["apiVersion"] = "resource.k8s.io/v1beta1"
     wanted = claim("a", {"name": "r", "deviceClassName": "gpu"})
     wanted["apiVersion"] = "resource.k8s.io/v1beta1"
-    rule = class_("gpu", f'device.attributes["{DRIVER}"].model == "x"')
+    rule = class_of("gpu", f'device.attributes["{DRIVER}"].model == "x"')
     code, answer = on_node("-f", manifest(tmp_path / "old.yaml", node("n0"), old, rule, wanted), "--node", "n0")
     assert (code, answer["verdict"]) == (0, "feasible")
 
@@ -288,7 +260,7 @@ def test_no_claim_at_all_is_nothing_to_do(fleet):
 
 def test_a_strategy_may_take_other_devices(tmp_path):
     objects = [
-        node("n0"), slice_("n0", gpu("large", memory="80Gi"), gpu("small", memory="40Gi")), class_("gpu"),
+        node("n0"), node_slice("n0", gpu("large", memory="80Gi"), gpu("small", memory="40Gi")), class_of("gpu"),
         claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
@@ -301,8 +273,8 @@ def test_a_strategy_may_take_other_devices(tmp_path):
 
 def test_a_strategy_puts_the_best_node_first_and_gives_its_score(tmp_path):
     objects = [
-        node("n0"), node("n1"), slice_("n0", gpu("gpu-0"), gpu("gpu-1")), slice_("n1", gpu("gpu-0"), gpu("gpu-1")),
-        class_("gpu"), holding("x", "gpu-0", "n1"), claim("a", exactly("gpu")),
+        node("n0"), node("n1"), node_slice("n0", gpu("gpu-0"), gpu("gpu-1")), node_slice("n1", gpu("gpu-0"), gpu("gpu-1")),
+        class_of("gpu"), holding("x", "gpu-0", "n1"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     fleet = manifest(tmp_path / "all.yaml", *objects)
     _, answer = run_json("simulate", "--claims", "-f", fleet, "--strategy", "CompactFirst")
@@ -315,8 +287,8 @@ def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
     nodes = [f"n{at:03}" for at in range(40)]
     objects = [
         *map(node, nodes),
-        *(slice_(name, gpu("gpu-0")) for name in nodes),
-        class_("gpu"),
+        *(node_slice(name, gpu("gpu-0")) for name in nodes),
+        class_of("gpu"),
         claim("a", exactly("gpu")),
     ]
     text = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects)).stdout
@@ -326,7 +298,7 @@ def test_a_large_fleet_is_not_listed_node_by_node(tmp_path):
 
 def test_a_refusal_names_other_nodes_that_would_serve(tmp_path):
     objects = [
-        node("n0"), node("n1"), slice_("n0", gpu("gpu-0")), slice_("n1", gpu("gpu-0")), class_("gpu"),
+        node("n0"), node("n1"), node_slice("n0", gpu("gpu-0")), node_slice("n1", gpu("gpu-0")), class_of("gpu"),
         holding("x", "gpu-0"), claim("a", exactly("gpu")),
     ]  # fmt: skip
     result = run("simulate", "--claims", "-f", manifest(tmp_path / "all.yaml", *objects), "--node", "n0")

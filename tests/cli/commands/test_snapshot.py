@@ -20,6 +20,7 @@ from tests.cli.running import run, run_json
 from tests.corpus.move.autoscaled import pool, scaler
 from tests.corpus.move.plugins import CHART, config_map, daemon_set, device_config, policy, sharing
 from tests.draws import draws
+from tests.objects import container, pod
 from tests.webhook.service.test_evidence import HOME, Installed
 from webhook.state.configuration import DEFAULT as FILE
 from webhook.state.configuration import Configuration
@@ -30,10 +31,9 @@ DEFAULT = Configuration(FILE)
 LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 
 
-def pod(name="p", **container):
-    metadata = {"name": name, "namespace": "team-a"}
-    containers = [{"name": "main", "image": "i", "resources": {"limits": LIMITS}} | container]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+def pod_with(name="p", **fields):
+    """A pod whose container has these fields."""
+    return pod(name, namespace="team-a", containers=[container(limits=LIMITS) | fields])
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def written(file):
 
 def test_a_written_snapshot_is_surveyed_like_the_live_cluster(given_cluster):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
-    file = given_cluster(node, pod("a"), pod("b", env=[{"name": "TOKEN", "value": SECRET}]))
+    file = given_cluster(node, pod_with("a"), pod_with("b", env=[{"name": "TOKEN", "value": SECRET}]))
     live = run_json("survey")
     assert run("snapshot", "--to", file).exit_code == 0
     replayed = run_json("survey", "-f", file)
@@ -66,7 +66,7 @@ def test_a_written_snapshot_is_surveyed_like_the_live_cluster(given_cluster):
 
 
 def test_the_answer_says_what_there_is(given_cluster):
-    file = given_cluster(pod(args=["--password", SECRET], env=[{"name": "A", "value": SECRET}]))
+    file = given_cluster(pod_with(args=["--password", SECRET], env=[{"name": "A", "value": SECRET}]))
     code, answer = run_json("snapshot", "--to", file)
     assert code == 0
     objects = len(json.loads(file.read_text())["items"])
@@ -77,7 +77,7 @@ def test_the_answer_says_what_there_is(given_cluster):
 
 
 def test_the_snapshot_file_is_readable_by_its_owner_only(given_cluster):
-    file = given_cluster(pod())
+    file = given_cluster(pod_with())
     run("snapshot", "--to", file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -95,7 +95,7 @@ def test_a_bad_target_is_told_before_anything_is_read(what, tmp_path, monkeypatc
 
 
 def test_an_older_file_is_replaced_with_the_option(given_cluster):
-    file = given_cluster(pod())
+    file = given_cluster(pod_with())
     file.write_text("older")
     assert run("snapshot", "--to", file, "--force").exit_code == 0
     assert len(written(file)) == 1
@@ -108,14 +108,14 @@ def test_a_cluster_that_breaks_off_leaves_the_older_file_and_nothing_else(given_
                 raise ConnectionError("gone")
             return await super().list(resource, namespace, **more)
 
-    file = given_cluster(pod(), cluster=Breaks)
+    file = given_cluster(pod_with(), cluster=Breaks)
     file.write_text("older")
     assert run("snapshot", "--to", file, "--force").exit_code != 0
     assert [(one.name, one.read_text()) for one in file.parent.iterdir()] == [(file.name, "older")]
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(given_cluster, monkeypatch):
-    file = given_cluster(pod())
+    file = given_cluster(pod_with())
 
     def full(_):
         raise OSError(28, "No space left on device")
@@ -134,7 +134,7 @@ def test_an_unreadable_resource_is_named_and_the_rest_is_written(given_cluster):
                 raise Forbidden('leases is forbidden: User "x" cannot list')
             return await super().list(resource, namespace, **more)
 
-    file = given_cluster(pod(), cluster=Narrow)
+    file = given_cluster(pod_with(), cluster=Narrow)
     result = run("snapshot", "--to", file)
     assert result.exit_code == 3
     assert "warning: not read: leases.coordination.k8s.io: leases is forbidden" in result.stderr
@@ -142,10 +142,10 @@ def test_an_unreadable_resource_is_named_and_the_rest_is_written(given_cluster):
 
 
 def test_one_namespace_is_written_alone(given_cluster):
-    other = pod("other")
+    other = pod_with("other")
     other["metadata"]["namespace"] = "team-b"
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
-    file = given_cluster(pod(), other, node)
+    file = given_cluster(pod_with(), other, node)
     run("snapshot", "--to", file, "-n", "team-b")
     assert {(one["kind"], one["metadata"]["name"]) for one in written(file)} == {("Pod", "other"), ("Node", "n")}
 
@@ -212,7 +212,7 @@ def test_a_dialect_that_has_names_of_kubernetes_lets_no_free_text_of_the_same_do
         "kubernetes.io/word": "any",
     }
     free = {"kubernetes.io/change-cause": SECRET, "kubernetes.io/description": SECRET, "kubernetes.io/a": f"{SECRET} b", "nvidia.com/note": f"--{SECRET} {SECRET}"}  # fmt: skip
-    made = redaction_of(DEFAULT).redact(pod() | {"metadata": {"name": "p", "annotations": read | free}})
+    made = redaction_of(DEFAULT).redact(pod_with() | {"metadata": {"name": "p", "annotations": read | free}})
     assert made["metadata"]["annotations"].keys() & (read.keys() | free.keys()) == read.keys()
 
 
@@ -239,7 +239,7 @@ def test_redaction_keeps_the_fields_that_decide_and_env_secret_references():
 
 def test_the_variables_that_a_dialect_reads_are_written(given_cluster):
     read = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
-    file = given_cluster(pod(env=[read, {"name": "B", "value": SECRET}]))
+    file = given_cluster(pod_with(env=[read, {"name": "B", "value": SECRET}]))
     run("snapshot", "--to", file)
     [one] = written(file)
     assert one["spec"]["containers"][0]["env"] == [read, {"name": "B"}]

@@ -26,6 +26,7 @@ from rendering.terminal import columns_of, fit, printable
 from tests.cli.running import manifest, run, run_json
 from tests.corpus.move.autoscaled import STATUS, scaler
 from tests.corpus.move.plugins import config_map, device_config, gpu_cluster, policy
+from tests.objects import container, node, obj, owner, pod
 from tests.webhook.pods import EXAMPLES, configured
 from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
@@ -34,41 +35,31 @@ from webhook.state import Configuration, Features, outline
 ESC = "\x1b]0;owned\x07\x1b[2J"
 
 
-def container(name="main", **limits):
-    named = {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in limits.items()}
-    return {"name": name, "image": "i", "resources": {"limits": named}}
+def limited(name="main", **limits):
+    """A container with these limits; `nvidia_gpu` stands for `nvidia.com/gpu`."""
+    return container(name, spelled(limits))
+
+
+def spelled(amounts):
+    return {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in amounts.items()}
 
 
 def made_by(kind, name, version="apps/v1"):
-    return {"ownerReferences": [{"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": True}]}
+    return {"ownerReferences": [owner(kind, name, version)]}
 
 
-def pod(name, *containers, node="", owner=None, phase="Running", namespace="a", **metadata):
-    meta = {"name": name, "namespace": namespace, **(owner or {}), **metadata}
-    spec = {"containers": list(containers)} | ({"nodeName": node} if node else {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": spec,
-        "status": {"phase": phase} if phase else {},
-    }
+def running_pod(name, *containers, node="", by=None, phase="Running", namespace="a", **metadata):
+    place = {"nodeName": node} if node else {}
+    return pod(name, namespace=namespace, phase=phase, containers=list(containers), **place, **(by or {}), **metadata)
 
 
-def maker(kind, name, *containers, owner=None, version="apps/v1", **metadata):
-    meta = {"name": name, "namespace": "a", **(owner or {}), **metadata}
+def maker(kind, name, *containers, by=None, version="apps/v1", **metadata):
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": list(containers)}}
-    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": {"template": template}}
+    return obj(kind, name, version, namespace="a", template=template, **(by or {}), **metadata)
 
 
-def node(name, labels=(), **allocatable):
-    named = {key.replace("_", "/", 1).replace("nvidia/", "nvidia.com/"): value for key, value in allocatable.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": dict(labels)},
-        "status": {"allocatable": named},
-    }
+def plugin_node(name, labels=(), **allocatable):
+    return node(name, labels=dict(labels), allocatable=spelled(allocatable))
 
 
 def look(*objects, scope=None, configuration=None):
@@ -77,18 +68,20 @@ def look(*objects, scope=None, configuration=None):
 
 
 GPU = {"nvidia_gpu": 1, "nvidia_gpumem": 3000, "nvidia_gpucores": 30}
-HAMI = container(**GPU)
+HAMI = limited(**GPU)
 
 
-def deployment(number=3, name="train"):
+def running_deployment(number=3, name="train"):
     """A Deployment, its ReplicaSet and its running pods, as a dump has them."""
-    set_ = maker("ReplicaSet", f"{name}-1", HAMI, owner=made_by("Deployment", name))
-    pods = [pod(f"{name}-1-{i}", HAMI, node=f"n{i}", owner=made_by("ReplicaSet", f"{name}-1")) for i in range(number)]
+    set_ = maker("ReplicaSet", f"{name}-1", HAMI, by=made_by("Deployment", name))
+    pods = [
+        running_pod(f"{name}-1-{i}", HAMI, node=f"n{i}", by=made_by("ReplicaSet", f"{name}-1")) for i in range(number)
+    ]
     return [maker("Deployment", name, HAMI), set_, *pods]
 
 
 def test_a_deployment_counts_once_with_what_it_made():
-    [one] = look(*deployment()).workloads
+    [one] = look(*running_deployment()).workloads
     assert (one.kind, one.name, one.pods, one.running) == ("Deployment", "train", 3, 3)
     assert one.outcome is Outcome.TRANSLATED
 
@@ -99,7 +92,7 @@ def lines_of(seen, *, whole=False):
 
 
 def test_namesakes_of_two_overlays_are_two_workloads():
-    objects = maker("Deployment", "web", HAMI), maker("Deployment", "web", container(nvidia_gpu="0.5"))
+    objects = maker("Deployment", "web", HAMI), maker("Deployment", "web", limited(nvidia_gpu="0.5"))
     reading = replace(reading_of(objects, Features()), places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)))
     seen = overview(reading, SurveyScope())
     assert [(one.file, one.outcome.value) for one in seen.workloads] == [
@@ -110,7 +103,7 @@ def test_namesakes_of_two_overlays_are_two_workloads():
 
 
 def test_a_workload_dumped_into_several_files_is_listed_once():
-    objects = tuple(deployment())
+    objects = tuple(running_deployment())
     for uids in (False, True):
         if uids:
             objects = tuple({**one, "metadata": {**one["metadata"], "uid": str(i)}} for i, one in enumerate(objects))
@@ -130,7 +123,7 @@ UNFIT = [
     unfit("Without_Devices", {"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}),
     unfit("With_Key", HAMI),
     unfit("With_Claim", {"name": "c", "image": "i"}, claims=[{"name": "gpu", "resourceClaimTemplateName": "t"}]),
-    unfit("Of_No_Dialect", container(**{"x.io_gadget": "half"})),
+    unfit("Of_No_Dialect", limited(**{"x.io_gadget": "half"})),
 ]
 
 
@@ -143,7 +136,7 @@ def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
 
 
 def test_a_namespace_that_no_file_has_is_named(tmp_path):
-    file = manifest(tmp_path / "d.json", *deployment())
+    file = manifest(tmp_path / "d.json", *running_deployment())
     done = run("survey", "-f", file, "-n", "aa")
     assert "no object of namespace 'aa' is in the input; it has those of a\n" in done.stderr
     assert "no object" not in run("survey", "-f", file, "-n", "a").stderr
@@ -151,13 +144,13 @@ def test_a_namespace_that_no_file_has_is_named(tmp_path):
 
 def test_a_pod_that_runs_is_judged_as_it_was_before_it_was_placed():
     placed = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;"}
-    [one] = look(pod("p", HAMI, node="n1", annotations=placed)).workloads
+    [one] = look(running_pod("p", HAMI, node="n1", annotations=placed)).workloads
     assert (one.outcome, one.running) == (Outcome.TRANSLATED, 1)
 
 
 def test_pods_of_an_unreadable_kind_are_listed_under_their_owner():
     owner = made_by("PyTorchJob", "llm", "kubeflow.org/v1")
-    [one] = look(*[pod(f"llm-{i}", HAMI, owner=owner) for i in range(4)]).workloads
+    [one] = look(*[running_pod(f"llm-{i}", HAMI, by=owner) for i in range(4)]).workloads
     assert (one.kind, one.name, one.pods) == ("PyTorchJob", "llm", 4)
 
 
@@ -168,7 +161,7 @@ def test_a_workload_of_a_third_party_kind_is_inspected():
         "metadata": {"name": "r", "namespace": "a"},
         "spec": {"workerGroupSpecs": [{"template": {"spec": {"containers": [HAMI]}}}]},
     }
-    [one] = look(ray, pod("w", HAMI, owner=made_by("RayCluster", "r", "ray.io/v1"))).workloads
+    [one] = look(ray, running_pod("w", HAMI, by=made_by("RayCluster", "r", "ray.io/v1"))).workloads
     assert (one.kind, one.pods) == ("RayCluster", 1)
 
 
@@ -187,7 +180,7 @@ def test_a_kind_without_a_template_is_told_by_its_own_fields():
 
 
 def test_fields_beside_a_template_that_asks_for_nothing_are_told():
-    template = maker("Deployment", "m", container())["spec"]["template"]
+    template = maker("Deployment", "m", limited())["spec"]["template"]
     template["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     spec = {"resources": {"gpu": "1"}, "podTemplate": template}
     version = "production-stack.vllm.ai/v1alpha1"
@@ -201,42 +194,42 @@ def test_fields_beside_a_template_that_asks_for_nothing_are_told():
 
 
 def test_the_template_below_a_kind_tells_more_than_its_fields():
-    below = maker("Deployment", "m", HAMI, owner=made_by("InferenceService", "m", MODEL["apiVersion"]))
-    [one] = look(MODEL, below, pod("m-1", HAMI, owner=made_by("Deployment", "m"))).workloads
+    below = maker("Deployment", "m", HAMI, by=made_by("InferenceService", "m", MODEL["apiVersion"]))
+    [one] = look(MODEL, below, running_pod("m-1", HAMI, by=made_by("Deployment", "m"))).workloads
     assert (one.kind, one.pods) == ("InferenceService", 1)
     assert {(key.container, key.amount) for key in one.keys} == {("main", "1"), ("main", "3000"), ("main", "30")}
 
 
 def test_a_word_beside_a_request_does_not_keep_it():
     gang = {"gang.scheduling.koordinator.sh/name": "g"}
-    asks = pod("p", container(**{"koordinator.sh_gpu".replace("_", "/"): 100}), annotations=gang)
-    selects = pod("q", HAMI)
+    asks = running_pod("p", limited(**{"koordinator.sh_gpu".replace("_", "/"): 100}), annotations=gang)
+    selects = running_pod("q", HAMI)
     selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
-    taken = pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
+    taken = running_pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
     assert [one.outcome for one in look(asks, selects, taken).workloads] == [Outcome.TRANSLATED] * 3
-    assert look(pod("s", container(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
-    [skipped] = look(pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
+    assert look(running_pod("s", limited(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
+    [skipped] = look(running_pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
     assert skipped.outcome is Outcome.LEFT
 
 
 def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     none = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "other"}, "spec": {}}
-    seen = look(*deployment(), node("n0"), none)
+    seen = look(*running_deployment(), plugin_node("n0"), none)
     [one] = seen.workloads
     assert one.outcome is Outcome.LEFT
     assert "S003" in {each.code for each in seen.obstacles}
 
 
 def test_owners_that_own_one_another_end():
-    left = pod("p", HAMI, owner=made_by("Pod", "q", "v1"))
-    right = pod("q", HAMI, owner=made_by("Pod", "p", "v1"))
+    left = running_pod("p", HAMI, by=made_by("Pod", "q", "v1"))
+    right = running_pod("q", HAMI, by=made_by("Pod", "p", "v1"))
     assert sum(one.pods for one in look(left, right).workloads) == 2
 
 
 def test_owners_in_a_circle_above_a_pod_end_too():
-    above = maker("A", "a", HAMI, version="x/v1", owner=made_by("B", "b", "x/v1"))
-    round_ = maker("B", "b", HAMI, version="x/v1", owner=made_by("A", "a", "x/v1"))
-    seen = look(above, round_, pod("p", HAMI, owner=made_by("A", "a", "x/v1")))
+    above = maker("A", "a", HAMI, version="x/v1", by=made_by("B", "b", "x/v1"))
+    round_ = maker("B", "b", HAMI, version="x/v1", by=made_by("A", "a", "x/v1"))
+    seen = look(above, round_, running_pod("p", HAMI, by=made_by("A", "a", "x/v1")))
     assert sum(one.pods for one in seen.workloads) == 1
 
 
@@ -245,23 +238,23 @@ def test_an_object_nested_deeper_than_the_survey_looks_hides_no_other():
     for _ in range(5000):
         deep = {"a": deep}
     odd = {"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "x"}, "spec": deep}
-    assert len(look(odd, pod("p", HAMI)).workloads) == 1
+    assert len(look(odd, running_pod("p", HAMI)).workloads) == 1
 
 
 def test_a_static_pod_is_its_own_workload():
-    [one] = look(pod("p", HAMI, owner=made_by("Node", "n1", "v1"))).workloads
+    [one] = look(running_pod("p", HAMI, by=made_by("Node", "n1", "v1"))).workloads
     assert (one.kind, one.name) == ("Pod", "p")
 
 
 def test_ended_workloads_and_pods_without_requests_are_not_listed():
     done = maker("Job", "done", HAMI, version="batch/v1")
     done["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    assert look(pod("p", HAMI, phase="Succeeded"), done, pod("web", container())).workloads == ()
+    assert look(running_pod("p", HAMI, phase="Succeeded"), done, running_pod("web", limited())).workloads == ()
 
 
 def test_a_key_that_no_dialect_has_is_not_passed_over():
-    typo = container(nvidia_gpumemory=3)
-    [one] = look(pod("p", typo, container("other", **{"amd.com_weird": 1}))).workloads
+    typo = limited(nvidia_gpumemory=3)
+    [one] = look(running_pod("p", typo, limited("other", **{"amd.com_weird": 1}))).workloads
     assert one.outcome is Outcome.UNKNOWN
     said = {key.key: (key.code, key.detail, key.remedy) for key in one.keys}
     assert said["nvidia.com/gpumemory"] == ("D211", "did you mean nvidia.com/gpumem?", "")
@@ -271,7 +264,7 @@ def test_a_key_that_no_dialect_has_is_not_passed_over():
 
 def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
     """Each key keeps its own word; `--fail-on` takes the word of the workload."""
-    both = pod("p", HAMI, container("other", **{"nvidia_gpu.shared": 2}))
+    both = running_pod("p", HAMI, limited("other", **{"nvidia_gpu.shared": 2}))
     [one] = look(both).workloads
     assert one.outcome is Outcome.PARTLY
     assert {key.key: str(key.outcome) for key in one.keys if key.container == "other"} == {
@@ -285,18 +278,18 @@ def test_a_workload_whose_keys_differ_is_partly_translated(tmp_path):
 
 def coded(what):
     """A pod with a key, a selector or a plugin request that `translate` has a code for, and the fleet beside it."""
-    one = pod("p", container(nvidia_gpu=1), phase="")
-    fleet = [node("n0", {"pool": "a"}, nvidia_gpu=8), node("n1", {"pool": "b"})]
+    one = running_pod("p", limited(nvidia_gpu=1), phase="")
+    fleet = [plugin_node("n0", {"pool": "a"}, nvidia_gpu=8), plugin_node("n1", {"pool": "b"})]
     match what:
         case "D211":
             one["metadata"]["labels"] = {"hami.io/webhok": "ignore"}
         case "D212":
             one["spec"]["nodeSelector"] = {"pool": "c"}
-            fleet = [node("n0", {"pool": "a"}), BY_NAME, SLICE]
+            fleet = [plugin_node("n0", {"pool": "a"}), BY_NAME, SLICE]
         case "D221":
             one["spec"]["nodeSelector"] = {"pool": "b"}
         case "D222":
-            one = pod("p", container(**{"nvidia_gpu.shared": 1}), phase="")
+            one = running_pod("p", limited(**{"nvidia_gpu.shared": 1}), phase="")
     return one, fleet
 
 
@@ -317,14 +310,14 @@ def test_every_code_of_a_decision_is_in_the_survey(code, form, tmp_path):
 
 def test_devices_taken_without_a_request_are_told():
     taker = {"name": "m", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
-    [one] = look(pod("p", taker)).workloads
+    [one] = look(running_pod("p", taker)).workloads
     assert (one.outcome, one.keys[0].key) == (Outcome.LEFT, "NVIDIA_VISIBLE_DEVICES")
     honest = {**taker, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
-    assert look(pod("p", honest)).workloads == ()
+    assert look(running_pod("p", honest)).workloads == ()
 
 
 def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
-    seen = look(*deployment(), node("n0", nvidia_gpu=10))
+    seen = look(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
     [one] = seen.workloads
     assert one.outcome is Outcome.LEFT
     class_ = "DeviceClass hami-core-gpu.project-hami.io has devices"
@@ -338,10 +331,10 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
 
 
 def test_a_plain_gpu_waits_while_nodes_still_hand_it_out_and_stays_where_they_share_it():
-    plain = pod("p", container(nvidia_gpu=1))
-    [one] = look(plain, node("n0", nvidia_gpu=8)).workloads
+    plain = running_pod("p", limited(nvidia_gpu=1))
+    [one] = look(plain, plugin_node("n0", nvidia_gpu=8)).workloads
     assert one.outcome is Outcome.LEFT
-    shared = node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
+    shared = plugin_node("n0", {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, nvidia_gpu=8)
     [one] = look(plain, shared).workloads
     assert one.outcome is Outcome.LEFT
 
@@ -370,10 +363,10 @@ def tainting(key, **selector):
 @pytest.mark.parametrize("name", ["nvidia.com_gpu", IMPLICIT])
 def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(name):
     def became(*objects, **more):
-        asking = container()
+        asking = limited()
         asking["resources"]["limits"] = {name.replace("_", "/"): 1}
-        one = pod("p", asking, **more)
-        [seen] = look(one, node("n0"), BY_NAME, SLICE, *objects).workloads
+        one = running_pod("p", asking, **more)
+        [seen] = look(one, plugin_node("n0"), BY_NAME, SLICE, *objects).workloads
         [key] = seen.keys
         return seen.outcome, key.detail, key.until, key.remedy
 
@@ -394,27 +387,27 @@ def test_a_request_that_core_serves_needs_no_change_unless_something_blocks_it(n
     assert (bound, "nodeName is set" in why) == (Outcome.LEFT, True)
 
 
-@pytest.mark.parametrize(("nodes", "outcome"), [((), Outcome.SERVED), ((node("n0"),), Outcome.REFUSED)])
+@pytest.mark.parametrize(("nodes", "outcome"), [((), Outcome.SERVED), ((plugin_node("n0"),), Outcome.REFUSED)])
 def test_a_class_of_no_devices_serves_no_name(nodes, outcome):
-    asking = container()
+    asking = limited()
     asking["resources"]["limits"] = {"deviceclass.resource.kubernetes.io/none": 1}
     none = of_devices("DeviceClass", "none", selectors=[{"cel": {"expression": "device.driver == 'x'"}}])
-    [one] = look(pod("p", asking), *nodes, none, SLICE).workloads
+    [one] = look(running_pod("p", asking), *nodes, none, SLICE).workloads
     assert one.outcome is outcome
     if not nodes:
         assert one.keys[0].until == "DeviceClass none has devices"
 
 
 def test_pods_that_were_translated_already_are_moved():
-    moved = pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, owner=made_by("Deployment", "train"))
+    moved = running_pod("p", HAMI, annotations={"drawbridge.dev/original": "{}"}, by=made_by("Deployment", "train"))
     [one] = look(maker("Deployment", "train", HAMI), moved).workloads
     assert (one.outcome, one.moved) == (Outcome.TRANSLATED, 1)
 
 
 def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
-    staying = container(**{"nvidia_gpu.shared": 2})
-    objects = [node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
-    objects += [pod("stays", staying, node="n0"), pod("moves", container(**GPU), node="n1")]
+    staying = limited(**{"nvidia_gpu.shared": 2})
+    objects = [plugin_node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
+    objects += [running_pod("stays", staying, node="n0"), running_pod("moves", limited(**GPU), node="n1")]
     held = {one.key: one for one in look(*objects).plugins}
     shared, whole = held["nvidia.com/gpu.shared"], held["nvidia.com/gpu"]
     assert (shared.devices, shared.staying, shared.stranded, shared.freed) == (16, 2, 6, 8)
@@ -422,11 +415,11 @@ def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
 
 
 def test_init_containers_use_devices_before_the_others_and_sidecars_beside_them():
-    before = container("init", nvidia_gpu=3)
-    beside = {**container("side", nvidia_gpu=1), "restartPolicy": "Always"}
-    one = pod("p", container(nvidia_gpu=1), node="n0")
+    before = limited("init", nvidia_gpu=3)
+    beside = {**limited("side", nvidia_gpu=1), "restartPolicy": "Always"}
+    one = running_pod("p", limited(nvidia_gpu=1), node="n0")
     one["spec"]["initContainers"] = [before, beside]
-    [held] = look(one, node("n0", nvidia_gpu=8)).plugins
+    [held] = look(one, plugin_node("n0", nvidia_gpu=8)).plugins
     assert held.moving + held.staying == 3
 
 
@@ -450,7 +443,7 @@ def test_each_obstacle_is_named_with_its_object():
         "metadata": {"name": "hami"},
         "webhooks": [{"name": "x", "rules": [rule]}],
     }
-    plugin = maker("DaemonSet", "plugin", container())
+    plugin = maker("DaemonSet", "plugin", limited())
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
     queued = maker("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
@@ -485,7 +478,7 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
     ],
 )
 def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, said):
-    found = [one for one in look(*deployment(), *there).obstacles if one.code in ("S016", "S017", "S018")]
+    found = [one for one in look(*running_deployment(), *there).obstacles if one.code in ("S016", "S017", "S018")]
     assert [one.object for one in found] == ([named] if named else [])
     assert all(said in one.message and one.remedy for one in found)
 
@@ -494,7 +487,7 @@ def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_n
     status = config_map("cluster-autoscaler-status", "kube-system", status=STATUS)
 
     def told(version):
-        return {one.code: one.message for one in look(*deployment(), scaler(version), status).obstacles}
+        return {one.code: one.message for one in look(*running_deployment(), scaler(version), status).obstacles}
 
     assert told("1.34.0")["S008"].startswith("cluster-autoscaler 1.34 does not consider claims")
     assert "S008" not in told("1.36.1")
@@ -532,15 +525,15 @@ ON = {"dynamicResourceAllocation": True}
     ],
 )  # fmt: skip
 def test_an_operator_that_runs_device_plugins_is_an_obstacle_with_its_own_remedy(there, what, named, said, remedy):
-    found = look(*deployment(), there).obstacles
+    found = look(*running_deployment(), there).obstacles
     assert [(one.code, one.object) for one in found] == ([(what, named)] if what else [])
     assert all(said in one.message and remedy in one.remedy for one in found)
-    assert look(*deployment(), outline(there)).obstacles == found  # as a snapshot has it
+    assert look(*running_deployment(), outline(there)).obstacles == found  # as a snapshot has it
 
 
-def plugin_on_nodes(name="plugin", namespace="a", owner=None):
+def plugin_on_nodes(name="plugin", namespace="a", by=None):
     """A DaemonSet that mounts the folder of device plugins."""
-    daemon_set = maker("DaemonSet", name, container(), owner=owner)
+    daemon_set = maker("DaemonSet", name, limited(), by=by)
     daemon_set["metadata"]["namespace"] = namespace
     volumes = [{"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
     daemon_set["spec"]["template"]["spec"]["volumes"] = volumes
@@ -551,14 +544,14 @@ def plugin_on_nodes(name="plugin", namespace="a", owner=None):
     ("there", "remedy"),
     [
         (plugin_on_nodes(), "node selector"),
-        (plugin_on_nodes(owner=made_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which creates it"),
+        (plugin_on_nodes(by=made_by("FpgaDevicePlugin", "f", "deviceplugin.intel.com/v1")), "by FpgaDevicePlugin f, which creates it"),
         (plugin_on_nodes("nvidia-gpu-device-plugin-small-cos", "kube-system"), "`gke-no-default-nvidia-gpu-device-plugin=true`"),
         (plugin_on_nodes("tpu-device-plugin", "kube-system"), "`gke-no-default-tpu-device-plugin=true`"),
         (plugin_on_nodes("tpu-device-plugin", "mine"), "node selector"),
     ],
 )  # fmt: skip
 def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, remedy):
-    [found] = look(*deployment(), there).obstacles
+    [found] = look(*running_deployment(), there).obstacles
     assert found.code == "S015"
     assert remedy in found.remedy
 
@@ -566,7 +559,7 @@ def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, re
 def test_an_imex_channel_that_the_device_plugin_adds_is_an_obstacle():
     def told(*channels):
         configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
-        return [one.object for one in look(*deployment(), config_map(any=configuration)).obstacles]
+        return [one.object for one in look(*running_deployment(), config_map(any=configuration)).obstacles]
 
     assert told(0) == ["ConfigMap/gpu-operator/plugin (any)"]
     assert told() == told(1) == []
@@ -579,13 +572,13 @@ def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
         "metadata": {"name": "l", "namespace": "a"},
         "spec": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": 1}}]},
     }
-    plain = maker("Deployment", "plain", container())
+    plain = maker("Deployment", "plain", limited())
     assert look(plain).workloads == ()
     [found] = look(plain, given).workloads
     assert [(one.key, one.outcome.value) for one in found.keys] == [("nvidia.com/gpu", "left")]
 
 
-FITS, LARGE = container(nvidia_gpu=1, nvidia_gpumem=3000), container(nvidia_gpu=1, nvidia_gpumem=900_000)
+FITS, LARGE = limited(nvidia_gpu=1, nvidia_gpumem=3000), limited(nvidia_gpu=1, nvidia_gpumem=900_000)
 
 
 def in_mode(mode, *objects):
@@ -640,7 +633,7 @@ def test_a_claim_of_a_pods_own_that_is_refused_or_would_be_is_a_key_of_it():
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 20}}]}}
     template = of_devices("ResourceClaimTemplate", "t", spec=spec)
     template["metadata"]["namespace"] = "a"
-    own = pod("own", {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}, phase="")
+    own = running_pod("own", {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}, phase="")
     own["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
     objects = (own, template, *on_a_fleet())
     [enforced], [held] = look(*objects).workloads, look(*in_mode("observe", *objects)).workloads
@@ -662,14 +655,14 @@ def test_off_decides_nothing_more():
 
 def test_a_mode_holds_back_only_what_would_move():
     """A key that waits for its driver does so in every mode."""
-    waiting = look(*deployment(), node("n0", nvidia_gpu=10))
-    held = look(*in_mode("observe", *deployment(), node("n0", nvidia_gpu=10)))
+    waiting = look(*running_deployment(), plugin_node("n0", nvidia_gpu=10))
+    held = look(*in_mode("observe", *running_deployment(), plugin_node("n0", nvidia_gpu=10)))
     assert held.workloads[0].keys == waiting.workloads[0].keys
     assert held.workloads[0].would is None
 
 
 def test_an_invalid_mode_label_is_an_obstacle_and_counts_as_warn():
-    seen = look(*in_mode("Enforce", *deployment()))
+    seen = look(*in_mode("Enforce", *running_deployment()))
     assert seen.modes == {"a": "warn"}
     [found] = [one for one in seen.obstacles if one.code == "D214"]
     assert (found.object, found.remedy) == ("Namespace/a", codes.CODES["D214"].remedy)
@@ -679,7 +672,7 @@ def test_an_invalid_mode_label_is_an_obstacle_and_counts_as_warn():
 def test_the_canary_chooses_workloads_by_their_names():
     """Pods of a server that are equal but for their controllers are not judged as one."""
     pods = [
-        pod(f"p{number}", HAMI, node="n", uid=f"u{number}", owner=made_by("ReplicaSet", f"r{number}"))
+        running_pod(f"p{number}", HAMI, node="n", uid=f"u{number}", by=made_by("ReplicaSet", f"r{number}"))
         for number in range(20)
     ]
     seen = look(*pods, configuration=configured(canary=50))
@@ -706,7 +699,11 @@ def test_a_workload_with_claims_of_its_own_has_no_outcome(tmp_path):
 
 
 def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used():
-    objects = [*deployment(), pod("other", HAMI, namespace="b", node="n0"), node("n0", nvidia_gpu=10)]
+    objects = [
+        *running_deployment(),
+        running_pod("other", HAMI, namespace="b", node="n0"),
+        plugin_node("n0", nvidia_gpu=10),
+    ]
     seen = look(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))
     assert [one.name for one in seen.workloads] == ["other"]
     assert seen.plugins[0].moving == 2
@@ -719,7 +716,9 @@ def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used(
 
 @pytest.fixture
 def dump(tmp_path):
-    return manifest(tmp_path / "dump.yaml", *deployment(), pod("odd", container(**{"nvidia_gpu.shared": 1})))
+    return manifest(
+        tmp_path / "dump.yaml", *running_deployment(), running_pod("odd", limited(**{"nvidia_gpu.shared": 1}))
+    )
 
 
 def test_every_exit(dump, tmp_path):
@@ -752,8 +751,8 @@ def test_a_broken_file_beside_others_stops_nothing(dump, tmp_path):
 
 
 def hostile(tmp_path):
-    odd = pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", container(f"@{ESC}", **GPU))
-    wide = pod("名前" * 30, HAMI)
+    odd = running_pod(f"=cmd|' /C calc'!A0{ESC}<script>alert(1)</script>\u202e", limited(f"@{ESC}", **GPU))
+    wide = running_pod("名前" * 30, HAMI)
     return manifest(tmp_path / "hostile.yaml", odd, wide)
 
 
@@ -808,11 +807,11 @@ def test_text_is_made_printable_and_measured():
 
 def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
     objects = [
-        pod("stays", container(**{"nvidia_gpu.shared": 2})),
-        pod("moves", container(nvidia_gpu=1)),
-        pod("m", HAMI),
+        running_pod("stays", limited(**{"nvidia_gpu.shared": 2})),
+        running_pod("moves", limited(nvidia_gpu=1)),
+        running_pod("m", HAMI),
     ]
-    file = manifest(tmp_path / "pods.yaml", *objects, pod("half", container(nvidia_gpu="0.5")))
+    file = manifest(tmp_path / "pods.yaml", *objects, running_pod("half", limited(nvidia_gpu="0.5")))
     [answer] = json.loads(run("survey", "-f", file, "-o", "sarif").stdout)["runs"]
     told = {(one["ruleId"], one["level"]) for one in answer["results"]}
     assert told == {("M002", "warning"), ("R001", "error")}
@@ -823,7 +822,7 @@ def test_a_survey_speaks_to_code_hosts_and_test_reports_too(tmp_path):
 
 
 def test_findings_of_a_live_cluster_have_no_file_location():
-    seen = look(pod("stays", container(**{"nvidia_gpu.shared": 2})))
+    seen = look(running_pod("stays", limited(**{"nvidia_gpu.shared": 2})))
     [result] = json.loads(formats.for_hosts("sarif", findings(seen), "survey"))["runs"][0]["results"]
     assert "physicalLocation" not in result["locations"][0]
     assert "file=" not in formats.for_hosts("github", findings(seen), "survey")
@@ -843,7 +842,9 @@ def test_an_outcome_bears_the_severity_of_its_code():
 
 def made(number, **more):
     """A pod as a server gives it out."""
-    one = pod(f"p{number}", HAMI, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED))
+    one = running_pod(
+        f"p{number}", HAMI, node=f"n{number}", uid=f"u{number}", labels={"app": "x"}, annotations=dict(APPLIED)
+    )
     one["metadata"]["managedFields"] = [{"manager": "kubectl", "fieldsV1": {f"f:{i}": {} for i in range(40)}}]
     one["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "message": "m"}], "ip": "i"}
     return one | more
@@ -864,7 +865,7 @@ def test_the_trimmer_shares_equal_parts_of_pods_and_drops_bookkeeping_fields():
 
 
 def test_the_trimmer_keeps_manifests_without_uid_odd_specs_and_claim_status():
-    written = pod("p", HAMI, managedFields=[1])
+    written = running_pod("p", HAMI, managedFields=[1])
     assert Trimmer().trim(written) is written
     odd = {"kind": "Pod", "metadata": {"uid": "u", "labels": 3, "annotations": []}, "spec": [1], "status": "x"}
     assert Trimmer().trim(odd)["spec"] == [1]
@@ -928,7 +929,7 @@ def test_item_by_item_a_list_means_what_it_means_as_a_whole(name):
 
 @pytest.mark.parametrize("form", ["json", "yaml", "documents"])
 def test_a_dump_says_the_same_item_by_item_and_as_a_whole(form, tmp_path):
-    objects = [*deployment(), made(1), made(2), node("n1", nvidia_gpu=10), {"kind": "Pod"}, MODEL]
+    objects = [*running_deployment(), made(1), made(2), plugin_node("n1", nvidia_gpu=10), {"kind": "Pod"}, MODEL]
     listed = tmp_path / f"dump.{form}"
     listed.write_text(written(form, objects))
     one_by_one = manifest(tmp_path / "objects.json", *objects)
@@ -944,7 +945,7 @@ def test_a_dump_says_the_same_item_by_item_and_as_a_whole(form, tmp_path):
 @pytest.mark.parametrize("item", ['"text"', "[" * 600 + "]" * 600, '{"kind": "Pod", "metadata": {"name": "\\ud800"}}'])
 def test_an_odd_item_of_a_list_stops_no_other(item, tmp_path):
     file = tmp_path / "dump.json"
-    good = json.dumps(pod("p", HAMI))
+    good = json.dumps(running_pod("p", HAMI))
     file.write_text(f'{{"apiVersion": "v1", "kind": "List", "items": [{item}, {good}]}}')
     code, answer = run_json("survey", "-f", file, "--fail-on", "never")
     assert code == (0 if "kind" in item else 2)
@@ -968,7 +969,13 @@ def test_equal_shapes_are_judged_once(monkeypatch):
     other = made(3)
     other["metadata"] = {**other["metadata"], "namespace": "b"}
     asked.clear()
-    look(made(1), other, made(2, spec={"containers": [container(nvidia_gpu=1)]}), pod("w", HAMI), pod("v", HAMI))
+    look(
+        made(1),
+        other,
+        made(2, spec={"containers": [limited(nvidia_gpu=1)]}),
+        running_pod("w", HAMI),
+        running_pod("v", HAMI),
+    )
     assert len({json.dumps(one) for one in asked}) == 5
 
 
@@ -1008,7 +1015,7 @@ async def visit(cluster, namespace=""):
 
 
 async def test_a_live_cluster_is_read_page_by_page():
-    cluster = Embedded.of([*deployment(1200), node("n1", nvidia_gpu=10)])
+    cluster = Embedded.of([*running_deployment(1200), plugin_node("n1", nvidia_gpu=10)])
     reading, told = await visit(cluster)
     [one] = overview(reading, SurveyScope()).workloads
     assert (one.pods, reading.unread) == (1200, ())
@@ -1016,7 +1023,7 @@ async def test_a_live_cluster_is_read_page_by_page():
 
 
 async def test_unreadable_resources_are_named_and_the_survey_goes_on():
-    reading, _ = await visit(Narrow.of(deployment()))
+    reading, _ = await visit(Narrow.of(running_deployment()))
     kinds = {one.kind for one in reading.unread}
     assert {kind for kind in kinds if " in " not in kind} == {"nodes", "deployments.apps"}
     [one] = overview(reading, SurveyScope()).workloads
@@ -1033,7 +1040,7 @@ async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
 
     holds = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
     kinds = [definition("PyTorchJob", "pytorchjobs", holds), definition("Note", "notes", {})]
-    await visit(Listening.of([*kinds, pod("p", HAMI)]))
+    await visit(Listening.of([*kinds, running_pod("p", HAMI)]))
     assert "pytorchjobs" in asked
     assert "notes" not in asked
 
@@ -1046,7 +1053,7 @@ async def test_one_namespace_is_read_alone():
             asked[resource.plural] = namespace
             return await super().list(resource, namespace, **more)
 
-    await visit(Listening.of(deployment()), "a")
+    await visit(Listening.of(running_deployment()), "a")
     assert (asked["pods"], asked["nodes"]) == ("a", None)
 
 
@@ -1073,7 +1080,7 @@ def test_the_answer_is_one_document_even_if_there_is_nothing(tmp_path):
 
 
 def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
-    [one] = look(pod("p", container(nvidia_gpu="0.5"))).workloads
+    [one] = look(running_pod("p", limited(nvidia_gpu="0.5"))).workloads
     [key] = one.keys
     assert (key.container, key.key, key.amount, key.outcome, key.code) == (
         "main",
@@ -1085,7 +1092,7 @@ def test_a_request_that_the_api_server_refuses_is_reported_once_by_its_key():
 
 
 def test_a_refusal_that_is_about_no_key_is_told_without_one():
-    seen = look({name: value for name, value in pod("p", HAMI).items() if name != "apiVersion"})
+    seen = look({name: value for name, value in running_pod("p", HAMI).items() if name != "apiVersion"})
     lines = lines_of(seen, whole=True)
     assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
     told = [line.split(maxsplit=3) for line in lines]
@@ -1100,7 +1107,7 @@ def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path
         "{{- if .Values.on }}\nkind: Deployment\n{{- end }}\n"
     )
     (tmp_path / "workflow.yml").write_text("on: push\njobs: {}\n")
-    manifest(tmp_path / "app.yaml", maker("Deployment", "web", container(nvidia_gpu=1)))
+    manifest(tmp_path / "app.yaml", maker("Deployment", "web", limited(nvidia_gpu=1)))
     code, found = run_json("survey", "-f", tmp_path, "--fail-on", "never")
     assert code == 0
     assert [(one["name"], one["outcome"]) for one in found["workloads"]] == [("web", "translated")]
@@ -1112,7 +1119,7 @@ def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path
 
 def test_placeholders_of_an_object_are_one_reason(tmp_path):
     """A manifest for envsubst has its placeholders in many fields; what is wrong is one thing, and what helps is known."""
-    web = maker("Deployment", "${NAME}", container(nvidia_gpu=1), labels={"app": "${NAME}"})
+    web = maker("Deployment", "${NAME}", limited(nvidia_gpu=1), labels={"app": "${NAME}"})
     web["metadata"]["namespace"] = "${NAMESPACE}"
     _, answer = run_json("survey", "-f", manifest(tmp_path / "app.yaml", web), "--fail-on", "never")
     (found,) = answer["workloads"]
@@ -1122,7 +1129,7 @@ def test_placeholders_of_an_object_are_one_reason(tmp_path):
 
 
 def test_an_obstacle_is_written_as_other_findings_are():
-    seen = look(*deployment(), plugin_on_nodes())
+    seen = look(*running_deployment(), plugin_on_nodes())
     lines = lines_of(seen)
     at = lines.index("In the way")
     assert lines[at + 1 : at + 4] == [

@@ -38,12 +38,11 @@ def template_for(name):
     return template.object_of(template.name_of(spec), spec, "default")
 
 
-def asking(name, made):
+def translated_pod(name, made):
     """A pod that has a claim of a template, or waits for it."""
-    one = pod(name)
-    one["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": template_for("a")["metadata"]["name"]}]
-    one["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if made else {}
-    return one
+    entry = {"name": "c", "resourceClaimTemplateName": template_for("a")["metadata"]["name"]}
+    status = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "x"}]} if made else {}
+    return pod(name, resourceClaims=[entry], status=status)
 
 
 QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metadata": {"name": "q", "namespace": "a"}, "spec": {}}  # fmt: skip
@@ -85,7 +84,7 @@ async def test_an_uninstallation_that_was_interrupted_is_finished_by_the_next(do
 STAYS = [
     ([QUOTA], "CustomResourceDefinition devicequotas.drawbridge.dev, because of a/q"),
     ([obj("v1", "Secret", "own", SYSTEM, labels={})], f"Namespace {SYSTEM}, because of Secret {SYSTEM}/own"),
-    ([template_for("a"), asking("p", made=False)], "until Pod default/p has its claim"),
+    ([template_for("a"), translated_pod("p", made=False)], "until Pod default/p has its claim"),
     ([pod("q", schedulerName="drawbridge")], "Pod default/q, which waits for scheduler drawbridge"),
 ]
 
@@ -108,7 +107,7 @@ async def test_kinds_go_with_their_objects_if_that_is_said():
 
 
 async def test_a_template_whose_pod_has_its_claim_goes():
-    cluster = loaded(*installed(), template_for("a"), asking("p", made=True))
+    cluster = loaded(*installed(), template_for("a"), translated_pod("p", made=True))
     await uninstall(cluster)
     assert (await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)).items == ()
 

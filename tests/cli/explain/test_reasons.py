@@ -30,7 +30,7 @@ def big(*objects, **spec):
     return [node(one["metadata"]["name"], allocatable=ROOM) | spec if one["kind"] == "Node" else one for one in objects]
 
 
-def asking(cpu="1", message="", **spec):
+def waiting_pod(cpu="1", message="", **spec):
     """A pending pod with a claim, and the message of its scheduler."""
     container = {"name": "main", "image": "train", "resources": {"requests": {"cpu": cpu}}}
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
@@ -47,13 +47,13 @@ FIRST = "0/2 nodes are available: "
 FULL = "2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are available"
 # What keeps the pod beside devices: what it is, what is changed on the nodes, and what is said.
 KEPT = {
-    "node selector": (asking(nodeSelector={"disk": "ssd"}), {}, f"{NOT_MATCHED}: disk=ssd"),
-    "node affinity": (asking(affinity=selecting({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
-    "node name in affinity": (asking(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NOT_MATCHED),
-    "taints": (asking(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "2 node(s) had untolerated taint(s): gpu=x:NoExecute"),
-    "unschedulable": (asking(), {"spec": {"unschedulable": True}}, "2 node(s) were unschedulable"),
-    "cpu": (asking("500"), {}, "2 Insufficient cpu"),
-    "several": (asking("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
+    "node selector": (waiting_pod(nodeSelector={"disk": "ssd"}), {}, f"{NOT_MATCHED}: disk=ssd"),
+    "node affinity": (waiting_pod(affinity=selecting({"key": "disk", "operator": "Exists"})), {}, NOT_MATCHED),
+    "node name in affinity": (waiting_pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]}]}}}), {}, NOT_MATCHED),
+    "taints": (waiting_pod(), {"spec": {"taints": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]}}, "2 node(s) had untolerated taint(s): gpu=x:NoExecute"),
+    "unschedulable": (waiting_pod(), {"spec": {"unschedulable": True}}, "2 node(s) were unschedulable"),
+    "cpu": (waiting_pod("500"), {}, "2 Insufficient cpu"),
+    "several": (waiting_pod("500", nodeSelector={"disk": "ssd"}), {"spec": {"unschedulable": True}}, f"2 node(s) were unschedulable and {NOT_MATCHED[2:]}: disk=ssd and Insufficient cpu"),
 }  # fmt: skip
 SAID = {
     "host ports": "2 node(s) didn't have free ports for the requested pod ports",
@@ -87,7 +87,7 @@ def test_a_reason_that_excludes_every_node_is_reported_without_blocking_claims(c
 
 @pytest.mark.parametrize("case", SAID)
 def test_a_scheduler_reason_not_evaluated_here_is_quoted_without_a_prediction(case, tmp_path):
-    waiting = asking(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
+    waiting = waiting_pod(message=f"{FIRST}{SAID[case]}. {FULL}", schedulerName="default-scheduler")
     message, prospect = told_of(tmp_path, waiting, *big(*full()))
     assert message.startswith(f"default-scheduler says: {FIRST}{SAID[case]}")
     assert [one["alone"] for one in prospect["blockers"] if one["alone"] is True] == []
@@ -104,7 +104,7 @@ def test_a_scheduler_reason_not_evaluated_here_is_quoted_without_a_prediction(ca
 )
 def test_an_end_is_promised_once_the_scheduler_has_passed_all_that_is_not_judged_here(spec, tmp_path):
     for message, alone in (("", None), (f"{FIRST}{FULL}", True)):
-        _, prospect = told_of(tmp_path, asking(message=message, **spec), *big(*full()))
+        _, prospect = told_of(tmp_path, waiting_pod(message=message, **spec), *big(*full()))
         assert {one["alone"] for one in prospect["blockers"]} == {alone}
 
 
@@ -112,14 +112,16 @@ def test_an_end_is_promised_once_the_scheduler_has_passed_all_that_is_not_judged
     "spec", [{"schedulingGates": [{"name": "later"}]}, {"schedulerName": "drawbrigde"}, {"resourceClaims": [{"name": "r", "resourceClaimName": "c"}, {"name": "s", "resourceClaimName": "lost"}]}]
 )  # fmt: skip
 def test_where_its_author_has_to_act_first_no_end_of_a_claim_is_enough(spec, tmp_path):
-    _, prospect = told_of(tmp_path, asking(**spec), *big(*full()))
+    _, prospect = told_of(tmp_path, waiting_pod(**spec), *big(*full()))
     assert [one["alone"] for one in prospect["blockers"] if one["alone"] is not None] == []
     assert prospect["nearest"] == ""
 
 
 def test_a_class_without_devices_is_told_in_words_with_what_there_is(tmp_path):
     mig = device_class("mig.nvidia.com", selectors=[{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}])
-    code, told = explain_json(tmp_path, "pod p", *big(*full()), mig, claim("c", class_name="mig.nvidia.com"), asking())
+    code, told = explain_json(
+        tmp_path, "pod p", *big(*full()), mig, claim("c", class_name="mig.nvidia.com"), waiting_pod()
+    )
     story = told["pod"]
     assert code == 0
     assert "asks for class mig.nvidia.com, and no node has MIG devices" in story["standing"]["message"]
@@ -132,7 +134,9 @@ def test_files_are_judged_behind_the_fence_of_the_configuration(tmp_path):
     config = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "bridge": bridge}
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(config))
-    shown = explain(tmp_path, "pod p", *big(*fleet(2, 2)), claim("c"), asking(), more=("--config", str(path))).stdout
+    shown = explain(
+        tmp_path, "pod p", *big(*fleet(2, 2)), claim("c"), waiting_pod(), more=("--config", str(path))
+    ).stdout
     assert "are tainted" in shown
     assert "fit now\n" not in shown
 
@@ -141,7 +145,7 @@ def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
     objects = big(*full())
     ssd = next(one for one in objects if one["kind"] == "Node" and one["metadata"]["name"] == "n1")
     ssd["metadata"] = ssd["metadata"] | {"labels": {"disk": "ssd"}}
-    message, prospect = told_of(tmp_path, asking(nodeSelector={"disk": "ssd"}), *objects)
+    message, prospect = told_of(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
     assert message == (
         "0 of 2 nodes can serve the claims: 1 request r: 2 of 2 devices are in use; "
         "1 node(s) didn't match Pod's node affinity/selector"
@@ -158,17 +162,17 @@ def test_a_holders_end_counts_with_the_cores_that_come_free_with_it(cpu, alone, 
         if one["kind"] == "Pod":
             cores = "1" if one["metadata"]["name"] in ("p0", "p2") else "5"
             one["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
-    waiting = asking(cpu)
+    waiting = waiting_pod(cpu)
     message, prospect = told_of(tmp_path, waiting, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
     assert [one["alone"] for one in prospect["blockers"] if one["node"] == "n0"] == alone
 
 
 def test_a_scheduler_that_no_pod_has_heard_of_is_named(tmp_path):
-    message, _ = told_of(tmp_path, asking(schedulerName="volcano"), *full())
+    message, _ = told_of(tmp_path, waiting_pod(schedulerName="volcano"), *full())
     assert message == "no scheduler is named volcano: none has tried a pod that names it"
     placed = phased(pod("other", schedulerName="volcano", nodeName="n0"), "Running")
-    message, _ = told_of(tmp_path, asking(schedulerName="volcano"), *full(), placed)
+    message, _ = told_of(tmp_path, waiting_pod(schedulerName="volcano"), *full(), placed)
     assert message.startswith("0 of 2 nodes")
 
 
@@ -192,7 +196,7 @@ def test_a_quota_that_lets_no_more_claims_in_is_named_where_a_claim_is_not_made(
 
 
 def test_devices_are_not_reported_as_free_when_not_all_claims_can_be_read():
-    scene = reading_of([*big(*fleet(2, 2)), claim("c"), asking(message=f"{FIRST}{FULL}")], Features())
+    scene = reading_of([*big(*fleet(2, 2)), claim("c"), waiting_pod(message=f"{FIRST}{FULL}")], Features())
     assert pod_story("default/p", scene, Configuration()).prospect.outlook == "fits"
     narrow = replace(scene, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     prospect = pod_story("default/p", narrow, Configuration()).prospect
@@ -219,7 +223,9 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     devices = [one | {"metadata": one["metadata"] | {"labels": {"to": "n0"}}} for one in devices]
     served = device_class(extendedResourceName="nvidia.com/gpu")
     hog = phased(pod("hog", containers=limits(used), nodeName="n1"), "Running")
-    waiting = asking(message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pinned)
+    waiting = waiting_pod(
+        message="0/2 nodes are available", resourceClaims=[], schedulerName="default-scheduler", **pinned
+    )
     waiting["spec"]["containers"] = limits(count)
     scene = reading_of([*devices, there, served, hog, waiting], Features(minor=37))
     assert pod_story("default/p", scene, Configuration()).next_step.message.startswith(said)
@@ -236,7 +242,7 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
 )
 def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key, said):
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    waiting = asking(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * created, resourceClaims=[])
+    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvdia.com/gpu" * created, resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {key: "1"}}
     if not created:
         waiting["metadata"].pop("uid", None)
@@ -248,7 +254,7 @@ def test_a_pod_with_a_misspelt_name_is_not_said_to_be_placed(mode, created, key,
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
 def test_a_pod_in_words_that_nothing_serves_waits_for_a_node_whatever_the_mode(mode):
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": mode}}}  # fmt: skip
-    waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
+    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     standing = pod_story("default/p", scene, Configuration()).next_step
@@ -261,7 +267,7 @@ def test_a_pod_in_words_that_nothing_serves_waits_for_a_node_whatever_the_mode(m
 def test_a_pod_in_words_that_nothing_serves_is_not_said_to_wait_for_a_device_plugin(tmp_path):
     """The driver is gone and so are its slices; no node has a device plugin."""
     team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"drawbridge.dev/mode": "enforce"}}}  # fmt: skip
-    waiting = asking(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
+    waiting = waiting_pod(message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu", resourceClaims=[])
     waiting["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     scene = reading_of([team, node("n0"), device_class("gpu.nvidia.com"), waiting], Features())
     standing = pod_story("default/p", scene, Configuration()).next_step
