@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from allocator.reasons import loss
 from allocator.reports import node_report
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allocator.simulation import Simulation
-    from analysis.loading import Reading
+    from analysis.loading import Reading, Unread
     from dra.stock import Stock
 
     # A node, and its devices by state and title.
@@ -37,12 +37,21 @@ _DRAWN_NODES = 100
 _REASONS = 6  # shown for a pod
 
 
-def snapshot_of(reading: Reading, mode: str | None) -> tuple[Snapshot, dict[str, str]]:
-    """Return the snapshot with the pods as the webhook admits them, and those that it refuses."""
+class Admitted(NamedTuple):
+    """The snapshot with the pods as the webhook admits them, the pods that it refuses with reasons, and what is in neither."""
+
+    snapshot: Snapshot
+    refused: dict[str, str]
+    unread: list[Unread]
+
+
+def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
+    """Admit the pods that were read or are created by what was read."""
     others = (one for one in reading.objects if not brings_pods(one))
     warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
     arrived = arriving(reading, in_mode(reading.state(reading.configuration), mode))
-    return beside(reading, arrived), arrived.refused
+    unread = [one for one in reading.unread if one.kind.removeprefix("Pod ") not in arrived.refused]
+    return Admitted(beside(reading, arrived), arrived.refused, unread)
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:

@@ -91,8 +91,8 @@ def command(
     reading = read_dump(files, given_configuration(config), server_named(kubernetes, feature_gates))
     in_force = reading.in_force
     in_force.report(mode)
-    snapshot, refused = simulated.snapshot_of(reading, mode)
-    snapshot = simulated.change_nodes(snapshot, removed, added)
+    admitted = simulated.snapshot_of(reading, mode)
+    snapshot = simulated.change_nodes(admitted.snapshot, removed, added)
     if of_claims:
         wanted = allocated.choose_claims(snapshot.claims, claims)
         if not wanted:
@@ -113,7 +113,7 @@ def command(
         found = outlook.place(
             snapshot,
             in_force.configuration,
-            refused,
+            admitted.refused,
             strategy=strategy,
             budget_ms=budget_ms,
             progress=lambda done, of: show(f"{strategy}: {done} of {of} pods"),
@@ -123,8 +123,8 @@ def command(
         lambda: simulated.report(found, strategy, snapshot.stock),
         lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(found)},
         picture=lambda: simulated.draw_fleet(found, snapshot.stock),
-        unread=reading.unread,
+        unread=admitted.unread,
     )
-    if found.totals.undecided or reading.unread:
+    if found.totals.undecided or admitted.unread:
         return Exit.UNDECIDED
     return Exit.REFUSED if found.totals.unschedulable else Exit.FINE

@@ -39,6 +39,24 @@ def test_an_object_that_is_not_what_its_kind_says_is_named(arguments, tmp_path):
     assert "bad" in result.output or "others.json:1" in result.output, result.output
 
 
+# Commands that go on without an object of the fleet that cannot be read, and what they say of the rest.
+WITHOUT_ONE = {
+    "survey": (("survey",), 0, "served"),
+    "simulate": (("simulate",), 3, "1 of 1 pod placed"),
+    "explain": (("explain", "pod/p"), 0, "pod default/p"),
+    "free": (("free",), 0, "train-1"),
+    "doctor": (("doctor",), 3, "0 findings"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "rest"), WITHOUT_ONE.values(), ids=WITHOUT_ONE)
+def test_the_rest_is_used_and_the_object_is_named_with_its_file(arguments, code, rest, tmp_path):
+    files = (manifest(tmp_path / "pod.json", pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
+    done = run(*arguments, *(argument for file in files for argument in ("-f", file)))
+    assert (done.exit_code, rest in done.stdout) == (code, True), done.output
+    assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [("translate",), ("check",), ("survey", "-o", "wide"), ("explain", "pod/p")])
 def test_a_template_that_no_file_has_does_not_exist(arguments, tmp_path):
     named = gpu_pod(resourceClaims=[{"name": "d", "resourceClaimTemplateName": "absent"}])
