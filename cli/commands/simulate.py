@@ -107,7 +107,9 @@ def command(
             lambda: {"configuration": in_force.described(mode), "strategy": strategy, "nodes": answers.document()},
             unread=reading.unread,
         )
-        exits = {_EXITS[answer.verdict] for answer in answers.answers.values()} | ({Exit.UNDECIDED} if reading.unread else set())
+        exits = {_EXITS[answer.verdict] for answer in answers.answers.values()} | (
+            {Exit.UNDECIDED} if reading.unread else set()
+        )
         return next(code for code in _EXITS.values() if code in exits)
     with inputs.progress() as show:
         found = outlook.place(

@@ -357,8 +357,8 @@ def odd(tmp_path_factory):
     [
         (["check", "-f"], {2}),
         (["translate", "-o", "json", "-f"], {2}),
-        (["simulate", "-f"], {2}),
-        (["simulate", "--claims", "-f"], {2}),
+        (["simulate", "-f"], {3}),
+        (["simulate", "--claims", "-f"], {3}),
         (["demo", "--once", "-f"], {0}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
