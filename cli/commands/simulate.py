@@ -105,11 +105,11 @@ def command(
             output,
             lambda: allocated.report(answers),
             lambda: {"configuration": in_force.described(mode), "strategy": strategy, "nodes": answers.document()},
-            unread=reading.unread,
+            unread=admitted.unread,
         )
-        exits = {_EXITS[answer.verdict] for answer in answers.answers.values()} | (
-            {Exit.UNDECIDED} if reading.unread else set()
-        )
+        if admitted.unread:
+            return Exit.UNDECIDED
+        exits = {_EXITS[answer.verdict] for answer in answers.answers.values()}
         return next(code for code in _EXITS.values() if code in exits)
     with inputs.progress() as show:
         found = outlook.place(

@@ -237,7 +237,7 @@ def test_an_object_of_the_wrong_shape_is_named_with_its_place(fleet, tmp_path):
     bad = claim("a", exactly("gpu"))
     bad["spec"]["devices"]["requests"][0]["exactly"]["count"] = "many"
     result = run("simulate", "--claims", "-f", fleet, "-f", manifest(tmp_path / "bad.yaml", bad), "--node", "n0")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert "bad.yaml" in result.stderr
     assert "/spec/devices/requests/0/exactly/count" in result.stderr
 
