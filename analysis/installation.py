@@ -431,6 +431,6 @@ def _require_all(schema: dict[str, Any]) -> None:
     members = schema.get("properties", {})
     if members:
         # Releases of charts without these are upgraded with their values; the template takes none for false, and for webhook.
-        schema["required"] = [name for name in members if name not in ("global", "readOnly", "rung")]
+        schema["required"] = [name for name in members if name not in ("global", "readOnly", "level")]
     for one in members.values():
         _require_all(one)

@@ -25,7 +25,7 @@ _IN_VALUES = {
     "only": "",
     "namespace": "namespace",
     "image": "image",
-    "rung": "rung",
+    "level": "level",
     "bridge": "bridge.way",
     "apart": "bridge.way",
     "plugin": "bridge.way",
@@ -102,7 +102,7 @@ _OF_PARTS = [
 @inputs.option("--namespace", "The namespace to install in.", type=_NAMESPACE, metavar="NAME", default=NAMESPACE)
 @inputs.option("--image", "The image of drawbridge.", type=_IMAGE, metavar="REF")
 @inputs.option(
-    "--rung",
+    "--level",
     "readOnly means --read-only, bridge --bridge, and node --bridge --node-agent --reservations.",
     type=click.Choice(["webhook", "readOnly", "bridge", "node"]),
     default="webhook",
@@ -156,7 +156,7 @@ def command(
     only: str | None,
     namespace: str,
     image: str,
-    rung: str,
+    level: str,
     bridge: bool,
     apart: bool,
     plugin: bool,
@@ -215,11 +215,11 @@ def command(
         raise Broken(f"--api-server: {error}", "expected an address or CIDR, such as 10.0.0.0/28") from None
 
     # Options that imply, need or exclude others.
-    bridge = bridge or rung in ("bridge", "node")
-    reservations = reservations or rung == "node"
+    bridge = bridge or level in ("bridge", "node")
+    reservations = reservations or level == "node"
     parts |= {
-        "read_only": parts["read_only"] or rung == "readOnly",
-        "node_agent": parts["node_agent"] or rung == "node",
+        "read_only": parts["read_only"] or level == "readOnly",
+        "node_agent": parts["node_agent"] or level == "node",
     }
     way = "apart" if apart else "plugin" if plugin else installation.EXTENDER
     if (apart or plugin) and not bridge:

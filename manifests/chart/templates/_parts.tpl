@@ -9,17 +9,17 @@
 {{- toYaml (mergeOverwrite $made .Values.configuration) -}}
 {{- end -}}
 
-{{- /* The values that a rung stands for. */ -}}
-{{- define "drawbridge.rung" -}}
+{{- /* The values that a level stands for. */ -}}
+{{- define "drawbridge.level" -}}
 {{- $values := .Values -}}
-{{- $rung := $values.rung | default "webhook" -}}
-{{- if eq $rung "readOnly" -}}
+{{- $level := $values.level | default "webhook" -}}
+{{- if eq $level "readOnly" -}}
   {{- $_ := set $values "readOnly" true -}}
 {{- end -}}
-{{- if and (has $rung (list "bridge" "node")) (eq $values.bridge.way "none") -}}
+{{- if and (has $level (list "bridge" "node")) (eq $values.bridge.way "none") -}}
   {{- $_ := set $values.bridge "way" "extender" -}}
 {{- end -}}
-{{- if eq $rung "node" -}}
+{{- if eq $level "node" -}}
   {{- $_ := set $values "nodeAgent" true -}}
   {{- $_ := set $values.bridge "reservations" true -}}
 {{- end -}}

@@ -111,7 +111,7 @@ def test_the_read_only_allocator_is_added_where_it_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("rung", "options"),
+    ("level", "options"),
     [
         ("webhook", ()),
         ("readOnly", ("--read-only",)),
@@ -119,17 +119,17 @@ def test_the_read_only_allocator_is_added_where_it_is_asked_for():
         ("node", ("--bridge", "--scheduler-image", "y", "--node-agent", "--reservations")),
     ],
 )
-def test_a_rung_stands_for_options(rung, options):
-    image = ("--scheduler-image", "y") if rung in ("bridge", "node") else ()
-    of_rung = run("manifests", "--image", "x", "--rung", rung, *image)
-    assert of_rung.exit_code == 0
-    assert of_rung.stdout == run("manifests", "--image", "x", *options).stdout
+def test_a_level_stands_for_options(level, options):
+    image = ("--scheduler-image", "y") if level in ("bridge", "node") else ()
+    of_level = run("manifests", "--image", "x", "--level", level, *image)
+    assert of_level.exit_code == 0
+    assert of_level.stdout == run("manifests", "--image", "x", *options).stdout
 
 
-def test_a_rung_that_there_is_not_and_one_without_its_scheduler_are_refused():
+def test_a_level_that_there_is_not_and_one_without_its_scheduler_are_refused():
     for options, words in (
-        (("--rung", "nodes"), "'webhook', 'readOnly', 'bridge', 'node'"),
-        (("--rung", "bridge"), "give --scheduler-image"),
+        (("--level", "nodes"), "'webhook', 'readOnly', 'bridge', 'node'"),
+        (("--level", "bridge"), "give --scheduler-image"),
     ):
         done = run("manifests", "--image", "x", *options)
         assert done.exit_code == 2
@@ -172,7 +172,7 @@ def test_every_option_is_a_value_of_the_chart_and_is_refused_beside_helm_by_that
     known = set(paths(values.object))
     given = {
         "only": "rest",
-        "rung": "bridge",
+        "level": "bridge",
         "failure_policy": "Fail",
         "ca_bundle": "x.pem",
         "cert_manager": "a/b",
