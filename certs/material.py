@@ -18,9 +18,9 @@ names, so that neither can answer for the other.
 
 | sealing and authority's Secret | content |
 |---|---|
-| seal.key | the current key |
-| seal-next.key | the next key, which every replica has before the first uses it (INTRODUCED) |
-| seal-previous.key | the previous key; its seals are valid until the next switch |
+| signature.key | the current key |
+| signature-next.key | the next key, which every replica has before the first uses it (INTRODUCED) |
+| signature-previous.key | the previous key; its seals are valid until the next switch |
 
 The seal keys rotate with the CA in the same steps. They are in two Secrets so that the loss of one loses no seal. Older versions had them in
 the serving Secret as well, and the oldest version had one Secret for everything: missing entries are read from there, and move at the
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 AUTHORITY_NAME = "drawbridge"
 SEAL_BYTES = 32
-SEALS = frozenset(("seal.key", "seal-next.key", "seal-previous.key"))
+SEALS = frozenset(("signature.key", "signature-next.key", "signature-previous.key"))
 AUTHORITYS = frozenset(("authority.crt", "authority.key", "next.crt", "next.key", "previous.crt", "since")) | SEALS
 SERVING = frozenset(("tls.crt", "tls.key", "ca.crt"))
 # All entries that drawbridge owns, so that a step can delete those that are no longer wanted.
@@ -210,14 +210,14 @@ def decode(data: Data) -> Material:
     authority_data = serving if data.authority is None else data.authority
     # All seal keys come from the first Secret that has a current one.
     places = authority_data, data.sealing or {}, serving
-    sealing = next((one for one in places if _seal(one, "seal.key")), {})
+    sealing = next((one for one in places if _seal(one, "signature.key")), {})
     return Material(
         authority=_pair(authority_data, "authority"),
         leaf=_pair(serving, "tls"),
         next=_pair(authority_data, "next"),
         previous=_certificate(authority_data.get("previous.crt", b"")),
         since=_time(authority_data.get("since", b"")),
-        seals=Seals(*[_seal(sealing, name) for name in ("seal.key", "seal-next.key", "seal-previous.key")]),
+        seals=Seals(*[_seal(sealing, name) for name in ("signature.key", "signature-next.key", "signature-previous.key")]),
         allocator=_pair(data.allocator or {}, "tls"),
     )
 
@@ -225,9 +225,9 @@ def decode(data: Data) -> Material:
 def encode(material: Material) -> Data:
     """Return the data of all four Secrets."""
     seals = {
-        "seal.key": material.seals.current,
-        "seal-next.key": material.seals.next,
-        "seal-previous.key": material.seals.previous,
+        "signature.key": material.seals.current,
+        "signature-next.key": material.seals.next,
+        "signature-previous.key": material.seals.previous,
     }
     serving = {
         **_entries("tls", material.leaf),

@@ -32,7 +32,7 @@ OPAQUE = "Opaque"
 
 
 class SecretStore:
-    """The shared Secrets `namespace/name`, `name-authority`, `name-seal` and `name-quota`, with certificates for `names`."""
+    """The shared Secrets `namespace/name`, `name-authority`, `name-signature` and `name-quota`, with certificates for `names`."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ def authority_name(name: str) -> str:
 
 def seals_name(name: str) -> str:
     """Return the name of the Secret with the seal keys, which webhook and controller read."""
-    return f"{name}-seal"
+    return f"{name}-signature"
 
 
 def allocators_name(name: str) -> str:

@@ -349,10 +349,10 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                     f"its caBundle is not of the authority that signed what is served ({about})",
                     f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
                 )
-    if parts.of("Secret") and parts.find("Secret", f"{names.NAME}-seal", parts.home) is None:
+    if parts.of("Secret") and parts.find("Secret", f"{names.NAME}-signature", parts.home) is None:
         yield make_finding(
             "O003",
-            f"Secret/{parts.home}/{names.NAME}-seal",
+            f"Secret/{parts.home}/{names.NAME}-signature",
             "it does not exist, so no template can be verified",
             "check that the authority's Deployment runs: it writes the bundle again with the same keys",
         )

@@ -38,7 +38,7 @@ async def read_parts(
     more: list[Object] = []
     denied: set[str] = set()
     wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
-    wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-seal", names.QUOTA)]
+    wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature", names.QUOTA)]
     wanted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of("Lease")]
     placed = [(kind, name, parts.home) for kind, name in wanted]
     mounted = [one["metadata"] for one in parts.expected if one["kind"] == "ConfigMap" and "data" not in one]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # What the findings about each part are called.
 _PARTS = {
     Keeper.WEBHOOK: re.compile(r"(?:^MutatingWebhookConfiguration/|(?:Secret|Service|ConfigMap)/.*/)drawbridge$|drawbridge-(?:webhook|authority)\b"),
-    Keeper.TEMPLATES: re.compile(r"(?:Lease|ConfigMap)/.*/drawbridge$|drawbridge-(?:controller|seal)\b"),
+    Keeper.TEMPLATES: re.compile(r"(?:Lease|ConfigMap)/.*/drawbridge$|drawbridge-(?:controller|signature)\b"),
     Keeper.BRIDGE: re.compile(r"drawbridge-(?:allocator|scheduler)\b"),
     Keeper.DRIVER: re.compile(r"^DaemonSet/.*drawbridge-driver$"),
 }  # fmt: skip

@@ -320,7 +320,7 @@ def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
     from certs import material
 
     for obj in objects:
-        if obj.get("kind") != "Secret" or inside(obj, "metadata").get("name") != f"{names.NAME}-seal":
+        if obj.get("kind") != "Secret" or inside(obj, "metadata").get("name") != f"{names.NAME}-signature":
             continue
         sealing: dict[str, bytes] = {}
         for name, value in inside(obj, "data").items():

@@ -147,7 +147,7 @@ def _write_secrets(directory: Path) -> None:
     leaf = authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(days=20))
     held = material.Material(authority=signer, leaf=leaf, seals=material.Seals(current=b"k" * material.SEAL_BYTES))
     data = material.encode(held)
-    for name, entries in (("drawbridge", data.serving), ("drawbridge-seal", data.sealing)):
+    for name, entries in (("drawbridge", data.serving), ("drawbridge-signature", data.sealing)):
         texts = {entry: base64.b64encode(value).decode() for entry, value in (entries or {}).items()}
         metadata = {"name": name, "namespace": "drawbridge-system", "resourceVersion": "1"}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": texts}

@@ -41,7 +41,7 @@ SCHEDULER = named("v1", "ConfigMap", "drawbridge-scheduler", SYSTEM)
 SERVICE = named("v1", "Service", "drawbridge", SYSTEM)
 QUOTAS = named(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
 SECRET = named("v1", "Secret", "drawbridge", SYSTEM)
-SEAL = named("v1", "Secret", "drawbridge-seal", SYSTEM)
+SEAL = named("v1", "Secret", "drawbridge-signature", SYSTEM)
 INVENTORY = named("v1", "ConfigMap", "drawbridge-inventory", "drawbridge-driver")
 
 

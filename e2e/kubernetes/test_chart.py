@@ -396,7 +396,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled_and_leaves_only_what_it
     webhook.processes["authority"].stop()
     assert "devicequotas.drawbridge.dev" in kept
     kinds = {("CustomResourceDefinition", f"{one}.drawbridge.dev") for one in ("devicequotas", "devicecompatibilities")}
-    secrets = {("Secret", name) for name in (OURS, f"{OURS}-authority", f"{OURS}-seal", f"{OURS}-quota")}
+    secrets = {("Secret", name) for name in (OURS, f"{OURS}-authority", f"{OURS}-signature", f"{OURS}-quota")}
     assert stored(cluster, *EVERYWHERE).keys() == {("Namespace", SYSTEM)} | kinds | secrets
     assert cluster.read(quota)["spec"] == quota["spec"]
 

@@ -264,7 +264,7 @@ def escalations(account):
         "makes a Secret": ("post", f"{CORE}/{OURS}/secrets", A_SECRET),
         "makes a Secret of a drawn name": ("post", f"{CORE}/{OURS}/secrets", A_SECRET | {"metadata": {"generateName": "drawbridge"}}),
         "makes a Secret elsewhere": ("post", f"{CORE}/kube-system/secrets", A_SECRET | {"metadata": {"name": "drawbridge"}}),
-        "deletes a Secret": ("delete", f"{CORE}/{OURS}/secrets/drawbridge-seal"),
+        "deletes a Secret": ("delete", f"{CORE}/{OURS}/secrets/drawbridge-signature"),
         "asks for another's token": ("post", f"{CORE}/{OURS}/serviceaccounts/drawbridge-controller/token", request_),
         "asks for a controller's token": ("post", f"{CORE}/kube-system/serviceaccounts/generic-garbage-collector/token", request_),
         "reviews tokens": ("post", "/apis/authentication.k8s.io/v1/tokenreviews", review),

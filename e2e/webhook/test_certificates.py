@@ -26,7 +26,7 @@ from e2e.actors.workloads import container, limits, pod
 pytestmark = pytest.mark.real
 
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
-SERVING, AUTHORITYS, SEALING = f"{SECRETS}/drawbridge", f"{SECRETS}/drawbridge-authority", f"{SECRETS}/drawbridge-seal"
+SERVING, AUTHORITYS, SEALING = f"{SECRETS}/drawbridge", f"{SECRETS}/drawbridge-authority", f"{SECRETS}/drawbridge-signature"
 DOOR = f"{SECRETS}/drawbridge-quota"
 PATHS = (SERVING, AUTHORITYS, SEALING, DOOR)
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -262,9 +262,9 @@ def test_rules_follow_the_annotation_that_an_administrator_changes(control_plane
 
 
 MAY_READ = {
-    "webhook": {"drawbridge", "drawbridge-seal"},
-    "controller": {"drawbridge-seal"},
-    "authority": {"drawbridge", "drawbridge-authority", "drawbridge-seal", "drawbridge-quota"},
+    "webhook": {"drawbridge", "drawbridge-signature"},
+    "controller": {"drawbridge-signature"},
+    "authority": {"drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"},
 }
 
 

@@ -150,7 +150,7 @@ WRITES = {
     "our leases": ("can only access leases in the", [("patch", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/drawbridge", {"spec": {"holderIdentity": "thief"}}, "merge")]),
     "others' leases": ("can only access node lease with the same name", [("create", lease(OTHERS[0], "kube-node-lease"))]),
     "CSINodes": ("can only access CSINode with the same name", [("create", {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": OTHERS[0]}, "spec": {"drivers": []}})]),
-    "our keys": ("no relationship found", [("get", f"{SECRETS}/drawbridge-seal"), ("get", f"{SECRETS}/drawbridge-authority")]),
+    "our keys": ("no relationship found", [("get", f"{SECRETS}/drawbridge-signature"), ("get", f"{SECRETS}/drawbridge-authority")]),
     "mirror pods": ("", [mirror("mirror", container(**limits(**{"nvidia.com/gpu": 99})))]),
     "mirror pods with claims": ("resourceclaims", [mirror("claimed", resourceClaims=[using("any")])]),
     "pods": ("can only create mirror pods", [("create", pod("made", "default", nodeName=STOLEN))]),

@@ -72,7 +72,7 @@ CHANGES = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_of_its_secrets_the_authoritys_token_changes_what_they_hold_and_nothing_else(control_plane, webhook, what):
     with thief(control_plane, "authority") as client:
-        path = f"{SECRETS}/drawbridge-seal"
+        path = f"{SECRETS}/drawbridge-signature"
         assert "drawbridge-secrets" in refusal(client.patch, path, CHANGES[what])
         assert refusal(client.patch, path, {"data": {"note": "bm90ZQ=="}}) == ""
 

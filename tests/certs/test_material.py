@@ -117,7 +117,7 @@ def test_serving_files_of_a_replica_do_not_contain_the_authority_key():
         key in value for value in (*serving.values(), *sealing.values(), *allocator.values()) for key in keys
     )
     assert serving.keys() == allocator.keys() == {"tls.crt", "tls.key", "ca.crt"}
-    assert sealing.keys() == {"seal.key", "seal-next.key"}
+    assert sealing.keys() == {"signature.key", "signature-next.key"}
 
 
 def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():

@@ -145,7 +145,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("at", range(1, 8))
-@pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-seal", "drawbridge-authority"])
+@pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"])
 async def test_a_sync_during_the_repair_by_another_replica_returns_what_it_wrote(cluster, gone, at):
     number = iter(range(100))
     one = store(cluster, Clock(), new_seal=lambda: b"%032d" % next(number))
@@ -252,7 +252,7 @@ async def test_a_secret_that_was_emptied_is_filled_again(cluster):
     assert await bundles(cluster) == [held.bundle] * 4
 
 
-@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-authority", "drawbridge-seal", "drawbridge-quota"])
+@pytest.mark.parametrize("name", ["drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"])
 async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, name):
     """Kubernetes fills a token's Secret in for whichever account its annotation names."""
     await store(cluster, Clock()).sync()
@@ -262,13 +262,13 @@ async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, nam
         "kind": "Secret",
         "type": "kubernetes.io/service-account-token",
         "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": "drawbridge-controller"}},
-        "data": {"seal.key": b64encode(b"f" * 32).decode()},
+        "data": {"signature.key": b64encode(b"f" * 32).decode()},
     }
     made = await cluster.create(resources.SECRETS, theirs, "default")
     one = store(cluster, Clock())
     reading = [one.sync]
-    reading += [one.read] if name in ("drawbridge", "drawbridge-seal") else []
-    reading += [one.seals] if name == "drawbridge-seal" else []
+    reading += [one.read] if name in ("drawbridge", "drawbridge-signature") else []
+    reading += [one.seals] if name == "drawbridge-signature" else []
     for read in reading:
         with pytest.raises(Invalid, match=f"default/{name} has type 'kubernetes.io/service-account-token'"):
             await read()
@@ -333,8 +333,8 @@ async def data_of(cluster, name):
 
 NAMED = {
     "drawbridge": {"tls.crt", "tls.key", "ca.crt"},
-    "drawbridge-authority": {"authority.crt", "authority.key", "since", "seal.key"},
-    "drawbridge-seal": {"seal.key"},
+    "drawbridge-authority": {"authority.crt", "authority.key", "since", "signature.key"},
+    "drawbridge-signature": {"signature.key"},
     "drawbridge-quota": {"tls.crt", "tls.key", "ca.crt"},
 }
 

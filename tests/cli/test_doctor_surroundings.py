@@ -304,7 +304,7 @@ class Refused:
 
 
 def test_where_the_webhook_is_called_at_an_address_no_secret_is_missed(tmp_path):
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge-seal", "namespace": "drawbridge-system", "labels": {"app.kubernetes.io/name": "drawbridge"}}}  # fmt: skip
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drawbridge-signature", "namespace": "drawbridge-system", "labels": {"app.kubernetes.io/name": "drawbridge"}}}  # fmt: skip
     found = []
     for called in ({"url": "https://h/"}, {"service": {"name": "drawbridge", "namespace": "drawbridge-system"}}):
         hook = {"clientConfig": called | {"caBundle": "eA=="}}

@@ -16,8 +16,8 @@ from tests.webhook.pods import pod as asking_pod
 SECRET = {
     "apiVersion": "v1",
     "kind": "Secret",
-    "metadata": {"name": "drawbridge-seal", "namespace": "drawbridge-system"},
-    "data": {"seal.key": base64.b64encode(KEY).decode()},
+    "metadata": {"name": "drawbridge-signature", "namespace": "drawbridge-system"},
+    "data": {"signature.key": base64.b64encode(KEY).decode()},
 }
 
 

@@ -212,10 +212,10 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     cluster,
 ):
     registrations = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-    four = {"drawbridge", "drawbridge-authority", "drawbridge-seal", "drawbridge-quota"}
+    four = {"drawbridge", "drawbridge-authority", "drawbridge-signature", "drawbridge-quota"}
     keeper = Only(cluster, secrets=four, kinds=registrations, writes=("Secret", *registrations))
-    maker = Only(cluster, secrets={"drawbridge-seal"}, writes=("ResourceClaimTemplate", "Lease"))
-    reader = Only(cluster, secrets={"drawbridge", "drawbridge-seal"})
+    maker = Only(cluster, secrets={"drawbridge-signature"}, writes=("ResourceClaimTemplate", "Lease"))
+    reader = Only(cluster, secrets={"drawbridge", "drawbridge-signature"})
     allocators = ("drawbridge-quota.svc",)
     async with running(
         keeper, reviews=False, controllers=False, authority=True, allocator_names=allocators
@@ -241,8 +241,8 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
         assert "drawbridge_certificate_days" not in shown, "it has none that could end"
     assert (keeper.looked, maker.looked, reader.looked) == (
         {*four, ""},
-        {"drawbridge-seal"},
-        {"drawbridge", "drawbridge-seal"},
+        {"drawbridge-signature"},
+        {"drawbridge", "drawbridge-signature"},
     )
 
 
@@ -253,7 +253,7 @@ async def test_a_webhook_with_a_certificate_in_files_reads_the_seals_keys_and_no
         for file in files:
             with open(file, "wb") as out:  # noqa: ASYNC230, PTH123  two small files
                 out.write(base64.b64decode(secret.data[file.rpartition("/")[2]]))
-        reader = Only(cluster, secrets={"drawbridge-seal"})
+        reader = Only(cluster, secrets={"drawbridge-signature"})
         async with running(reader, controllers=False, authority=False, tls_cert=files[0], tls_key=files[1]) as webhook:
             assert (await post(cluster, webhook.address, gpu_pod()))["patchType"] == "JSONPatch"
 
@@ -423,7 +423,7 @@ async def test_a_stock_that_is_old_translates_and_never_denies(cluster):
         assert await verdict(here)
 
 
-@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-authority", "drawbridge-seal"])
+@pytest.mark.parametrize("lost", ["drawbridge", "drawbridge-authority", "drawbridge-signature"])
 async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(cluster, lost):
     client = {"service": {"namespace": NAMESPACE, "name": "drawbridge"}}
     hook = {
@@ -447,7 +447,7 @@ async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(c
 
         async def told():
             secrets = {one.metadata.name: one for one in (await cluster.list(resources.SECRETS)).items}
-            if not secrets.keys() >= {"drawbridge", "drawbridge-authority", "drawbridge-seal"}:
+            if not secrets.keys() >= {"drawbridge", "drawbridge-authority", "drawbridge-signature"}:
                 return False
             found = await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")
             return found.webhooks[0].client_config.ca_bundle == secrets["drawbridge"].data["ca.crt"]
