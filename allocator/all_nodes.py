@@ -306,10 +306,10 @@ class _Query:
         self.unanswered: frozenset[str] = frozenset()
         self.signature = Signature()
         try:
-            question = question_of(claims, stock.classes, stock.reading)
+            question = question_of(claims, stock)
         except AllocateError as error:
             self.fault = NodeResult(Verdict.ERROR, error=str(error), cause=error.cause)
-            question = question_of((), stock.classes, stock.reading)
+            question = question_of((), stock)
         self.cache = CompileCache(question, Rules(self.compatibilities), memo.pages)
 
     @property
@@ -404,7 +404,7 @@ class _Query:
         if found.verdict is Verdict.INFEASIBLE:
             refused = Answer(found.verdict, steps=found.steps)
             return explain(refused, answered, name, claims, options)
-        question = question_of(claims, stock.classes, stock.reading)
+        question = question_of(claims, stock)
         if found.verdict is not Verdict.FEASIBLE:
             return compose(question, stock.nodes[name], found)
         leaves = question.leaves

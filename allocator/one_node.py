@@ -123,7 +123,7 @@ def decide(stock: Stock, node: str, claims: Sequence[ResourceClaim], options: Op
     if target is None:
         return Answer(Verdict.ERROR, error=f"Node/{node} does not exist", cause=Cause.MISSING_OBJECT)
     try:
-        question = question_of(claims, stock.classes, stock.reading)
+        question = question_of(claims, stock)
         pools = stock.pools(node)
     except (AllocateError, NodeSelectorError) as error:
         return fail(error)

@@ -1,4 +1,4 @@
-"""The order of pending pods, and the filters of kube-scheduler other than devices.
+"""The order of pending pods, their claims, and the filters of kube-scheduler other than devices.
 
 Covered are unschedulable nodes, taints, nodeSelector, required node affinity, and the free part of `status.allocatable`. Left out on
 purpose are inter-pod affinity, topology spread, volumes and ports.
@@ -9,14 +9,18 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from dra.errors import NodeSelectorError
 from dra.objects import (
     Node,
     NodeSelector,
+    ObjectMeta,
+    ResourceClaim,
     Taint,
     Toleration,
+    claim_name,
     is_extended,
     matches,
     requests_of,
@@ -27,7 +31,7 @@ from dra.wire import WireError, convert
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from dra.objects import Container, NodeSpec, Pod, ResourceClaim
+    from dra.objects import Container, NodeSpec, Pod, PodResourceClaim, ResourceClaimTemplate
 
     Barriers = Callable[[Node, Mapping[str, int]], Iterator[tuple[str, ...]]]
 
@@ -51,6 +55,48 @@ def waits(pod: Pod) -> bool:
     if pod.spec.node_name or pod.spec.scheduling_gates:
         return False
     return pod.status.phase in ("", "Pending") and not pod.metadata.deletion_timestamp
+
+
+def claims_by_entry(
+    pod: Pod, claims: Mapping[str, ResourceClaim]
+) -> Iterator[tuple[PodResourceClaim, ResourceClaim | None]]:
+    """Yield the entries of a pod that need a claim, each with its claim; None if that does not exist. `claims` are by namespace/name."""
+    namespace = pod.metadata.namespace or "default"
+    for entry in pod.spec.resource_claims:
+        name = claim_name(pod, entry)
+        if name is not None:  # else the controller says that none is needed
+            yield entry, claims.get(f"{namespace}/{name}")
+
+
+class FutureClaims(msgspec.Struct, frozen=True):
+    """The claims that a pod has or will have, each once, and sentences about objects that do not exist."""
+
+    claims: tuple[ResourceClaim, ...]
+    missing: tuple[str, ...]
+
+
+def future_claims(
+    pod: Pod, templates: Mapping[str, ResourceClaimTemplate], claims: Mapping[str, ResourceClaim]
+) -> FutureClaims:
+    """Find the claims of a pod, or make them as the controller would; both mappings are by namespace/name."""
+    found: dict[str, ResourceClaim] = {}
+    missing: list[str] = []
+    namespace = pod.metadata.namespace or "default"
+    for entry, claim in claims_by_entry(pod, claims):
+        template_name = entry.resource_claim_template_name
+        template = templates.get(f"{namespace}/{template_name}")
+        if claim is not None:
+            found[claim.metadata.name] = claim
+        elif template_name and template is not None:
+            name = f"{pod.metadata.name or pod.metadata.generate_name}-{entry.name}"
+            meta = ObjectMeta(name=name, namespace=namespace, uid=f"future-{name}")
+            found[name] = ResourceClaim(metadata=meta, spec=template.spec.spec)
+        elif template_name:
+            missing.append(f"ResourceClaimTemplate {namespace}/{template_name} does not exist")
+        else:
+            named = f"{namespace}/{stored}" if (stored := claim_name(pod, entry)) else f"of entry {entry.name}"
+            missing.append(f"ResourceClaim {named} does not exist")
+    return FutureClaims(tuple(found.values()), tuple(missing))
 
 
 def claim_obstacle(claims: Iterable[ResourceClaim], node: Node) -> str:

@@ -12,7 +12,7 @@ from allocator.decisions.pod_claims import find_claims, node_obstacle, plugin_no
 from allocator.decisions.readiness import devices_ready, latest_binding, unusable
 from allocator.decisions.redaction import name_pods, redact
 from allocator.decisions.replacement import Unreplaceable, plan_replacement
-from allocator.decisions.trial import NodeGroup, claims_for, reaches_shared_pool, try_out, with_pods
+from allocator.decisions.trial import NodeGroup, reaches_shared_pool, try_out, with_pods
 
 __all__ = [
     "BY_DEFAULT",
@@ -28,7 +28,6 @@ __all__ = [
     "Serving",
     "Unreplaceable",
     "advice",
-    "claims_for",
     "demand_key",
     "devices_ready",
     "find_claims",

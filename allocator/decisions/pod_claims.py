@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from allocator.pods import claim_obstacle, hands_out, plugin_may_serve, reaches, requests
+from allocator.pods import claim_obstacle, claims_by_entry, hands_out, plugin_may_serve, reaches, requests
 from dra import server
 from dra.objects import (
     IMPLICIT,
     ExtendedClaim,
     ResourceClaim,
     asks_by_name,
-    claim_name,
     extended_claim,
     is_reserved_for,
     requests_of,
@@ -69,17 +68,12 @@ class PodClaims(msgspec.Struct, frozen=True):
 def find_claims(pod: Pod, stock: Stock) -> PodClaims:
     """Return the claims of a pod."""
     claims: dict[str, ResourceClaim] = {}
-    namespace = pod.metadata.namespace or "default"
-    for entry in pod.spec.resource_claims:
-        name = claim_name(pod, entry)
-        if name is None:
-            continue  # the controller says that none is needed
-        claim = stock.claims.get(f"{namespace}/{name}")
+    for entry, claim in claims_by_entry(pod, stock.claims):
         if claim is None:
             return PodClaims(tuple(claims.values()), waits_for=f"waiting for claim {entry.name} to be created")
         if waits_for := _missing(pod, claim, stock, made_for_it=bool(entry.resource_claim_template_name)):
             return PodClaims(tuple(claims.values()), waits_for=waits_for)
-        claims[name] = claim
+        claims[claim.metadata.name] = claim
     found = tuple(claims.values())
     return _add_extended(pod, found, stock) if asks_by_name(pod) else PodClaims(found)
 

@@ -1,4 +1,4 @@
-"""Trials: the stock after other pods are placed, and the nodes for a pod that does not exist, with the claims of its templates.
+"""Trials: the stock after other pods are placed, and the nodes for claims that do not exist.
 
 Nothing is reserved: stocks are immutable.
 """
@@ -16,12 +16,11 @@ from allocator.decisions.pod_claims import find_claims
 from allocator.one_node import DEFAULTS, Options
 from dra import step_limits
 from dra.budget import Budget
-from dra.objects import ObjectMeta, ResourceClaim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from dra.objects import Pod, ResourceClaimTemplate
+    from dra.objects import Pod, ResourceClaim
     from dra.stock import Stock
 
 _Names = tuple[str, ...]
@@ -36,37 +35,6 @@ class NodeGroup(msgspec.Struct, frozen=True):
     stages: tuple[Reason, ...] = ()
     error: str = ""
     devices: tuple[str, ...] = ()  # what the first of them would give
-
-
-class ClaimsOf(msgspec.Struct, frozen=True):
-    """The claims that a pod would have, and what is missing for them."""
-
-    claims: tuple[ResourceClaim, ...]
-    missing: tuple[str, ...]
-
-
-def claims_for(
-    pod: Pod, templates: Mapping[str, ResourceClaimTemplate], claims: Mapping[str, ResourceClaim]
-) -> ClaimsOf:
-    """Make the claims of a pod from what it names; both mappings are by namespace/name."""
-    found: list[ResourceClaim] = []
-    missing: list[str] = []
-    namespace = pod.metadata.namespace or "default"
-    for entry in pod.spec.resource_claims:
-        if entry.resource_claim_name:
-            claim = claims.get(f"{namespace}/{entry.resource_claim_name}")
-            object_name = f"ResourceClaim {entry.resource_claim_name}"
-        else:
-            template = templates.get(f"{namespace}/{entry.resource_claim_template_name}")
-            name = f"{pod.metadata.name or pod.metadata.generate_name}-{entry.name}"
-            meta = ObjectMeta(name=name, namespace=namespace, uid=f"trial-{name}")
-            claim = ResourceClaim(metadata=meta, spec=template.spec.spec) if template else None
-            object_name = f"ResourceClaimTemplate {entry.resource_claim_template_name}"
-        if claim is None:
-            missing.append(f"{object_name} does not exist")
-        else:
-            found.append(claim)
-    return ClaimsOf(tuple(found), tuple(missing))
 
 
 def try_out(claims: Sequence[ResourceClaim], stock: Stock, nodes: Iterable[str] | None = None) -> tuple[NodeGroup, ...]:

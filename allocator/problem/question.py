@@ -15,7 +15,7 @@ from allocator.answer import AllocateError, Cause
 from dra import server as gates
 from dra.objects import DeviceClass, DeviceToleration, ResourceClaim
 from dra.quantity import Quantity
-from dra.stock import Reading
+from dra.stock import Reading, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,9 +88,9 @@ class Question(msgspec.Struct, frozen=True, eq=False):
     reading: Reading  # the version of the allocator that answers
 
 
-def question_of(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], reading: Reading) -> Question:
-    """Read claims as this version of the allocator does."""
-    return _QuestionReader(classes, reading).read(claims)
+def question_of(claims: Sequence[ResourceClaim], stock: Stock) -> Question:
+    """Read claims with the classes of a stock, as the version of the allocator does that the stock is read for."""
+    return _QuestionReader(stock.classes, stock.reading).read(claims)
 
 
 class _QuestionReader:

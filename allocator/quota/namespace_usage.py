@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Entry: TypeAlias = tuple[str, str]  # a pod's uid and one of its entries
-_Kind: TypeAlias = (
-    "tuple[str, SharedClaim, bool]"  # a priority class, what is asked for, and whether a claim is admitted already
-)
+_Wanted: TypeAlias = "tuple[str, SharedClaim]"  # a priority class, and what is asked for
 
 
 class SharedClaim(msgspec.Struct, frozen=True, eq=False):
@@ -57,8 +55,8 @@ class NamespaceUsage:
         self.admitted: dict[str, AdmittedObject] = {}  # by uid
         self._entries: dict[str, Entry] = {}  # by a claim's uid, the pod's entry it was created for
         self._made: Counter[Entry] = Counter()  # claims created for each entry
-        # Claims still to be created for pods, and claims admitted and not seen, by priority class.
-        self._missing: Counter[_Kind] = Counter()
+        self._missing: Counter[_Wanted] = Counter()  # claims still to be created for pods
+        self._unseen: Counter[_Wanted] = Counter()  # claims admitted and not seen
 
     @property
     def is_empty(self) -> bool:
@@ -68,15 +66,16 @@ class NamespaceUsage:
         """Add an object, or replace the one with its uid."""
         self.forget(new.uid)
         self.admitted[new.uid] = new
-        for kind in self._missing_of(new):
-            self._count(kind, 1)
+        for counter, own in zip((self._missing, self._unseen), self._lacked(new), strict=True):
+            counter.update(own)
 
     def forget(self, uid: str) -> None:
         """Remove an admitted object."""
         known = self.admitted.pop(uid, None)
         if known is not None:
-            for kind in self._missing_of(known):
-                self._count(kind, -1)
+            for counter, own in zip((self._missing, self._unseen), self._lacked(known), strict=True):
+                for wanted, count in own.items():
+                    _add(counter, wanted, -count)
 
     def record_claim(self, uid: str, entry: Entry | None) -> None:
         """Record the pod's entry that a claim was created for, if any."""
@@ -106,27 +105,31 @@ class NamespaceUsage:
         With `claims_only`, yield only those that are admitted already and not seen.
         """
         known = self.admitted.get(but)
-        own = Counter(self._missing_of(known)) if known is not None else Counter[_Kind]()
-        for kind, count in self._missing.items():
-            priority_class, claim, is_admitted = kind
-            others = count - own[kind]
-            if others and (is_admitted or not claims_only):
-                yield priority_class, claim, others
+        own_missing, own_unseen = self._lacked(known) if known is not None else (Counter[_Wanted](), Counter[_Wanted]())
+        counters = (
+            [(self._unseen, own_unseen)] if claims_only else [(self._unseen, own_unseen), (self._missing, own_missing)]
+        )
+        for counter, own in counters:
+            for wanted, count in counter.items():
+                if others := count - own[wanted]:
+                    yield *wanted, others
 
-    def _missing_of(self, admitted: AdmittedObject) -> list[_Kind]:
-        return [
-            (admitted.priority_class, claim, entry == OWN)
-            for entry, claim in admitted.claims.items()
-            if (admitted.uid, entry) not in self._made
-        ]
+    def _lacked(self, admitted: AdmittedObject) -> tuple[Counter[_Wanted], Counter[_Wanted]]:
+        """Count what an object lacks: claims still to be created for it, and itself while it is not seen."""
+        missing, unseen = Counter[_Wanted](), Counter[_Wanted]()
+        for entry, claim in admitted.claims.items():
+            if (admitted.uid, entry) not in self._made:
+                (unseen if entry == OWN else missing)[admitted.priority_class, claim] += 1
+        return missing, unseen
 
     def _count_entry(self, entry: Entry, by: int) -> None:
         uid, name = entry
         admitted = self.admitted.get(uid)
         if admitted is not None and name in admitted.claims:
-            self._count((admitted.priority_class, admitted.claims[name], False), by)
+            _add(self._missing, (admitted.priority_class, admitted.claims[name]), by)
 
-    def _count(self, kind: _Kind, by: int) -> None:
-        self._missing[kind] += by
-        if not self._missing[kind]:
-            del self._missing[kind]
+
+def _add(counter: Counter[_Wanted], wanted: _Wanted, by: int) -> None:
+    counter[wanted] += by
+    if not counter[wanted]:
+        del counter[wanted]

@@ -154,7 +154,7 @@ class _RefusedRequest:
     ) -> None:
         self.budget = budget
         self.stock, self.node, self.claim = stock, stock.nodes[node], claim
-        self.question: Question = question_of([claim], stock.classes, stock.reading)
+        self.question: Question = question_of([claim], stock)
         self.judge = DeviceJudge(self.question, self.node, budget)
         self.pools = stock.pools(node)
         self.places = candidates_of(self.pools)

@@ -63,7 +63,9 @@ class LiveLedger:
         self.commits = Commits(cluster, lead, metrics)
         self._committing: list[Callable[[effects.Ready | effects.Dropped], None]] = []  # commits under way
         self.claims_changed = asyncio.Event()  # set, and replaced by another, when an informer tells of a claim
-        self._written: deque[tuple[str, float]] = deque()  # versions that our writes made and no watch has shown, and when
+        self._written: deque[tuple[str, float]] = (
+            deque()
+        )  # versions that our writes made and no watch has shown, and when
         self.unseen_seconds = UNSEEN_SECONDS
         self._backoff = Backoff(least=PAUSE, most=10.0)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -17,8 +17,8 @@ import msgspec
 
 from allocator import allocate
 from allocator.answer import Verdict, as_granted
-from allocator.decisions import Unreplaceable, claims_for, plan_replacement, try_out
-from allocator.pods import claim_obstacle, reaches
+from allocator.decisions import Unreplaceable, plan_replacement, try_out
+from allocator.pods import claim_obstacle, future_claims, reaches
 from allocator.reports import DeviceState, node_report, shares
 from allocator.service.app import Endpoint, HttpError, json, query, refuse, routes, whole
 from allocator.service.settings import ANSWER_SECONDS
@@ -124,7 +124,7 @@ class Queries:
         templates = _by_key(objects, ResourceClaimTemplate)
         given = _by_key(objects, ResourceClaim)
         pod = _pod(objects)
-        wanted = claims_for(pod, templates, stock.claims | given)
+        wanted = future_claims(pod, templates, stock.claims | given)
         unallocated = [claim for claim in wanted.claims if claim.status.allocation is None]
         may_go = reaches(pod)
         nodes = stock.nodes.items()

@@ -16,6 +16,7 @@ import msgspec
 
 from allocator import pods as podfit
 from allocator.answer import Answer, Reason, Stage, Verdict, as_granted
+from allocator.pods import future_claims
 from allocator.preemption import holders_below, make_room, may_preempt, without_pods
 from allocator.reasons import equal_answers, tally
 from allocator.simulation.placement import Placements
@@ -23,12 +24,10 @@ from allocator.strategies import Chosen, best_node, fragmentation, utilisation
 from dra.objects import (
     DeviceQuota,
     Node,
-    ObjectMeta,
     Pod,
     PodDisruptionBudget,
     ResourceClaim,
     ResourceClaimTemplate,
-    claim_name,
     extended_claim,
     served_resources,
 )
@@ -36,7 +35,7 @@ from dra.policy import held_of_quota, quota_lines, quota_scope
 from dra.stock import Stock, amounts_of, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from allocator.preemption import Victims
     from allocator.simulation.placement import Ask
@@ -88,10 +87,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     templates: tuple[ResourceClaimTemplate, ...] = ()
     budgets: tuple[PodDisruptionBudget, ...] = ()
     quotas: tuple[DeviceQuota, ...] = ()
-
-
-class _Missing(Exception):  # noqa: N818  not an error of ours: the pod waits for something
-    """A pod names a claim or template that is not there."""
 
 
 def simulate(
@@ -150,10 +145,13 @@ class SnapshotRun:
     def schedule(self, pod: Pod, *, hold: bool = True) -> PodOutcome:
         """Place one pod; unless `hold`, its devices stay free for the pods that follow."""
         pod_name = pod.metadata.key
-        try:
-            wanted = list(self._claims(pod))
-        except _Missing as missing:
-            return PodOutcome(pod_name, None, summary=str(missing), reasons=(Reason(Stage.CLASS, text=str(missing)),))
+        future = future_claims(pod, self.templates, self.claims)
+        if future.missing:
+            return PodOutcome(
+                pod_name, None, summary=future.missing[0], reasons=(Reason(Stage.CLASS, text=future.missing[0]),)
+            )
+        made = self._made_by_name(pod)
+        wanted = future.claims if made is None else (*future.claims, made)
         allocated = [claim for claim in wanted if claim.status.allocation is not None]
         free = [claim for claim in wanted if claim.status.allocation is None]
         resources = served_resources(pod, self.serving)
@@ -314,28 +312,6 @@ class SnapshotRun:
         return found
 
     # ---- whose claims
-
-    def _claims(self, pod: Pod) -> Iterator[ResourceClaim]:
-        namespace = pod.metadata.namespace or "default"
-        for entry in pod.spec.resource_claims:
-            name = claim_name(pod, entry)
-            if name is None:
-                continue  # the controller says that none is needed
-            if name and (found := self.claims.get(f"{namespace}/{name}")) is not None:
-                yield found
-            elif entry.resource_claim_template_name is not None:
-                template = f"{namespace}/{entry.resource_claim_template_name}"
-                made_from = self.templates.get(template)
-                if made_from is None:
-                    raise _Missing(f"ResourceClaimTemplate {template} does not exist")
-                meta = ObjectMeta(name=f"{pod.metadata.name}-{entry.name}", namespace=namespace)
-                yield ResourceClaim(metadata=meta, spec=made_from.spec.spec)
-            else:
-                named = f"{namespace}/{name}" if name else f"of entry {entry.name}"
-                raise _Missing(f"ResourceClaim {named} does not exist")
-        made = self._made_by_name(pod)
-        if made is not None:
-            yield made
 
     def _made_by_name(self, pod: Pod) -> ResourceClaim | None:
         """Find the claim that stands for the extended resources of a pod, if it has been made."""

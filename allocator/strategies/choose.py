@@ -98,7 +98,7 @@ class _NodeSearch:
 
         def begin() -> CompileCache:
             rules = Rules(stock.compatibilities.values())
-            return CompileCache(question_of(claims, stock.classes, stock.reading), rules)
+            return CompileCache(question_of(claims, stock), rules)
 
         named_specs = [(claim.metadata.namespace, claim.metadata.name, claim.spec) for claim in claims]
         try:

@@ -156,7 +156,7 @@ class Evictions:
             {one.metadata.uid: (one, node) for one, _ in places if (node := nominations.node_of(one))}.values()
         )
         question = partial(choices.choose, places, awaited, self.scene(places), together=together)
-        choice: Choice = await self._runner.ask(pod.metadata.namespace, question, LOOK_SECONDS)
+        choice: Choice = await self._runner.search(pod.metadata.namespace, question, LOOK_SECONDS)
         for one in choice.give_way:
             nominations.give_way(one)
         if choice.leaving:
@@ -172,7 +172,7 @@ class Evictions:
         if pod is None:
             return
         question = partial(choices.fewest, pod, self.scene([(pod, "")]))
-        candidate = await self._runner.ask(pod.metadata.namespace, question, KEEP_SECONDS)
+        candidate = await self._runner.search(pod.metadata.namespace, question, KEEP_SECONDS)
         if candidate is None:
             nominations.give_up(pod)
         else:
@@ -225,7 +225,7 @@ class Evictions:
             nominations.nominate(one, node, (*found.pods, *leaving))
         for victim in found.pods:
             question = partial(choices.still_suffice, places, (found.pods, tuple(evicted)), self.scene(places))
-            (does, is_enough), give_way = await self._runner.ask(pod.metadata.namespace, question, LOOK_SECONDS)
+            (does, is_enough), give_way = await self._runner.search(pod.metadata.namespace, question, LOOK_SECONDS)
             for one in give_way:
                 nominations.give_way(one)
             if not does:

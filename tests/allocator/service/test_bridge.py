@@ -568,7 +568,7 @@ class SilentWatches(Embedded):
 
     async def _silenced(self, shown):
         async for event in shown:
-            while self.silent:  # noqa: ASYNC110  the tests set a plain attribute
+            while self.silent:  # noqa: ASYNC110  a test turns it off
                 await asyncio.sleep(0.01)
             yield event
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from allocator.decisions import BY_DEFAULT, Decider, Outlook
-from allocator.service import questions
+from allocator.service import question_runner, questions
 from allocator.service.namespace_turns import NamespaceTurns
 from allocator.service.question_runner import TURN, QuestionRunner
 from cluster import resources
@@ -207,6 +207,39 @@ async def test_a_question_ends_with_its_time():
     slow = Slow("slow", [])
     assert await runner.ask("n", slow, seconds=0.05) == "slow"
     assert slow.was_given_up
+
+
+async def test_a_search_for_victims_rests_while_questions_of_others_are_computed_and_has_its_time_all_the_same():
+    runner = runner_of(turn=0.001)
+    search, rested, question = Slow("search", []), Slow("rested", []), Slow("question", [])
+    question.may_end.set()
+    searching = asyncio.create_task(runner.search("n", search, 0.5))
+    await until(search.begun.is_set)
+    begun = asyncio.get_running_loop().time()
+    assert await asyncio.wait_for(runner.ask("other", question), 0.4) == "question"
+    long = Slow("long", [])
+    asking = asyncio.create_task(runner.ask("other", long))
+    await until(long.begun.is_set)
+    await asyncio.sleep(1.0)
+    assert not searching.done(), "its time went on while it rested"
+    long.may_end.set()
+    assert await asking == "long"
+    assert await searching == "search"
+    assert asyncio.get_running_loop().time() - begun >= 1.0
+    rested.may_end.set()
+    assert await runner.search("n", rested, 0.5) == "rested"
+
+
+async def test_a_search_does_not_rest_forever(monkeypatch):
+    monkeypatch.setattr(question_runner, "REST", 0.2)
+    runner = runner_of(turn=0.001)
+    search, question = Slow("search", []), Slow("question", [])
+    asking = asyncio.create_task(runner.ask("other", question))
+    await until(question.begun.is_set)
+    assert await runner.search("n", search, 0.1) == "search"
+    assert not asking.done()
+    question.may_end.set()
+    assert await asking == "question"
 
 
 async def test_an_error_in_the_thread_is_raised_where_it_was_asked_and_the_next_question_is_computed():

@@ -195,7 +195,9 @@ async def test_one_at_a_time_and_not_again_at_once_so_that_one_tenant_does_not_k
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["nothing ended", "one ended"])
-async def test_a_kept_node_where_no_pod_has_ended_for_a_while_passes_its_turn_to_another_starved_pod(ended, monkeypatch):
+async def test_a_kept_node_where_no_pod_has_ended_for_a_while_passes_its_turn_to_another_starved_pod(
+    ended, monkeypatch
+):
     names, bigs = [f"s{at}" for at in range(4)], ["big0", "big1"]
     pods = [pod(name, name) for name in (*names, *bigs)]
     cluster = loaded(*fleet(2, 2), *map(claim, names), *(claim(name, 2) for name in bigs), *pods)

@@ -138,6 +138,12 @@ def test_pods_that_share_a_claim_get_its_devices_once():
     assert places(found) == {"a": ("n0", ["gpu-0"]), "b": ("n0", [])}
 
 
+def test_a_pod_that_names_a_claim_twice_gets_its_devices_once():
+    twice = [{"name": name, "resourceClaimName": "c"} for name in ("first", "second")]
+    found = run(ONE, pod("p", resourceClaims=twice), claims=[claim("c", exactly("gpu"))])
+    assert places(found) == {"p": ("n0", ["gpu-0"])}
+
+
 def test_a_claim_that_is_allocated_keeps_its_pod_on_its_node():
     held = taken("n1", "gpu-1", name="mine")
     on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
