@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 import tempfile
+from contextlib import suppress
 from copy import deepcopy
 from itertools import product
 from pathlib import Path
@@ -174,19 +176,27 @@ def _restrict_api_servers(objects: Objects, policy: str, api_servers: tuple[str,
             obj["spec"]["ingress"][0]["from"] = [{"ipBlock": {"cidr": block}} for block in api_servers]
 
 
-def configuration_text(file: str) -> str:
-    """Read a configuration that is to be installed; if it names no mode, it gets `mode: observe`, with which installations begin."""
-    from cluster import manifests
+def configuration_of(file: str) -> tuple[str, Configuration]:
+    """Read a configuration that is to be installed, once, because a pipe is empty afterwards.
 
-    text = Path(file).read_text(encoding="utf-8")
-    documents = manifests.parse(text)
-    if not documents or "mode" in documents[0].object:
-        return text
-    expected = {**documents[0].object, "mode": "observe"}
+    If its text names no mode, it gets `mode: observe`, with which installations begin.
+    """
+    from cluster import manifests
+    from webhook.service import load_configuration
+
+    content = None
+    with suppress(OSError):
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    configuration = load_configuration(file, content)  # names a file that cannot be read
+    text = (content or b"").decode()
+    [document] = manifests.parse(text)
+    if "mode" in document.object:
+        return text, configuration
+    expected = {**document.object, "mode": "observe"}
     try:
-        return manifests.edit(text, [{"op": "add", "path": "/mode", "value": "observe"}], expected)
+        return manifests.edit(text, [{"op": "add", "path": "/mode", "value": "observe"}], expected), configuration
     except manifests.CannotEdit:
-        return manifests.dump([expected])
+        return manifests.dump([expected]), configuration
 
 
 def ca_bundle_of(file: str) -> str:

@@ -16,7 +16,7 @@ import jsonpatch
 import msgspec
 
 from analysis.arrivals import brings_pods
-from analysis.configuration import ConfigurationInForce
+from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.loading import Reading, reading_of, state_of
 from cluster import manifests
 from dashboard.picture import DashboardView, draw_picture
@@ -24,7 +24,7 @@ from dashboard.whatif import WhatIfQuestion, what_if
 from tests.cli.running import run
 from webhook.admission import review
 from webhook.names import DECISION
-from webhook.state import Configuration, Features
+from webhook.state import Configuration
 from webhook.state.configuration import read
 
 Object = dict[str, Any]
@@ -291,7 +291,7 @@ def seen(scene: Scene) -> tuple[Reading, Configuration]:
     """Read what a server sees of a scene: all but the object."""
     configuration = read(scene.configuration)[0] if scene.configuration else Configuration()
     assert configuration
-    features = Features(minor=scene.minor) if scene.minor else Features()
+    features = features_of(server_named(f"1.{scene.minor}" if scene.minor else "", ""), configuration)
     objects = (*scene.around, *scene.fleet)
     return reading_of(objects, features, in_force=ConfigurationInForce(configuration)), configuration
 

@@ -178,13 +178,12 @@ def command(
 
     `drawbridge uninstall` removes an installation.
     """
-    from analysis.configuration import source_of
     from cluster import manifests
     from webhook import registration
     from webhook.registration import Registration, configurations
+    from webhook.state import Configuration
 
-    source = source_of(config).current
-    text = installation.configuration_text(config) if config else ""
+    text, source = installation.configuration_of(config) if config else ("", Configuration())
     if helm:
         from analysis.schemas import CONFIGURATION, text_of
 

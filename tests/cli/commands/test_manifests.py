@@ -1,7 +1,9 @@
 """`drawbridge manifests`: what it is given must be what an API server takes. What it prints is tests/test_installation.py's."""
 
 import json
+import os
 import re
+import threading
 
 import pytest
 
@@ -203,6 +205,22 @@ def test_a_chart_is_not_written_over_what_is_there(tmp_path):
         assert (done.exit_code, done.stdout) == (2, "")
         assert str(folder) in done.stderr
     assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "values.yaml"]
+
+
+@pytest.mark.parametrize("name", ["-", "pipe"])
+def test_a_configuration_from_a_pipe_is_the_one_that_is_installed(name, tmp_path):
+    """A pipe can be read once."""
+    text = 'apiVersion: drawbridge.dev/v1alpha1\nkind: DrawbridgeConfiguration\nmode: "off"\n'
+    file = name
+    if name == "pipe":
+        file = tmp_path / "pipe"
+        os.mkfifo(file)
+        threading.Thread(target=file.write_text, args=(text,), daemon=True).start()
+    done = run("manifests", "--image", "x", "--config", file, stdin=text)
+    assert done.exit_code == 0, done.output
+    printed = [one.object for one in manifests.parse(done.stdout)]
+    [config_map] = [one for one in printed if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", "drawbridge")]
+    assert config_map["data"]["drawbridge.yaml"] == text
 
 
 def test_a_chart_of_a_configuration_that_cannot_be_read_is_not_made(tmp_path):
