@@ -272,7 +272,6 @@ QUESTIONS = {
     "simulate": ("pods", "totals"),
     "doctor": ("findings",),
     "quota": ("quotas",),
-    "matrix": ("pools",),
 }
 FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and any(path.rglob("*.yaml")))
 
