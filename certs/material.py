@@ -217,7 +217,9 @@ def decode(data: Data) -> Material:
         next=_pair(authority_data, "next"),
         previous=_certificate(authority_data.get("previous.crt", b"")),
         since=_time(authority_data.get("since", b"")),
-        seals=Seals(*[_seal(sealing, name) for name in ("signature.key", "signature-next.key", "signature-previous.key")]),
+        seals=Seals(
+            *[_seal(sealing, name) for name in ("signature.key", "signature-next.key", "signature-previous.key")]
+        ),
         allocator=_pair(data.allocator or {}, "tls"),
     )
 

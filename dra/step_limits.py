@@ -66,7 +66,9 @@ SEARCHED_HINTS = StepLimit(3_000_000, "the changes with which claims would fit a
 TRIAL = StepLimit(3_000_000, "claims of a file, on all kinds of nodes", "the command says that it is undecided")
 REPLACEMENT = StepLimit(1_000_000, "a claim of another size on its node", "the command says that it is undecided")
 OTHER_POOLS = StepLimit(2_000_000, "the devices of a node's other pools in `explain device`", "they are not compared")
-PAIRS = StepLimit(2_000_000, "the pairs of devices on the dashboard page Together", "the remaining pairs are not judged")
+PAIRS = StepLimit(
+    2_000_000, "the pairs of devices on the dashboard page Together", "the remaining pairs are not judged"
+)
 BROKEN_RULES = StepLimit(200_000, "allocations that would break a DeviceCompatibility, in `check`", "none is named")
 
 ALL: dict[str, StepLimit] = {name: value for name, value in list(globals().items()) if isinstance(value, StepLimit)}

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from analysis.files import problems, refuse
 from cluster import resources
-from cluster.manifests import ManifestError
 from dra.objects import (
     DeviceClass,
     DeviceCompatibility,
@@ -31,7 +30,7 @@ from dra.objects import (
 from dra.raw import inside
 from dra.server import EVERYTHING
 from dra.stock import Stock
-from dra.texts import count_of, list_first
+from dra.texts import count_of
 from dra.wire import WireError, convert
 from rendering.output import warn
 
@@ -154,17 +153,6 @@ class TypedObjects:
             claims=map(identified, self.of(ResourceClaim)),
             server=server,
         )
-
-
-def read_objects(documents: Sequence[Document]) -> TypedObjects:
-    """Read documents as typed objects; raise a ManifestError for all that cannot be read."""
-    read = TypedObjects.read(document.object for document in documents)
-    if read.unreadable:
-        raise ManifestError(problems_of_unreadable(documents, read.unreadable))
-    if read.defined_twice:
-        twice = list(dict.fromkeys(read.defined_twice))
-        warn(f"defined more than once, the last definition counts: {list_first(twice, NAMED)}")
-    return read
 
 
 def problems_of_unreadable(documents: Sequence[Document], unreadable: Iterable[UnreadableObject]) -> list[InputProblem]:

@@ -26,7 +26,11 @@ from e2e.actors.workloads import container, limits, pod
 pytestmark = pytest.mark.real
 
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
-SERVING, AUTHORITYS, SEALING = f"{SECRETS}/drawbridge", f"{SECRETS}/drawbridge-authority", f"{SECRETS}/drawbridge-signature"
+SERVING, AUTHORITYS, SEALING = (
+    f"{SECRETS}/drawbridge",
+    f"{SECRETS}/drawbridge-authority",
+    f"{SECRETS}/drawbridge-signature",
+)
 DOOR = f"{SECRETS}/drawbridge-quota"
 PATHS = (SERVING, AUTHORITYS, SEALING, DOOR)
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"

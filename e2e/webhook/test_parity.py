@@ -56,7 +56,9 @@ NOWHERE = {
 }
 # Claims and templates themselves, and a pod that names a claim which was stored before the webhook looked.
 [IMPOSSIBLE, _] = claim_and_template(1, selectors=NONE_SUCH)
-CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim_and_template(count)} | {"impossible": IMPOSSIBLE}
+CLAIMS = {f"{one['kind']} of {count}": one for count in (1, 9) for one in claim_and_template(count)} | {
+    "impossible": IMPOSSIBLE
+}
 BY_CLAIM = pod_in_n(claims=["c"])
 BY_CLAIM["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
 WORDS = {name: {"apiVersion": "v1", "kind": "Pod"} | row.pod for name, (_, row) in CASES.items() if not row.config}

@@ -57,7 +57,16 @@ class StoreRestoredError(Exception):
 class Election:
     """One candidate for one Lease."""
 
-    def __init__(self, cluster: Cluster, *, namespace: str, name: str, identity: str, term: Term | None = None, ends_on_restore: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        term: Term | None = None,
+        ends_on_restore: bool = False,
+    ) -> None:
         """With `ends_on_restore`, `run` raises StoreRestoredError when an answer has an older version of the Lease than an earlier one."""
         self._cluster = cluster
         self._namespace = namespace
@@ -139,9 +148,7 @@ class Election:
         try:
             lease = await self._read()
             if lease is None:
-                self._note_version(
-                    await self._cluster.create(resources.LEASES, self._record(None), self._namespace)
-                )
+                self._note_version(await self._cluster.create(resources.LEASES, self._record(None), self._namespace))
                 self._renewed = begun
                 return True
             version, holder = lease.metadata.resource_version, lease.spec.holder_identity
