@@ -11,6 +11,7 @@ from cluster.objects import LimitRange
 from dra.objects import Node, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from webhook.state import (
     IN_CONFIG_MAPS,
+    OF_DEVICES,
     Seen,
     State,
     StateBuilder,
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 _REFERRED: tuple[type[Any], ...] = (ResourceClaim, ResourceClaimTemplate)
 
 
-def state_of(reading: Reading, configuration: Configuration) -> State:
-    """Make the state of a webhook with this configuration. In files without nodes and slices the fleet is unknown."""
+def state_of(reading: Reading, configuration: Configuration, *, whole: bool = True) -> State:
+    """Make the state of a webhook with this configuration. In files without nodes and slices the fleet is unknown.
+
+    Nothing follows from what a fleet lacks that is not `whole`, such as samples among the manifests of a repository.
+    """
     builder = StateBuilder(configuration)
     typed = reading.typed
     builder.take_in([one for one in typed if isinstance(one, Seen)])
@@ -36,9 +40,13 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
         placed = any(pod.spec.node_name for pod in reading.pods.values())
         builder.follow_pods(followed=reading.knows_pods and (reading.is_live or placed))
     unsure = reading.unread if reading.is_live else reading.is_dump
-    missing = [type_.__name__ for type_ in _REFERRED if not typed.by_key(type_)] if unsure else ()
+    missing = [type_.__name__ for type_ in _REFERRED if not typed.by_key(type_)] if unsure else []
     around = installed(unfold(one, IN_CONFIG_MAPS) for one in reading.installed)
-    builder.learn(features=reading.features, installed=around, incomplete=frozenset(missing))
+    builder.learn(
+        features=reading.features,
+        installed=around,
+        incomplete=frozenset(missing) if whole else OF_DEVICES.union(missing),
+    )
     builder.settle()
     ranges: dict[str, list[LimitRange]] = {}
     for one in typed.of(LimitRange):

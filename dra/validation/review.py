@@ -64,7 +64,8 @@ def review(
             judged.append(Judged([_bug(failure)], None))
     typed = [result.typed for result in judged]
     known = [read_object(value) for value in inventory]
-    world = World(typed, known, ComputeDomains(objects, inventory), admin_namespaces([*objects, *inventory]))
+    namespaces = admin_namespaces([*objects, *inventory])
+    world = World(typed, known, ComputeDomains(objects, inventory), namespaces, whole=bool(inventory))
     # Without an inventory, and without a claim or a template, what is not there may be in the cluster.
     complete = bool(inventory or world.claims or world.templates)
     # What shows only among the slices of a pool, among the claims that hold devices, or around a ComputeDomain.

@@ -89,10 +89,11 @@ def claim_problems(devices: DeviceClaim, path: str, namespace: str, world: World
         device_class = world.classes.get(named.demand.device_class_name)
         if device_class is None:
             name = named.demand.device_class_name
-            if name and world.classes:
+            hint = guess(name, world.classes)
+            if name and world.classes and (world.whole or hint):
                 fatal = ", which is an error even if an earlier alternative fits" if len(named.names) > 1 else ""
                 message = f"there is no class {name!r}{fatal}; there is {list_or_none(world.classes)}"
-                yield finding_at("D301", f"{named.path}/deviceClassName", message, guess(name, world.classes))
+                yield finding_at("D301", f"{named.path}/deviceClassName", message, hint)
         elif world.fleet.devices:
             matches = yield from _select(named, device_class, world.fleet)
             picked.append((named, matches))

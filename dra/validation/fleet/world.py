@@ -49,7 +49,11 @@ class World:
         inventory: Iterable[Any] = (),
         domains: ComputeDomains | None = None,
         namespaces: Mapping[str, bool] | None = None,
+        *,
+        whole: bool = True,
     ) -> None:
+        # Whether a class that is not here does not exist. Among the manifests of a repository it may come with its driver.
+        self.whole = whole
         self.domains = domains or ComputeDomains()
         self.admin_namespaces = namespaces or {}
         self.classes: dict[str, DeviceClass] = {}

@@ -12,7 +12,7 @@ from analysis.check import findings_of_decisions
 from cli.main import main
 from cluster import manifests
 from tests.cli.commands.test_translate import TAINTED
-from tests.cli.running import run_json
+from tests.cli.running import manifest, run_json
 from tests.corpus.move import asking, moved, node
 from webhook.dialects import Outcome
 from webhook.translate import Decision
@@ -463,3 +463,39 @@ def test_a_finding_says_what_the_meaning_of_a_key_rests_on(of_decision, basis):
     decision = Decision("p", "c", "d", "k", Outcome.APPROXIMATED, "differs", **of_decision)
     [found] = findings_of_decisions(pod, [decision])
     assert (found.code, found.basis) == ("M001", basis)
+
+
+def test_nothing_follows_from_what_a_fleet_among_the_manifests_lacks(tmp_path):
+    """Samples of slices in a repository show no cluster: a class may come with its driver. An inventory is whole."""
+    fleet, asked = (
+        manifest(tmp_path / "fleet.yaml", *moved("n")),
+        manifest(tmp_path / "claim.yaml", claim_of(1, "nic.example.com")),
+    )
+    for command in ("check", "translate"):
+        code, answer = run_json(command, "-f", tmp_path)
+        assert code == 0, command
+        assert "R021" not in json.dumps(answer)
+        code, answer = run_json(command, "-f", asked, "--inventory", fleet)
+        assert code == 1, command
+        assert "R021" in json.dumps(answer)
+
+
+def test_more_devices_than_a_fleet_among_the_manifests_has_are_a_warning(tmp_path):
+    fleet = manifest(tmp_path / "fleet.yaml", *moved("n"))
+    asked = manifest(tmp_path / "claim.yaml", claim_of(9))
+    code, answer = run_json("check", "-f", tmp_path)
+    severities = {one["code"]: one["severity"] for one in answer["findings"] if one["code"].startswith("R")}
+    assert (code, severities) == (0, {"R023": "warning"})
+    assert any("--inventory" in one["message"] for one in answer["findings"])
+    code, answer = run_json("check", "-f", asked, "--inventory", fleet)
+    assert (code, "R023" in {one["code"] for one in answer["findings"]}) == (1, True)
+
+
+def claim_of(count, name="gpu.nvidia.com"):
+    requests = [{"name": "r", "exactly": {"deviceClassName": name, "count": count}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": requests}},
+    }

@@ -31,6 +31,14 @@ def test_an_unknown_class_is_answered_with_the_nearest_one():
     assert not codes(text)
 
 
+def test_a_class_that_is_not_among_the_manifests_may_come_with_its_driver():
+    text = claim(request(exactly="deviceClassName: gpu.nvidia.com"))
+    assert not codes(join(FLEET, text))
+    assert codes(text, FLEET) == {"D301"}
+    misspelt = claim(request(exactly="deviceClassName: gpus"))
+    assert codes(join(FLEET, misspelt)) == {"D301"}
+
+
 def test_a_missing_class_of_an_alternative_is_an_error_for_the_whole_claim():
     alternatives = (
         "    - {name: r, firstAvailable: [{name: one, deviceClassName: gpu}, {name: two, deviceClassName: gone}]}"
