@@ -49,7 +49,7 @@ def find_unservable(
     from dra.budget import Budget
     from dra.finding import stated
     from webhook.admission import Feasibility, find_broken_rule, judge
-    from webhook.refusals import REFUSALS
+    from webhook.refusals import REFUSALS, Code
 
     values = [_read(value) for value in objects]
     others = [_read(value) for value in known]
@@ -75,7 +75,8 @@ def find_unservable(
         key = msgspec.json.encode(demand.spec, enc_hook=str)
         if not are_nodes_known and key not in answers and len(answers) < _MOST_SEARCHED:
             judgement = judge(stock, [demand])
-            never = judgement.verdict is Feasibility.NEVER
+            # A class that is not among the manifests may come with its driver; an inventory has all.
+            never = judgement.verdict is Feasibility.NEVER and (bool(known) or judgement.code is not Code.NO_CLASS)
             answers[key] = (str(stated(judgement.code, judgement.text)), judgement.remedy) if never else None
         reference = name(objects[number])
         if answer := answers.get(key):

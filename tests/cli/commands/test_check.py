@@ -465,16 +465,17 @@ def test_a_finding_says_what_the_meaning_of_a_key_rests_on(of_decision, basis):
     assert (found.code, found.basis) == ("M001", basis)
 
 
-def test_nothing_follows_from_what_a_fleet_among_the_manifests_lacks(tmp_path):
+@pytest.mark.parametrize("left_out", ["", "Node"])
+def test_nothing_follows_from_what_a_fleet_among_the_manifests_lacks(tmp_path, left_out):
     """Samples of slices in a repository show no cluster: a class may come with its driver. An inventory is whole."""
     fleet, asked = (
-        manifest(tmp_path / "fleet.yaml", *moved("n")),
+        manifest(tmp_path / "fleet.yaml", *[one for one in moved("n") if one["kind"] != left_out]),
         manifest(tmp_path / "claim.yaml", claim_of(1, "nic.example.com")),
     )
     for command in ("check", "translate"):
         code, answer = run_json(command, "-f", tmp_path)
         assert code == 0, command
-        assert "R021" not in json.dumps(answer)
+        assert "no DeviceClass" not in json.dumps(answer)
         code, answer = run_json(command, "-f", asked, "--inventory", fleet)
         assert code == 1, command
         assert "R021" in json.dumps(answer)
