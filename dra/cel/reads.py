@@ -1,7 +1,7 @@
 """Finds which attributes and fields of a device an expression reads, from its tree alone.
 
 Two devices with equal values there get the same answer, so one evaluation serves both. Recognised are literal paths,
-`device.attributes["domain"].name`, with or without `?` or `has`, also through `cel.bind`. Any other use of the device,
+`device.attributes["domain"].name`, with or without `?`, `has` or `in`, also through `cel.bind`. Any other use of the device,
 such as iterating over a domain or passing `device` as a value, reads everything.
 """
 
@@ -62,9 +62,11 @@ class _ReadsFinder:
             return ("device",) if node.name == ".device" else self._bound.get(node.name)
         if node.kind in ("select", "has"):
             return self._step(self.place(node.args[0]), node.name)
-        if node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._"):
-            operand, key = node.args
+        if node.kind == "call" and node.name in ("_[_]", "_[?_]", "_?._", "@in"):
+            operand, key = node.args if node.name != "@in" else reversed(node.args)
             place = self.place(operand)
+            if node.name == "@in" and place is not None and len(place) < 3:
+                raise _EverythingError  # whether a domain is there depends on all of its names
             if place is None:
                 self.value(key)
                 return None

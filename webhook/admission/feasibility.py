@@ -306,7 +306,8 @@ class _Diagnosis(NamedTuple):
         if published and not self.budget.is_late:
             known = "; ".join([listed(name, values) for name, values in published.items()])
             meant = _nearest_word(self.expressions(selected), published)
-            remedy = f"did you mean {meant}?" if meant else "ask for one of these"
+            otherwise = "ask for one of these" if all(published.values()) else _ABSENT
+            remedy = f"did you mean {meant}?" if meant else otherwise
             return _never(Code.NO_DEVICE, f"{text}; {known}", remedy, claim)
         cause, selector, _ = selected.text.partition(" (ResourceClaim/")
         details = [cause[:SELECTOR]] if selector else [listed(*one) for one in self.products().items()]
@@ -445,10 +446,11 @@ class _Diagnosis(NamedTuple):
                     names[domain, name] = None
         found: dict[str, list[str]] = {}
         for domain, name in names:
-            values = self.values(domain, name)
-            if values:
-                found[name] = values
-        return found
+            found[name] = self.values(domain, name) or found.get(name, [])
+            if self.hint_budget.is_out:
+                return {}
+        # The likely cause comes first: an attribute that no device has.
+        return dict(sorted(found.items(), key=lambda one: bool(one[1])))
 
     @property
     def opening(self) -> str:
