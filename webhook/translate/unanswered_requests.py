@@ -106,14 +106,18 @@ def find_unrequested_access(container: dict[str, Json], spec: dict[str, Json], s
     for variable in items(container, "env"):
         values[str(variable.get("name"))] = variable.get("value")
     for name in _VARIABLES:
-        value = values.get(name)
-        if isinstance(value, str) and value not in _NONE:
-            return name, value
+        if lets_devices_in(name, value := values.get(name)):
+            return name, str(value)
     runtime = spec.get(_RUNTIME)
     declared = state.fleet.installed.runtimes.get(runtime) if isinstance(runtime, str) else None
     shut = any(name in values for name in _VARIABLES)
     hands_over = (declared.handler if declared else runtime) in _RUNTIMES
     return (_RUNTIME, str(runtime)) if hands_over and not shut else ("", "")
+
+
+def lets_devices_in(name: Json, value: Json) -> bool:
+    """Return whether a variable with this value has a vendor's runtime let devices in."""
+    return name in _VARIABLES and isinstance(value, str) and value not in _NONE
 
 
 def _find_unanswered(view: PodView, state: State, *, any_word: bool) -> Iterator[Decision]:

@@ -31,6 +31,7 @@ from webhook.translate.unanswered_requests import (
     is_about_devices,
     is_own,
     judge_resource,
+    lets_devices_in,
     not_understood,
 )
 from webhook.translate.verdict import Verdict, merge
@@ -51,8 +52,17 @@ _FIRST = re.compile(r"/(?:spec/)?")
 _PARTS = ("limits", "requests")
 _CUSTOM = "/custom"  # below them: the resources that have no field of their own in Yatai's and Dynamo's kinds
 _GPU, _GPU_TYPE = "gpu", "gpuType"
+_NODES = "it describes nodes, and requests nothing"
+_INJECTED = "pods on this network get the key from the network resources injector, and are decided on at the webhook"
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and does not count claims"
+# Networks that hand out a pool by a name without a domain, and the domain that their operator puts before it.
+_NETWORKS = {
+    ("sriovnetwork.openshift.io", "SriovNetwork"): "openshift.io",
+    ("sriovnetwork.openshift.io", "SriovIBNetwork"): "openshift.io",
+    ("sriovnetwork.openshift.io", "OVSNetwork"): "openshift.io",
+    ("mellanox.com", "HostDeviceNetwork"): "nvidia.com",
+}
 # Kinds that bound or count keys, and ask for nothing.
 _COUNTING = {
     ("", "ResourceQuota"): "it limits the key, which claims would bypass: write a DeviceQuota, or a quota of the class",
@@ -64,7 +74,11 @@ _COUNTING = {
     ("scheduling.sigs.k8s.io", "ElasticQuota"): _NO_CLAIMS,
     ("nos.nebuly.com", "ElasticQuota"): _NO_CLAIMS,
     ("nos.nebuly.com", "CompositeElasticQuota"): _NO_CLAIMS,
-    ("nfd.k8s-sigs.io", "NodeFeatureRule"): "it describes nodes, and requests nothing",
+    ("nfd.k8s-sigs.io", "NodeFeatureRule"): _NODES,
+    ("cloud.google.com", "ComputeClass"): _NODES,
+    ("sriovnetwork.openshift.io", "SriovNetworkNodePolicy"): _NODES,
+    **dict.fromkeys(_NETWORKS, _INJECTED),
+    ("config.kueue.x-k8s.io", "Configuration"): _KUEUE,
     ("kubeflow.org", "Profile"): "it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota",
     ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
     (
@@ -200,6 +214,9 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     if known and named and str(named).partition(":")[0] != "cpu":  # KubeAI's profile without devices
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
+    pool = at(obj, "/spec/resourceName") if both in _NETWORKS else None
+    if isinstance(pool, str) and "/" not in pool:
+        yield Mention("/spec", f"{_NETWORKS[both]}/{pool}")
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
     compared = _COMPARED.get(both[0], ())
     value_count = found = 0
@@ -264,6 +281,10 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
         and not any("/" in str(value.get(one)) for one in _NAMES)
     ):
         return Mention(where, name) if any(_is_some(value.get(one)) for one in _NUMBERS) else None
+    if is_named and lets_devices_in(name, value):
+        return Mention(where, name)
+    if isinstance(value, dict) and lets_devices_in(value.get("name"), value.get("value")):
+        return Mention(f"{where}/{escape(name)}", str(value["name"]))
     if is_named and name == "path" and isinstance(value, str) and "~1" in value:  # of a JSON patch
         key = _resource(value.rpartition("/")[2].replace("~1", "/"), state)
         return Mention(where, key) if key else None

@@ -883,3 +883,10 @@ def test_a_name_in_kubernetes_io_is_refused_for_no_amount_that_the_api_server_ta
     done = became(value)
     assert refused(done) == refused_
     assert untouched(done) != refused_
+
+
+@pytest.mark.parametrize("key", ["pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"])
+def test_a_label_of_several_coscheduling_schedulers_is_not_called_koordinators(key):
+    done = became(labelled(key))
+    assert ("only Koordinator keeps it" in detail(done, key)) is (key != "pod-group.scheduling.sigs.k8s.io")
+    assert "the pod keeps its scheduler" in detail(done, key)

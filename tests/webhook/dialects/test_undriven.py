@@ -56,3 +56,11 @@ def test_koordinator_with_amds_gpus_stays():
     done = became(pod({KOORD + "rdma": 100, "amd.com/gpu": 1}, scheduler="koord-scheduler"))
     assert untouched(done)
     assert outcomes(done) == {KOORD + "rdma": "left", "amd.com/gpu": "left"}
+
+
+def test_a_share_of_vgpu_manager_is_no_misspelling_of_hamis():
+    keys = ("nvidia.com/vgpu-number", "nvidia.com/vgpu-cores", "nvidia.com/vgpu-memory")
+    done = became(pod(dict.fromkeys(keys, 1)))
+    assert untouched(done)
+    assert outcomes(done) == dict.fromkeys(keys, "left")
+    assert "vgpu-manager's DRA driver" in done.warnings[0]

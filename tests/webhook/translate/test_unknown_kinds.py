@@ -468,11 +468,42 @@ PERMITTED = {"permittedHostDevices": {"pciHostDevices": [{"resourceName": "nvidi
     [
         (obj("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration", {}) | EXTENDER, "an extender"),
         (obj("kubevirt.io/v1", "KubeVirt", {"configuration": PERMITTED}), "requests nothing"),
+        (obj("cloud.google.com/v1", "ComputeClass", {"priorities": [{"gpu": {"count": 1}}]}), "requests nothing"),
+        (obj("config.kueue.x-k8s.io/v1beta1", "Configuration", {}) | {"resources": {GPU: 1}}, "Kueue's configuration"),
+        (obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "hostdev"}), "pods on this network"),
+        (obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"resourceName": "mlx"}), "pods on this network"),
     ],
-    ids=["extender", "KubeVirt"],
+    ids=["extender", "KubeVirt", "ComputeClass", "Kueue", "HostDeviceNetwork", "SriovNetwork"],
 )
 def test_a_kind_that_only_lists_devices_requests_none(asked, says):
     [decision] = decide_object(asked, STATE).decisions
     assert (str(decision.outcome), decision.code) == ("left", "")
     assert says in decision.detail
     assert not asks_in_unknown_kind(asked, STATE)
+
+
+def test_a_network_names_its_pool_as_pods_get_it():
+    for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork"):
+        assert told(obj("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
+            ("spec", "openshift.io/mlx"): "left"
+        }
+    assert told(obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})) == {
+        ("spec", "nvidia.com/hostdev"): "left"
+    }
+    assert told(obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"})) == {}
+
+
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize("env", [{VARIABLE: "all"}, [{"name": VARIABLE, "value": "all"}]], ids=["map", "list"])
+def test_a_variable_that_takes_devices_is_named_in_values_of_a_chart(env):
+    values = {"values": {"containers": {"app": {"env": env}}}}
+    [one] = decide_object(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", values), STATE).decisions
+    assert (one.key, str(one.outcome), one.code) == (VARIABLE, "unknown", "D211")
+
+
+@pytest.mark.parametrize("value", ["void", "none", "", None, 0])
+def test_a_variable_that_takes_none_is_not_mentioned(value):
+    for env in ({VARIABLE: value}, [{"name": VARIABLE, "value": value}]):
+        assert told(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}

@@ -61,6 +61,8 @@ _VENDORS = {
         (),
     ),
     "ibm.com": ("IBM Spyre card", ("spyre_<kind>",), ()),
+    "beta.hpe.com": ("Slingshot NIC", ("cxi",), ()),
+    "nvidia.com": ("vgpu-manager share of a GPU", ("vgpu-<part>",), ()),
     "devices.kubevirt.io": ("KubeVirt host device", ("<device>",), ()),
     "vke.volcengine.com": ("Volcengine RDMA NIC", ("rdma",), ()),
 }
@@ -70,6 +72,7 @@ _DRIVEN = {
     "hygon.com": "Hygon's DRA driver counts a share's compute in units, not in percent, and gives a card to four claims at most: its plugin keeps serving it",
     "enflame.com": f"HAMi's Enflame {_YOUNG}",
     **dict.fromkeys(("furiosa.ai", "tenstorrent.com", "ibm.com"), f"its vendor's {_YOUNG}"),
+    "nvidia.com": f"vgpu-manager's {_YOUNG}",
 }
 _OTHERS = {
     "mthreads.ai/use-gpuuuid": "Moore Threads GPU",

@@ -63,13 +63,19 @@ _OLD = tuple(
     )
 )
 
+_NAME = "Koordinator"
 _GROUPS = tuple(
-    left(name, meaning, "only Koordinator keeps it: the pod keeps its scheduler", place, role=Role.SCHEDULED)
-    for name, place, meaning in (
-        ("gang.scheduling.koordinator.sh/name", ANNOTATION, "membership of a gang"),
-        ("scheduling.koordinator.sh/reservation-affinity", ANNOTATION, "reserved resources that the pod has to use"),
-        ("pod-group.scheduling.sigs.k8s.io", LABEL, "membership of a gang"),
-        ("quota.scheduling.koordinator.sh/name", LABEL, "the quota tree that counts the pod"),
+    left(name, meaning, f"only {keeper} keeps it: the pod keeps its scheduler", place, role=Role.SCHEDULED)
+    for name, place, meaning, keeper in (
+        ("gang.scheduling.koordinator.sh/name", ANNOTATION, "membership of a gang", _NAME),
+        (
+            "scheduling.koordinator.sh/reservation-affinity",
+            ANNOTATION,
+            "reserved resources that the pod has to use",
+            _NAME,
+        ),
+        ("pod-group.scheduling.sigs.k8s.io", LABEL, "membership of a gang", "a coscheduling scheduler"),
+        ("quota.scheduling.koordinator.sh/name", LABEL, "the quota tree that counts the pod", _NAME),
     )
 )
 
