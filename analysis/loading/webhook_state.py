@@ -40,13 +40,9 @@ def state_of(reading: Reading, configuration: Configuration, *, whole: bool = Tr
         placed = any(pod.spec.node_name for pod in reading.pods.values())
         builder.follow_pods(followed=reading.knows_pods and (reading.is_live or placed))
     unsure = reading.unread if reading.is_live else reading.is_dump
-    missing = [type_.__name__ for type_ in _REFERRED if not typed.by_key(type_)] if unsure else []
+    missing = [type_.__name__ for type_ in _REFERRED if not typed.by_key(type_)] if unsure else ()
     around = installed(unfold(one, IN_CONFIG_MAPS) for one in reading.installed)
-    builder.learn(
-        features=reading.features,
-        installed=around,
-        incomplete=frozenset(missing) if whole else OF_DEVICES.union(missing),
-    )
+    builder.learn(features=reading.features, installed=around, incomplete=frozenset(missing))
     builder.settle()
     ranges: dict[str, list[LimitRange]] = {}
     for one in typed.of(LimitRange):
@@ -58,4 +54,6 @@ def state_of(reading: Reading, configuration: Configuration, *, whole: bool = Tr
     )
     if not reading.is_live and not typed.of(Node) and not typed.of(ResourceSlice):
         state = replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
+    elif not whole:
+        state = replace(state, incomplete=state.incomplete | OF_DEVICES)
     return state

@@ -1,10 +1,11 @@
 """Nothing that looks like a request for devices is passed over in silence."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.webhook.admission.test_verdict import FLEET, GPU, MEM, STATE, pod_in_n
 from webhook.admission import decide_object
-from webhook.state.state import State
+from webhook.state.state import OF_DEVICES, State
 from webhook.translate import translate
 from webhook.translate.unanswered_requests import MOST
 
@@ -118,6 +119,13 @@ def test_a_selector_that_no_node_meets_says_what_there_is():
     )
     assert any("[D212]" in warning for warning in decide_object(asked, STATE).warnings)
     assert decide_object(asked, STATE).operations, "it is translated all the same"
+
+
+def test_a_selector_that_no_node_among_some_manifests_meets_is_not_named():
+    asked = pod({GPU: 1})
+    asked["spec"]["nodeSelector"] = {"disktype": "marble"}
+    assert "disktype" not in told(asked, replace(STATE, incomplete=OF_DEVICES))
+    assert "disktype" in told(asked, replace(STATE, incomplete=frozenset({"Node"})))
 
 
 def requiring(zone):
