@@ -56,12 +56,14 @@ _NODES = "it describes nodes, and requests nothing"
 _INJECTED = "pods on this network get the key from the network resources injector, and are decided on at the webhook"
 _KUEUE = "it counts the key: map the DeviceClass to a resource in Kueue's configuration"
 _NO_CLAIMS = "it counts the key, and does not count claims"
-# Networks that hand out a pool by a name without a domain, and the domain that their operator puts before it.
-_NETWORKS = {
-    ("sriovnetwork.openshift.io", "SriovNetwork"): "openshift.io",
-    ("sriovnetwork.openshift.io", "SriovIBNetwork"): "openshift.io",
-    ("sriovnetwork.openshift.io", "OVSNetwork"): "openshift.io",
-    ("mellanox.com", "HostDeviceNetwork"): "nvidia.com",
+# Kinds with a pool's name that lacks the domain which their operator puts before it.
+_POOLS = {
+    **dict.fromkeys(
+        [("sriovnetwork.openshift.io", kind) for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork")],
+        ("openshift.io", _INJECTED),
+    ),
+    ("sriovnetwork.openshift.io", "SriovNetworkNodePolicy"): ("openshift.io", _NODES),
+    ("mellanox.com", "HostDeviceNetwork"): ("nvidia.com", _INJECTED),
 }
 # Kinds that bound or count keys, and ask for nothing.
 _COUNTING = {
@@ -76,8 +78,7 @@ _COUNTING = {
     ("nos.nebuly.com", "CompositeElasticQuota"): _NO_CLAIMS,
     ("nfd.k8s-sigs.io", "NodeFeatureRule"): _NODES,
     ("cloud.google.com", "ComputeClass"): _NODES,
-    ("sriovnetwork.openshift.io", "SriovNetworkNodePolicy"): _NODES,
-    **dict.fromkeys(_NETWORKS, _INJECTED),
+    **{kind: reason for kind, (_, reason) in _POOLS.items()},
     ("config.kueue.x-k8s.io", "Configuration"): _KUEUE,
     ("kubeflow.org", "Profile"): "it limits the key by a ResourceQuota, which claims would bypass: write a DeviceQuota",
     ("karpenter.sh", "NodePool"): "it limits the nodes that are created, and requests nothing",
@@ -115,9 +116,9 @@ _QUALIFIED = re.compile(r"[\w.-]{1,253}/[\w.-]{1,63}")  # and no image, which ma
 _NAMES = ("name", "resourceName", "rdmaResourceName", "deviceName", "identifier", "processingResourceType")
 # A key and its amount within a text, as YAML or JSON or a template of such has it. Nothing in it is tried twice, however long the text is.
 _IN_TEXT = re.compile(r"""(?<![\w.-])([\w.-]{1,253}/[\w.-]{1,63})["']?[ \t]*:[ \t]*["']?(?=[1-9$]|\{[{\w])""")
-# A name within the text of a device plugin's configuration that shares devices.
 _QUOTED = re.compile(r""""([\w.-]{1,253}/[\w.-]{1,63})\"""")
-_SHARED = re.compile(r"""\bname["']?[ \t]*:[ \t]*["']?([\w.-]{1,253}/[\w.-]{1,63})""")
+# A name within the text of a device plugin's configuration that shares devices, or of a compiled step of Kubeflow Pipelines.
+_NAMED_IN_TEXT = re.compile(r"""\b(?:name|resourceType)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253}/[\w.-]{1,63})""")
 
 
 class Mention(NamedTuple):
@@ -214,9 +215,10 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     if known and named and str(named).partition(":")[0] != "cpu":  # KubeAI's profile without devices
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
-    pool = at(obj, "/spec/resourceName") if both in _NETWORKS else None
+    pool = at(obj, "/spec/resourceName") if both in _POOLS else None
     if isinstance(pool, str) and "/" not in pool:
-        yield Mention("/spec", f"{_NETWORKS[both]}/{pool}")
+        domain, _ = _POOLS[both]
+        yield Mention("/spec", f"{domain}/{pool}")
     waiting: list[_Member] = [("", {name: obj[name] for name in bodies(obj)})]
     compared = _COMPARED.get(both[0], ())
     value_count = found = 0
@@ -306,7 +308,8 @@ def _mention(where: str, member: _Member, state: State, *, is_named: bool) -> Me
     for key, _ in amounts_in(value):
         if state.configuration.resource(key) or key in state.fleet.extended:
             return Mention(where, key, text=name if is_named else f"item {name}")
-    for key in _SHARED.findall(value) if "timeSlicing" in value else ():
+    named = "timeSlicing" in value or "resourceType" in value
+    for key in _NAMED_IN_TEXT.findall(value) if named else ():
         if state.configuration.resource(key):
             return Mention(where, key, text=name if is_named else f"item {name}")
     return None

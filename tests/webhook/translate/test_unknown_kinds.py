@@ -346,6 +346,7 @@ TEXTS = {
     "podSpecPatch": '{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"4"}}}]}',
     "manifest": "kind: Job\nspec:\n  limits:\n    nvidia.com/gpu: 1\n",
     "values": "resources: {limits: {nvidia.com/gpu: {{ .gpus }}}}",
+    "value": '{"accelerator":{"count":"1","resourceCount":"1","resourceType":"nvidia.com/gpu"}}',
 }
 
 
@@ -482,8 +483,8 @@ def test_a_kind_that_only_lists_devices_requests_none(asked, says):
     assert not asks_in_unknown_kind(asked, STATE)
 
 
-def test_a_network_names_its_pool_as_pods_get_it():
-    for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork"):
+def test_a_network_names_its_pool_as_pods_ask_for_it():
+    for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork", "SriovNetworkNodePolicy"):
         assert told(obj("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
             ("spec", "openshift.io/mlx"): "left"
         }
