@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _REFERRED: tuple[type[Any], ...] = (ResourceClaim, ResourceClaimTemplate)
 
 
-def state_of(reading: Reading, configuration: Configuration, *, whole: bool = True) -> State:
+def state_of(reading: Reading, configuration: Configuration) -> State:
     """Make the state of a webhook with this configuration. In files without nodes and slices the fleet is unknown.
 
-    Nothing follows from what a fleet lacks that is not `whole`, such as samples among the manifests of a repository.
+    Slices in manifests without a node are samples: nothing follows from what they lack.
     """
     builder = StateBuilder(configuration)
     typed = reading.typed
@@ -52,8 +52,8 @@ def state_of(reading: Reading, configuration: Configuration, *, whole: bool = Tr
         custom_kinds=custom_kinds(reading.objects),
         container_defaults={name: container_defaults(some) for name, some in ranges.items()},
     )
-    if not reading.is_live and not typed.of(Node) and not typed.of(ResourceSlice):
-        state = replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
-    elif not whole:
-        state = replace(state, incomplete=state.incomplete | OF_DEVICES)
-    return state
+    if reading.is_live or typed.of(Node):
+        return state
+    if not typed.of(ResourceSlice):
+        return replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
+    return state if reading.is_dump else replace(state, incomplete=state.incomplete | OF_DEVICES)

@@ -99,13 +99,13 @@ def large_fleet(nodes: int) -> Callable[[], Any]:
 
 def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     """The example fleet over and over: classes, slices, nodes."""
-    from analysis.loading import read_objects
+    from analysis.loading import TypedObjects
     from cluster import manifests
     from dra.objects.claim import DeviceClass
     from dra.objects.device import ResourceSlice
     from dra.objects.node import Node
 
-    given = read_objects(manifests.read([FLEET]))
+    given = TypedObjects.read(document.object for document in manifests.read([FLEET]))
     single = [one for one in given.of(ResourceSlice) if one.spec.pool.resource_slice_count == 1]
     slices = [again(single[number % len(single)], number) for number in range(nodes)]
     return given.of(DeviceClass), slices, given.of(Node)

@@ -319,13 +319,13 @@ def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed(
 @pytest.mark.parametrize("more", ["", " && device.attributes['gpu.nvidia.com'].productName == 'A100'"])
 def test_an_attribute_that_no_device_publishes_is_named_as_the_cause(more):
     fleet = Stock.of(
-        nodes=[node("n0")],
-        slices=[slice_("n0", 1, attributes={"productName": {"string": "A100"}})],
-        classes=[class_()],
+        nodes=[typed_node("n0")],
+        slices=[gpu_slice("n0", 1, attributes={"productName": {"string": "A100"}})],
+        classes=[typed_class()],
     )
     told = judge(
         fleet,
-        [claim(cel=f'"room" in device.attributes["{DRIVER}"] && device.attributes["{DRIVER}"]["room"] == "b"{more}')],
+        [claim_for(cel=f'"room" in device.attributes["{DRIVER}"] && device.attributes["{DRIVER}"]["room"] == "b"{more}')],
     )
     assert told.code == Code.NO_DEVICE
     assert "asks for; none has room" in told.text

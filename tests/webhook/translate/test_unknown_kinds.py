@@ -485,13 +485,13 @@ def test_a_kind_that_only_lists_devices_requests_none(asked, says):
 
 def test_a_network_names_its_pool_as_pods_ask_for_it():
     for kind in ("SriovNetwork", "SriovIBNetwork", "OVSNetwork", "SriovNetworkNodePolicy"):
-        assert told(obj("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
+        assert outcomes_of(obj("sriovnetwork.openshift.io/v1", kind, {"resourceName": "mlx"})) == {
             ("spec", "openshift.io/mlx"): "left"
         }
-    assert told(obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})) == {
+    assert outcomes_of(obj("mellanox.com/v1alpha1", "HostDeviceNetwork", {"resourceName": "nvidia.com/hostdev"})) == {
         ("spec", "nvidia.com/hostdev"): "left"
     }
-    assert told(obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"})) == {}
+    assert outcomes_of(obj("sriovnetwork.openshift.io/v1", "SriovNetwork", {"networkNamespace": "default"})) == {}
 
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -507,4 +507,4 @@ def test_a_variable_that_takes_devices_is_named_in_values_of_a_chart(env):
 @pytest.mark.parametrize("value", ["void", "none", "", None, 0])
 def test_a_variable_that_takes_none_is_not_mentioned(value):
     for env in ({VARIABLE: value}, [{"name": VARIABLE, "value": value}]):
-        assert told(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}
+        assert outcomes_of(obj("helm.toolkit.fluxcd.io/v2", "HelmRelease", {"values": {"env": env}})) == {}
