@@ -15,11 +15,11 @@ import msgspec
 from analysis.applied import state_of_files
 from analysis.arrivals import arrivals, brings_pods, created_pods
 from analysis.configuration import configuration_in_force, features_of, given_configuration
-from analysis.files import read, refuse
-from analysis.loading import read_each, reading_of_documents
-from cluster.manifests import bounds, parse
+from analysis.files import problems, read, refuse
+from analysis.loading import reading_of_documents
+from cluster.manifests import ManifestError, bounds, parse
 from dra.texts import count_of
-from dra.wire import convert
+from dra.wire import WireError, convert
 from rendering.exits import Broken
 from webhook.dialects import Outcome
 
@@ -152,7 +152,10 @@ def run(file: Path) -> Iterator[CaseResult]:
     if len(documents) != 1:
         raise Broken(f"{file}: {count_of(len(documents), 'document')}", "a file of cases is one document")
     document = documents[0]
-    [cases] = read_each(documents, lambda obj: convert(obj, Cases))
+    try:
+        cases = convert(document.object, Cases)
+    except WireError as error:
+        raise ManifestError(problems([(document, error.pointer, error.message)])) from error
     wrong = [] if cases.cases else [(document, "/cases", "cases is empty")]
     for number, case in enumerate(cases.cases):
         if case.expect == Expected():
@@ -177,9 +180,9 @@ def run(file: Path) -> Iterator[CaseResult]:
             reported.add(in_force.source)
         features = features_of(None, in_force.configuration)
         state = state_of_files(reading_of_documents(pods, around, features, in_force))
-        problems = tuple(problems_of(case.expect, pods, around, state))
+        differences = tuple(problems_of(case.expect, pods, around, state))
         yield CaseResult(
-            file=str(file), line=document.line_of(pointer), name=case.name, passed=not problems, problems=problems
+            file=str(file), line=document.line_of(pointer), name=case.name, passed=not differences, problems=differences
         )
 
 

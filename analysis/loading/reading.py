@@ -21,7 +21,7 @@ from allocator.reservations import events, overlaps
 from analysis.configuration import ConfigurationInForce, features_of, server_named
 from analysis.files import ReadFiles, SkippedFile, read_files, warn_of_skipped
 from analysis.loading.objects import Trimmer, Unread, identity_of, owner_of, unread_of, without_bookkeeping
-from analysis.loading.typed import IN_STOCK, GeneratedNames, TypedObjects, is_pod, warn_of_misspelt
+from analysis.loading.typed import IN_STOCK, GeneratedNames, TypedObjects, is_pod, warn_of_duplicates, warn_of_misspelt
 from cluster import resources
 from cluster.manifests import Document
 from cluster.server import ServerInfo
@@ -271,6 +271,7 @@ def read_dump(
         places=tuple(document.origin for document in read.documents),
         pods=pods,
     )
+    warn_of_duplicates(reading.typed)
     return replace(reading, skipped=tuple(read.skipped))
 
 

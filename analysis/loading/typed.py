@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from analysis.files import problems, refuse
+from analysis.files import problems
 from cluster import resources
 from dra.objects import (
     DeviceClass,
@@ -35,7 +35,7 @@ from dra.wire import WireError, convert
 from rendering.output import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cluster.manifests import Document, InputProblem
     from dra.raw import Object
@@ -197,19 +197,6 @@ def identified(claim: ResourceClaim) -> ResourceClaim:
     return claim if metadata.uid else replace(claim, metadata=replace(metadata, uid=metadata.key))
 
 
-def read_each(documents: Iterable[Document], read: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Read documents by a function that raises WireError; raise a ManifestError for all that cannot be read."""
-    found: list[T] = []
-    wrong: list[tuple[Document, str, str]] = []
-    for document in documents:
-        try:
-            found.append(read(document.object))
-        except WireError as error:
-            wrong.append((document, error.pointer, error.message))
-    refuse(wrong)
-    return found
-
-
 def _version_and_kind(obj: dict[str, Any]) -> tuple[str, str]:
     version = str(obj.get("apiVersion") or "")
     return version, str(obj.get("kind") or "")
@@ -229,6 +216,13 @@ def warn_of_ignored(objects: Iterable[Object], *, also: Sequence[tuple[str, str]
         return
     listed = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     warn(f"{count_of(kinds.total(), 'object')} ignored, of kinds that this command does not read: {listed}")
+
+
+def warn_of_duplicates(typed: TypedObjects) -> None:
+    """Warn of objects that are defined more than once."""
+    if typed.defined_twice:
+        twice = list(dict.fromkeys(typed.defined_twice))
+        warn(f"defined more than once, the last definition counts: {list_first(twice, NAMED)}")
 
 
 def warn_of_misspelt(documents: Iterable[Document]) -> None:

@@ -25,6 +25,12 @@ def test_a_file_without_an_end_is_broken_input():
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["simulate", "survey", "free", "doctor"])
+def test_every_command_warns_of_an_object_that_is_defined_twice(command, tmp_path):
+    file = manifest(tmp_path / "both.yaml", *[node("n0")] * 2, class_("gpu"), slice_("n0", gpu("gpu-0")))
+    assert "defined more than once, the last definition counts: Node n0" in run(command, "-f", file).stderr
+
+
 def test_the_last_definition_of_a_duplicate_object_counts_with_a_warning(tmp_path):
     """Two copies of one slice are not two slices: applied, the second replaces the first."""
     objects = [node("n0"), class_of("gpu"), node_slice("n0", gpu("gpu-0"), name="s")]

@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonpatch
 
 from analysis.configuration import ConfigurationInForce
-from analysis.loading import read_objects, reading_of, state_of
+from analysis.loading import TypedObjects, reading_of, state_of
 from cluster import manifests
 from dra import cel, wire
 from dra.objects.claim import DeviceClass
@@ -138,6 +138,13 @@ def state_of_files(documents, configuration: Configuration, features: Features =
     reading = reading_of((document.object for document in documents), features, in_force=in_force, pods=False)
     assert not reading.unread
     return state_of(reading, configuration)
+
+
+def read_objects(documents) -> TypedObjects:
+    """Documents as typed objects, all of which can be read."""
+    given = TypedObjects.read(document.object for document in documents)
+    assert not given.unreadable
+    return given
 
 
 @cache

@@ -2,11 +2,22 @@
 
 import pytest
 
-from analysis.loading import read_objects
 from cluster import manifests
 from dra.objects import DeviceClass, Node, ResourceSlice
 from tests.webhook.dialects.rows import Row
-from tests.webhook.pods import EXAMPLES, SIZES, WHOLE, became, configured, container, devices, pod, refused, untouched
+from tests.webhook.pods import (
+    EXAMPLES,
+    SIZES,
+    WHOLE,
+    became,
+    configured,
+    container,
+    devices,
+    pod,
+    read_objects,
+    refused,
+    untouched,
+)
 from webhook.dialects import NUMA_NODE, PCIE_ROOT
 from webhook.state import Inventory
 from webhook.state.configuration import read

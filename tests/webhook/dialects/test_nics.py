@@ -5,14 +5,25 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from analysis.loading import read_objects
 from cluster import manifests
 from dra.objects.claim import DeviceClass
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from tests.corpus.move.plugins import config_map
 from tests.webhook.dialects.rows import Row, rows_left
-from tests.webhook.pods import EXAMPLES, WHOLE, became, configured, devices, exactly, outcomes, patched, pod, untouched
+from tests.webhook.pods import (
+    EXAMPLES,
+    WHOLE,
+    became,
+    configured,
+    devices,
+    exactly,
+    outcomes,
+    patched,
+    pod,
+    read_objects,
+    untouched,
+)
 from webhook.dialects.plugins.nics import DIALECT
 from webhook.state import Inventory, installed
 from webhook.state.configuration import read

@@ -2,7 +2,6 @@
 
 import pytest
 
-from analysis.loading import read_objects
 from cluster import manifests
 from dra import wire
 from dra.objects import DeviceClass, Node, ResourceSlice
@@ -19,6 +18,7 @@ from tests.webhook.pods import (
     example_fleet,
     patched,
     pod,
+    read_objects,
     untouched,
 )
 from webhook.dialects import PCIE_ROOT

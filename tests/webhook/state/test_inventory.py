@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from allocator import allocate
-from analysis.loading import read_objects
 from cluster import manifests
 from dra import wire
 from dra.objects.claim import DeviceClass, ResourceClaim
@@ -12,7 +11,18 @@ from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.stock import Stock
 from tests.objects import device_class, node, typed
-from tests.webhook.pods import EXAMPLES, HAMI, became, configured, exactly, example_fleet, outcomes, pod, untouched
+from tests.webhook.pods import (
+    EXAMPLES,
+    HAMI,
+    became,
+    configured,
+    exactly,
+    example_fleet,
+    outcomes,
+    pod,
+    read_objects,
+    untouched,
+)
 from webhook.dialects import Served
 from webhook.dialects.targets import NUMA_NODE, PCIE_ROOT, TARGETS
 from webhook.state import State

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.loading import read_objects
 from cluster import manifests
 from dra import wire
 from dra.objects.claim import DeviceClass, ResourceClaimSpec
@@ -25,6 +24,7 @@ from tests.webhook.pods import (
     exactly,
     patched,
     pod,
+    read_objects,
     replayed,
     untouched,
 )

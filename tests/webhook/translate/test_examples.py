@@ -3,7 +3,6 @@
 import pytest
 
 import allocator
-from analysis.loading import read_objects
 from cluster import manifests
 from cluster.patch import apply_json_patch
 from dra import validation, wire
@@ -12,7 +11,7 @@ from dra.objects.claim import DeviceClass, ResourceClaim
 from dra.objects.device import ResourceSlice
 from dra.objects.node import Node
 from dra.stock.stock import Stock
-from tests.webhook.pods import EXAMPLES, example_fleet
+from tests.webhook.pods import EXAMPLES, example_fleet, read_objects
 from webhook.admission import decide_object
 from webhook.state import State
 from webhook.state.configuration import read
