@@ -27,7 +27,7 @@ def test_a_file_without_an_end_is_broken_input():
 
 @pytest.mark.parametrize("command", ["simulate", "survey", "free", "doctor"])
 def test_every_command_warns_of_an_object_that_is_defined_twice(command, tmp_path):
-    file = manifest(tmp_path / "both.yaml", *[node("n0")] * 2, class_("gpu"), slice_("n0", gpu("gpu-0")))
+    file = manifest(tmp_path / "both.yaml", *[node("n0")] * 2)
     assert "defined more than once, the last definition counts: Node n0" in run(command, "-f", file).stderr
 
 
