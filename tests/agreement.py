@@ -257,7 +257,7 @@ def webhook(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
     if is_configured(scene) or scene.object["kind"] != "Pod" or is_unfilled(scene):
         return Answer()
     state = state_of(*seen(scene))
-    pod, said, refused = scene.object, [], False
+    pod, said, refused = json.loads(json.dumps(scene.object)), [], False
     for judge in (review.mutate, review.validate):
         response = json.loads(judge(as_review(pod, scene), state).body)["response"]
         refused = refused or not response["allowed"]
