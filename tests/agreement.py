@@ -100,18 +100,7 @@ def outcome_of(keys: Mapping[Key, str]) -> str:
 
 # ---- Adapters: all that is known of options, fields and words
 
-# What each command calls an outcome, where it is not the word of docs/translation.md.
-WORDS = {
-    "ignored": "approximated",
-    "moves": "translated",
-    "differs": "approximated",
-    "webhook": "translated",
-    "waits": "left",
-    "stays": "left",
-    "unclear": "unknown",
-}
 COUNTED = re.compile(r"container (\S+): (\S+): ")  # what a queue counts, in the text of survey
-OUTCOME = ("outcome",)  # the field of a key or a workload
 CODE = re.compile(r"\[([RD]\d{3})\]")
 # What `explain` says of a pod that a node has room for, and of one that none has.
 ROOM = re.compile(
@@ -122,8 +111,9 @@ SEVERITY = ("served", "translated", "approximated", "left", "unknown", "refused"
 
 
 def word(of: Mapping[str, Any]) -> str:
-    outcome = next(of[field] for field in OUTCOME if of.get(field))
-    return WORDS.get(outcome, outcome)
+    """Return the outcome of a key, which is one of the words of docs/translation.md in every command."""
+    assert of["outcome"] in SEVERITY, of
+    return str(of["outcome"])
 
 
 def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = (), said: Iterable[str] = ()) -> Answer:
