@@ -76,6 +76,16 @@ def test_an_expression_reads_a_number_on_a_container():
     assert exactly(done)[0]["capacity"]["memory"] == "30Gi"
 
 
+@pytest.mark.parametrize(
+    ("count", "mib", "said"), [(0, 3000, ["left", "left"]), (0, 0, []), (1, 0, ["translated"] * 2)]
+)
+def test_a_count_of_0_requests_no_device(count, mib, said):
+    row = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
+    done = became(pod({"our.org/gpu": count, "our.org/mib": mib}), **rules(row))
+    assert [str(one.outcome) for one in done.decisions] == said
+    assert untouched(done) == (not count)
+
+
 def test_an_expression_makes_a_list_of_models():
     row = {
         "name": "our.org/models",
