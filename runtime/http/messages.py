@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import Mapping
 
 
 class Head(NamedTuple):
@@ -40,8 +40,9 @@ class Reply(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
     close: bool = False
-    # Sent after the body, each when it is there. The end of the connection is the end of such an answer.
-    parts: AsyncGenerator[bytes, None] | None = None
+    # An async generator of bytes, sent after the body, each when it is there; the connection ends with the last. Any, so that a worker's
+    # answer, which has none, can be decoded.
+    parts: Any = None
 
 
 def text(status: int, message: str, *headers: tuple[str, str], close: bool = False) -> Reply:
