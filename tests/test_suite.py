@@ -1,8 +1,5 @@
 """The summary of `make test` can be trusted: each fault is counted, and the last line says so."""
 
-import subprocess
-import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -70,20 +67,6 @@ def test_the_last_line_comes_after_what_is_to_be_run_further(capsys):
     assert [target for target in named if f"\n{target}: setup ## " not in makefile] == []
 
 
-def test_a_suite_says_how_long_it_will_take(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("DRAWBRIDGE_CACHE", str(tmp_path))
-    suite.announce("unit")
-    suite.remember([suite.Outcome("unit", 1, seconds=71.2), suite.Outcome("oracle", 1, 1, seconds=2.0)])
-    for name in ("unit", "oracle", "gofmt"):
-        suite.announce(name)
-    assert [line for line in capsys.readouterr().out.splitlines() if line] == [
-        f"=== unit: {suite.USUAL['unit']:.0f} s, usually, on two cores",
-        "=== unit: 71 s, as the last time here",
-        f"=== oracle: {suite.USUAL['oracle']:.0f} s, usually, on two cores",
-        "=== gofmt",
-    ]
-
-
 @pytest.mark.parametrize("asked", ["", "1"])
 def test_packages_are_installed_only_if_that_is_asked(asked, monkeypatch, tmp_path):
     done = []
@@ -102,30 +85,6 @@ def test_packages_are_installed_only_if_that_is_asked(asked, monkeypatch, tmp_pa
         ):
             packages.require()
         assert not done
-
-
-def heard(capfd, word, work, then):
-    """Do the work beside this thread, which does something `then`, as soon as the word was said."""
-    said = ""
-    with ThreadPoolExecutor(1) as beside:
-        working = beside.submit(work)
-        while word not in said:
-            assert not working.done(), said
-            time.sleep(0.01)
-            said += capfd.readouterr().out
-        then()
-        working.result()
-    return said
-
-
-@pytest.mark.linux("reads /proc")
-def test_a_command_says_every_while_which_of_its_processes_works(capfd):
-    with subprocess.Popen(["sh", "-c", "cat; true"], stdin=subprocess.PIPE) as process:
-
-        def work():
-            return suite.ended("waiting", process, time.monotonic(), every=0.05)
-
-        heard(capfd, ": cat", work, process.stdin.close)
 
 
 @pytest.mark.parametrize(
