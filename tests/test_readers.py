@@ -35,9 +35,9 @@ from node.inventory import reading
 from node.plugins import PluginFault, answer_from_spec
 from tests import shapes
 from tests.allocator.service import sidecar
-from tests.allocator.service.test_quota_admission import HERE, template
-from tests.allocator.service.test_quota_admission import review as reviewed
-from tests.allocator.service.test_quotas import quota
+from tests.allocator.service.test_quota_admission import HERE, template_of
+from tests.allocator.service.test_quota_admission import review_of as reviewed
+from tests.allocator.service.test_quotas import quota_of
 from tests.cli.running import run
 from tests.cluster import peer
 from tests.corpus.move import autoscaled, plugins
@@ -122,10 +122,10 @@ class Allocator:
     async def _begin(self):
         cluster = sidecar.loaded(
             *sidecar.fleet(),
-            quota(gpu__devices=3),
+            quota_of(gpu__devices=3),
             *(sidecar.claim(one) for one in "ab"),
             sidecar.pod("p", "a"),
-            template("t"),
+            template_of("t"),
         )
         self._asked = await self._stack.enter_async_context(sidecar.running(cluster, answer=0.2, **HERE))
         self._elsewhere = await self._stack.enter_async_context(aiohttp.ClientSession())

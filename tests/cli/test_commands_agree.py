@@ -223,7 +223,7 @@ def test_the_commands_agree_about_what_is_drawn_again(number, tmp_path):
 # ---- One example of each contradiction that there was
 
 
-def template(limits, **spec):
+def pods_with(limits, **spec):
     return {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i", "resources": limits}]} | spec}
 
 
@@ -235,27 +235,27 @@ QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 POD, JOB, RAY_CLUSTER, JOBSET, TRAINING = (
     one for one in KINDS if one[1] in ("Pod", "Job", "RayCluster", "JobSet", "Training")
 )
-ONE, BOTH = template(limits(gpu="1")), template(limits(gpu="1", fpga="1"))
+ONE, BOTH = pods_with(limits(gpu="1")), pods_with(limits(gpu="1", fpga="1"))
 EMPTY, MOVED, SERVED = having(node("a")), having(*moved("a")), having(*moved("a", extended=GPU))
-AWAY = template(limits(gpu="1"), nodeSelector={"pool": "x"})
+AWAY = pods_with(limits(gpu="1"), nodeSelector={"pool": "x"})
 OWN = {"resourceClaims": [{"name": "x", "resourceClaimName": "c"}]}
 # A key that a DeviceClass serves, and beside it one for which claims are made of a class that no node has.
-SERVED_AND_NOT = template(limits(gpu="1"))
+SERVED_AND_NOT = pods_with(limits(gpu="1"))
 SERVED_AND_NOT["spec"]["initContainers"] = [
     {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpumem": "1"}}}
 ]
 # A container with whole devices, and one with a key that Koordinator sums up over the pod.
-HALVES = template(limits(gpu="1"))
+HALVES = pods_with(limits(gpu="1"))
 HALVES["spec"]["containers"].append(
     {"name": "d", "image": "i", "resources": {"limits": {"huawei.com/npu-core": "100"}}}
 )
 EXAMPLE_FLEET = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
-IN_POD, UNFILLED = template({}, resources=limits(gpu="1")), template(limits(gpu="${GPUS}"))
+IN_POD, UNFILLED = pods_with({}, resources=limits(gpu="1")), pods_with(limits(gpu="${GPUS}"))
 AT_X = node("x", {"pool": "x"})
 # A scene; the outcome and a code that translate gives; whether simulate finds a node.
 NAMED = {
     "a plugin's key that no node has": (Scene(of_kind(*POD, ONE), (), EMPTY), "left", "D222", False),
-    "a key that no dialect has": (Scene(of_kind(*POD, template(limits(fpga="1")))), "unknown", "D211", False),
+    "a key that no dialect has": (Scene(of_kind(*POD, pods_with(limits(fpga="1")))), "unknown", "D211", False),
     "a label that no node has": (Scene(of_kind(*POD, AWAY), (), MOVED, WHOLE), "translated", "D212", False),
     "a mode whose namespace stands after the pod": (
         Scene(of_kind(*POD, ONE), [namespace("off")], MOVED, WHOLE),
@@ -272,7 +272,7 @@ NAMED = {
     ),
     "a served key beside one that no node has, in mode off": (
         Scene(
-            of_kind(*POD, template({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})),
+            of_kind(*POD, pods_with({"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}})),
             [namespace("off")],
             SERVED,
             WHOLE,
@@ -284,7 +284,7 @@ NAMED = {
     "a served key, in mode off": (Scene(of_kind(*POD, ONE), [namespace("off")], SERVED, WHOLE), "left", "", True),
     "a key that nodes have, which the pod cannot run on": (
         Scene(
-            of_kind(*POD, template(limits(fpga="1"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
+            of_kind(*POD, pods_with(limits(fpga="1"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
         ),
         "left",
         "D221",
@@ -292,22 +292,22 @@ NAMED = {
     ),
     "an amount of 0 of a key that only other nodes have": (
         Scene(
-            of_kind(*POD, template(limits(fpga="0"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
+            of_kind(*POD, pods_with(limits(fpga="0"), nodeSelector={"pool": "x"})), (), (node("b", **{FPGA: 1}), AT_X)
         ),
         "left",
         "",
         True,
     ),
-    "half a device": (Scene(of_kind(*POD, template(limits(gpu="500m")))), "refused", "R001", None),
+    "half a device": (Scene(of_kind(*POD, pods_with(limits(gpu="500m")))), "refused", "R001", None),
     "a share of a size that nothing tells": (
         Scene(
-            of_kind(*POD, template({"limits": {"koordinator.sh/gpu": "1"}})), (), (), HEAD | {"unresolved": "refuse"}
+            of_kind(*POD, pods_with({"limits": {"koordinator.sh/gpu": "1"}})), (), (), HEAD | {"unresolved": "refuse"}
         ),
         "refused",
         "R006",
         None,
     ),
-    "no limit": (Scene(of_kind(*POD, template({"requests": {GPU: "1"}}))), "refused", "R001", None),
+    "no limit": (Scene(of_kind(*POD, pods_with({"requests": {GPU: "1"}}))), "refused", "R001", None),
     "a part of the keys": (Scene(of_kind(*POD, BOTH), (), MOVED, WHOLE), "partly", "D211", False),
     "a key of the pod's sum that stays": (
         Scene(of_kind(*POD, HALVES), (), MOVED, WHOLE),
@@ -326,33 +326,33 @@ NAMED = {
     "an unknown kind": (Scene(of_kind(*TRAINING, ONE), (), MOVED, WHOLE), "translated", "", True),
     "keys that Kueue counts": (Scene(of_kind(*JOB, ONE, labels=QUEUED), (), MOVED, WHOLE), "translated", "", True),
     "half a device in an unknown kind": (
-        Scene(of_kind(*TRAINING, template(limits(gpu="500m"))), [namespace("observe")]),
+        Scene(of_kind(*TRAINING, pods_with(limits(gpu="500m"))), [namespace("observe")]),
         "refused",
         "R001",
         None,
     ),
     "requests of a pod in a JobSet": (Scene(of_kind(*JOBSET, IN_POD)), "refused", "R001", None),
     "an amount that is no quantity": (
-        Scene(of_kind(*POD, template(limits(gpu="abc"))), (), MOVED, WHOLE),
+        Scene(of_kind(*POD, pods_with(limits(gpu="abc"))), (), MOVED, WHOLE),
         "refused",
         "D001",
         None,
     ),
     "an amount that is no quantity, on a node that is named": (
-        Scene(of_kind(*POD, template(limits(gpu="abc"), nodeName="a")), (), MOVED),
+        Scene(of_kind(*POD, pods_with(limits(gpu="abc"), nodeName="a")), (), MOVED),
         "refused",
         "D001",
         None,
     ),
     "an amount that is no quantity, in a workload": (
-        Scene(of_kind(*JOB, template(limits(gpu="abc"))), (), MOVED, WHOLE),
+        Scene(of_kind(*JOB, pods_with(limits(gpu="abc"))), (), MOVED, WHOLE),
         "refused",
         "D001",
         None,
     ),
     "a placeholder beside a refused key": (
         Scene(
-            of_kind(*POD, template({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})),
+            of_kind(*POD, pods_with({"limits": {"koordinator.sh/gpu": "1", "vpc.amazonaws.com/pod-eni": "${N}"}})),
             (),
             (),
             HEAD | {"unresolved": "refuse"},
@@ -363,13 +363,13 @@ NAMED = {
     ),
     "a placeholder": (Scene(of_kind(*POD, UNFILLED)), "unknown", "D011", False),
     "a misspelt key with a placeholder": (
-        Scene(of_kind(*POD, template({"limits": {"nvdia.com/gpu": "${GPUS}"}}))),
+        Scene(of_kind(*POD, pods_with({"limits": {"nvdia.com/gpu": "${GPUS}"}}))),
         "unknown",
         "D211",
         False,
     ),
     "own claims, and a label that no node has": (
-        Scene(of_kind(*JOB, template({}, nodeSelector={"pool": "x"}, **OWN)), (), MOVED),
+        Scene(of_kind(*JOB, pods_with({}, nodeSelector={"pool": "x"}, **OWN)), (), MOVED),
         "left",
         "D212",
         False,
@@ -381,46 +381,46 @@ NAMED = {
         None,
     ),
     "a node that is named": (
-        Scene(of_kind(*POD, template(limits(gpu="9"), nodeName="a")), (), MOVED, WHOLE),
+        Scene(of_kind(*POD, pods_with(limits(gpu="9"), nodeName="a")), (), MOVED, WHOLE),
         "left",
         "",
         None,
     ),
     "more devices than a claim can hold, which is only warned of": (
-        Scene(of_kind(*POD, template(limits(gpu="100"))), (), SERVED, WARNED),
+        Scene(of_kind(*POD, pods_with(limits(gpu="100"))), (), SERVED, WARNED),
         "served",
         "R023",
         False,
     ),
     "more devices than a claim can hold, warned of at the webhook": (
-        Scene(of_kind(*RAY_CLUSTER, template(limits(gpu="100"))), (), MOVED, WHOLE | WARNED),
+        Scene(of_kind(*RAY_CLUSTER, pods_with(limits(gpu="100"))), (), MOVED, WHOLE | WARNED),
         "translated",
         "R023",
         None,
     ),
-    "null": (Scene(of_kind(*POD, template(limits(gpu=None))), (), EMPTY), "silent", "", True),
-    "an amount of 0": (Scene(of_kind(*POD, template(limits(gpu="0"))), (), EMPTY), "silent", "", True),
+    "null": (Scene(of_kind(*POD, pods_with(limits(gpu=None))), (), EMPTY), "silent", "", True),
+    "an amount of 0": (Scene(of_kind(*POD, pods_with(limits(gpu="0"))), (), EMPTY), "silent", "", True),
     "an amount of 0 of a key that a claim never replaces": (
-        Scene(of_kind(*POD, template({"limits": {"gpu.intel.com/i915_monitoring": "0"}})), (), EMPTY),
+        Scene(of_kind(*POD, pods_with({"limits": {"gpu.intel.com/i915_monitoring": "0"}})), (), EMPTY),
         "silent",
         "",
         True,
     ),
     "an amount of 0 of a key that stays with its device plugin": (
-        Scene(of_kind(*POD, template({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), EMPTY),
+        Scene(of_kind(*POD, pods_with({"limits": {"kunlunxin.com/vxpu-memory": "0"}})), (), EMPTY),
         "silent",
         "",
         True,
     ),
     "a misspelt key with an amount of 0": (
-        Scene(of_kind(*POD, template({"limits": {"nvidia.com/gpus": "0"}})), (), EMPTY),
+        Scene(of_kind(*POD, pods_with({"limits": {"nvidia.com/gpus": "0"}})), (), EMPTY),
         "unknown",
         "D211",
         True,
     ),
     "an amount of 0 beside a key that stays": (
         Scene(
-            of_kind(*POD, template({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})), (), (node("b", **{FPGA: 1}),)
+            of_kind(*POD, pods_with({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})), (), (node("b", **{FPGA: 1}),)
         ),
         "left",
         "",
@@ -462,7 +462,7 @@ def installed(mode, folder):
 def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path):
     around = {"label": [namespace(mode)], "object": [WHOLE | {"mode": mode}], "installed": installed(mode, tmp_path)}
     scene = Scene(
-        of_kind(*POD, template(limits(gpu="1"))), around[source], moved("a"), WHOLE if source == "label" else None
+        of_kind(*POD, pods_with(limits(gpu="1"))), around[source], moved("a"), WHOLE if source == "label" else None
     )
     answers = ask(scene, tmp_path)
     assert answers["translate"].mode == mode
@@ -470,7 +470,7 @@ def test_every_command_applies_the_mode_that_is_in_force(source, mode, tmp_path)
 
 
 def test_the_commands_count_the_same_devices(tmp_path):
-    pods = [asking(2, nodeName="p"), asking(1, nodeName="p"), of_kind(*POD, template({"limits": {KUBERNETES: "1"}}))]
+    pods = [asking(2, nodeName="p"), asking(1, nodeName="p"), of_kind(*POD, pods_with({"limits": {KUBERNETES: "1"}}))]
     pods[2]["spec"]["nodeName"] = "p"
     for number, one in enumerate(pods):
         one["metadata"] |= {"name": f"r{number}", "uid": str(number)}
@@ -530,7 +530,7 @@ def claim(name, device, pod):
 
 def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
     """A claim of a deleted pod, a claim on a device that is gone, and a pod that was created before the webhook was there."""
-    late, runs = of_kind(*POD, ONE, uid="w"), of_kind(*POD, template({}, nodeName="a"), name="runs", uid="runs")
+    late, runs = of_kind(*POD, ONE, uid="w"), of_kind(*POD, pods_with({}, nodeName="a"), name="runs", uid="runs")
     runs["status"] = {"phase": "Running"}
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
     late["status"] = {"phase": "Pending", "conditions": [unplaced]}
@@ -566,7 +566,7 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
 
 
 def test_the_commands_read_the_same_files(tmp_path):
-    (tmp_path / "pod.yaml").write_text(json.dumps(of_kind(*POD, template(limits(gpu="1")))))
+    (tmp_path / "pod.yaml").write_text(json.dumps(of_kind(*POD, pods_with(limits(gpu="1")))))
     (tmp_path / "chart.yaml").write_text("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n")
     for command in ("translate", "check", "survey", "simulate", "free", "doctor", "quota"):
         result = run(command, "-f", tmp_path, "-o", "json")
@@ -640,7 +640,7 @@ def test_a_pod_goes_where_its_runtime_class_lets_it(tmp_path):
         "handler": "r",
         "scheduling": {"nodeSelector": {"pool": "x"}},
     }
-    answers = ask(Scene(of_kind(*POD, template(limits(gpu="1"), runtimeClassName="r")), [runtime], SERVED), tmp_path)
+    answers = ask(Scene(of_kind(*POD, pods_with(limits(gpu="1"), runtimeClassName="r")), [runtime], SERVED), tmp_path)
     assert answers["simulate"].fits is False
     assert "before it in the queue" not in answers["explain"].said
     assert not contradictions(answers)
@@ -654,7 +654,7 @@ def test_a_pod_of_a_manifest_gets_claims_of_the_templates_beside_it(tmp_path):
         "metadata": {"name": "t", "namespace": "n"},
         "spec": {"spec": {"devices": {"requests": [one]}}},
     }
-    own = template({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
+    own = pods_with({}, resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}])
     answers = ask(Scene(of_kind(*POD, own), [made], MOVED), tmp_path, (translate, simulate, explain))
     assert (answers["simulate"].fits, answers["explain"].fits) == (True, True)
     own["spec"]["nodeSelector"] = {"pool": "x"}
@@ -664,13 +664,13 @@ def test_a_pod_of_a_manifest_gets_claims_of_the_templates_beside_it(tmp_path):
 
 
 def test_the_error_of_a_pod_names_its_own_claim(tmp_path):
-    many = template(limits(gpu="100"))
+    many = pods_with(limits(gpu="100"))
     scene = Scene(of_kind(*POD, many), [of_kind(*POD, many, name="a")], SERVED, WARNED)
     assert "ResourceClaim/n/w-" in ask(scene, tmp_path, (simulate,))["simulate"].said
 
 
 def test_a_pod_that_is_refused_for_its_amount_does_not_fit(tmp_path):
     """Its claim would fit, which is no outlook for it."""
-    scene = Scene(of_kind(*POD, template(limits(gpu="500m"))), (), SERVED)
+    scene = Scene(of_kind(*POD, pods_with(limits(gpu="500m"))), (), SERVED)
     assert ask(scene, tmp_path, (explain,))["explain"].refused
     assert asked("explain", "pod/w", "-n", "n", *files(scene, tmp_path))["pod"]["prospect"] is None

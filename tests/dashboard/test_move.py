@@ -19,6 +19,7 @@ from tests.cli.running import run
 from tests.dashboard import test_login
 from tests.dashboard.test_dashboard import HOSTILE, scene, served, standing, text_of
 from tests.dashboard.test_login import bearing
+from tests.objects import container, workload
 
 FOLDERS = ("manifests/examples/fleet", "manifests/examples/pods")
 
@@ -28,16 +29,9 @@ def example():
     return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
 
 
-def asking(name, namespace="default", amount=1):
-    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": amount}}}
-    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
+def gpu_deployment(name, namespace="default", amount=1):
+    pods = {"containers": [container(limits={"nvidia.com/gpu": amount})]}
+    return workload("Deployment", name, pods, labels={"app": "a"}, namespace=namespace, replicas=1)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +65,9 @@ async def test_the_page_and_its_json_say_what_survey_says(told_by_survey):
 
 
 async def test_the_move_is_shown_to_accounts_that_may_list_all_namespaces():
-    source = PictureSource("a test", lambda: scene(*test_login.objects(), asking("secret-app", "secret")), lives=False)
+    source = PictureSource(
+        "a test", lambda: scene(*test_login.objects(), gpu_deployment("secret-app", "secret")), lives=False
+    )
     async with served(source, login=Login(test_login.Server())) as session:
         for path in ("/move", "/api/v1/move"):
             async with session.get(path, headers=bearing("mine")) as answer:
@@ -136,11 +132,11 @@ def standing_survey():
 
 
 def large(count=400):
-    return [asking(f"app-{at}", f"team-{at}", 16) for at in range(count)]
+    return [gpu_deployment(f"app-{at}", f"team-{at}", 16) for at in range(count)]
 
 
 async def test_many_workloads_and_hostile_names_make_no_large_page_and_no_markup():
-    odd = asking("odd", "default", HOSTILE)
+    odd = gpu_deployment("odd", "default", HOSTILE)
     odd["spec"]["template"]["metadata"]["annotations"] = {HOSTILE: HOSTILE}
     async with served(standing(*fleet(1, 1), *large(), odd), search=60.0) as session:
         page = await text_of(session, "/move")

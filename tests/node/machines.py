@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from dra.objects import ResourceClaim
-from dra.wire import convert
 from node.inventory import machine_of, read
 from node.messages import ClaimReference
+from tests import objects
+from tests.objects import typed
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples" / "inventories"
 DRIVER = "devices.example.com"
@@ -49,34 +49,19 @@ def machine(**parts):
 
 def result(device, request="r", share="", **consumed):
     shared = {"shareID": share, "consumedCapacity": consumed} if share else {}
-    return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **shared}
+    return objects.result(device, driver=DRIVER, pool=NODE, request=request, **shared)
 
 
 def claim(name, *results, reserved=True, allocated=True, admin=False):
     """A claim of the uid `uid-NAME` that holds these results, and asks for adminAccess if `admin`."""
     names = {one["request"].partition("/")[0] for one in results} or {"r"}
+    requests = [objects.exactly("c", name=one, adminAccess=admin) for one in sorted(names)]
     status = {}
     if allocated:
         status["allocation"] = {"devices": {"results": list(results)}}
     if reserved:
         status["reservedFor"] = [{"resource": "pods", "name": "p", "uid": f"pod-{name}"}]
-    return convert(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
-            "spec": {
-                "devices": {
-                    "requests": [
-                        {"name": one, "exactly": {"deviceClassName": "c", "adminAccess": admin}}
-                        for one in sorted(names)
-                    ]
-                }
-            },
-            "status": status,
-        },
-        ResourceClaim,
-    )
+    return typed(objects.claim(name, *requests, namespace="ns", uid=f"uid-{name}", status=status))
 
 
 def reference(name):

@@ -22,6 +22,7 @@ from cluster.errors import Conflict, Forbidden, Invalid, NotFound, Throttled, Un
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.limits import PATIENCE
+from tests.objects import container
 from webhook.claims import taint_rule
 
 
@@ -157,16 +158,16 @@ async def test_each_verdict_says_what_is_in_the_way():
 SERVED = device_class("served", extendedResourceName="example.com/gpu")
 
 
-def asking(name, count=1, **spec):
+def pod_by_name(name, count=1, **spec):
     """A pod that asks by a name that a class serves."""
-    return pod(name, containers=[{"name": "c", "resources": {"limits": {"example.com/gpu": str(count)}}}], **spec)
+    return pod(name, containers=[container("c", {"example.com/gpu": str(count)})], **spec)
 
 
 MIXED = SERVED, node("n0"), gpus("n0", 1), node("n1", allocatable={"example.com/gpu": "2"})
 
 
 async def test_each_node_serves_a_name_by_its_device_plugin_or_by_devices():
-    async with running(loaded(*MIXED, asking("p"))) as one:
+    async with running(loaded(*MIXED, pod_by_name("p"))) as one:
         verdict, _ = await until_made(one, "p")
         assert verdict == "fits"
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
@@ -182,7 +183,7 @@ async def test_a_pod_for_which_no_devices_are_free_goes_where_a_device_plugin_ha
     count = 1 if pinned else 2
     there = node("n1", allocatable={"example.com/gpu": "2"})
     there["metadata"]["labels"] = {"to": "n1"}
-    cluster = loaded(*MIXED[:3], there, asking("p", count, **pinned))
+    cluster = loaded(*MIXED[:3], there, pod_by_name("p", count, **pinned))
     async with running(cluster) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert [place["name"] for place in found["nodes"]] == ["n1"]
@@ -203,7 +204,7 @@ async def until_made(one, name):
 
 
 async def test_a_pod_that_asks_by_a_name_gets_a_claim_that_passes_the_fence_and_holds_its_device():
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), taint_rule(DRIVER), asking("p"), asking("q"))
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), taint_rule(DRIVER), pod_by_name("p"), pod_by_name("q"))
     async with running(cluster) as one:
         verdict, made = await until_made(one, "p")
         [owner] = made.metadata.owner_references
@@ -218,7 +219,7 @@ async def test_a_pod_that_asks_by_a_name_gets_a_claim_that_passes_the_fence_and_
 
 async def test_a_pod_that_its_scheduler_has_heard_of_first_gets_its_claim_all_the_same(monkeypatch):
     """No event would have it tried again: the claim is made at the first question."""
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), asking("p"))
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"))
     async with running(cluster) as one:
         raw = await one.pod("p")
         monkeypatch.setattr(one.bridge.pods, "by_uid", {})
@@ -229,7 +230,7 @@ async def test_a_pod_that_its_scheduler_has_heard_of_first_gets_its_claim_all_th
 
 
 async def test_a_claim_that_was_made_before_a_kill_is_taken_and_one_of_another_owner_is_named_to_the_pod():
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), asking("p"), asking("q"))
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("p"), pod_by_name("q"))
     async with running(cluster) as one:
         _, made = await until_made(one, "p")
         await cluster.patch(resources.PODS, "p", Merge({"status": {"extendedResourceClaimStatus": None}}), "default", subresource="status")  # fmt: skip
@@ -237,7 +238,7 @@ async def test_a_claim_that_was_made_before_a_kill_is_taken_and_one_of_another_o
         assert again.metadata.uid == made.metadata.uid
         _, found = await one.plugin("prefilter", {"pod": await one.pod("q")})
         [name] = re.findall(r"waiting for claim (\S+) to be created", found["message"])
-    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), asking("q"), claim(name))
+    cluster = loaded(SERVED, node("n0"), gpus("n0", 2), pod_by_name("q"), claim(name))
     async with running(cluster) as one:
         await one.plugin("prefilter", {"pod": await one.pod("q")})
         said = f"claim {name} cannot be created: claim {name} was created for something else: delete it"

@@ -17,7 +17,7 @@ def rule(name="alone", **spec):
     }
 
 
-def told(one, name="alone"):
+def status_of(one, name="alone"):
     found = one.bridge.knowledge.compatibilities.objects.get(("", name))
     return found and (found.status.devices, [finding.code for finding in found.status.findings])
 
@@ -25,9 +25,9 @@ def told(one, name="alone"):
 async def test_the_leader_writes_the_status_of_a_rule_again_when_the_rule_changes():
     cluster = loaded(*fleet(3, 2), rule())
     async with running(cluster) as one:
-        await until(lambda: told(one) == (6, []))
+        await until(lambda: status_of(one) == (6, []))
         await cluster.patch(KIND, "alone", Merge({"spec": {"selector": "device.driver == 'another'"}}))
-        await until(lambda: told(one) == (0, ["D503"]))
+        await until(lambda: status_of(one) == (0, ["D503"]))
         written = await cluster.get(KIND.raw, "alone")
         assert written["status"]["observedGeneration"] == written["metadata"]["generation"] > 0
         [finding] = written["status"]["findings"]
@@ -37,7 +37,7 @@ async def test_the_leader_writes_the_status_of_a_rule_again_when_the_rule_change
 async def test_a_status_that_is_right_is_not_written_and_a_number_waits():
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as one:
-        await until(lambda: told(one) == (2, []))
+        await until(lambda: status_of(one) == (2, []))
         kept = one.bridge.compatibilities
         before = await cluster.get(KIND.raw, "alone")
         await kept.keep(one.bridge.knowledge.stock, one.bridge.lead)
@@ -48,14 +48,14 @@ async def test_a_status_that_is_right_is_not_written_and_a_number_waits():
         assert await cluster.get(KIND.raw, "alone") == before, "a number alone was written at once"
         later = kept._clock() + 31
         kept._clock = lambda: later
-        await until(lambda: told(one) == (7, []))
+        await until(lambda: status_of(one) == (7, []))
 
 
 async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
     """A status that the allocator writes itself must not make it evaluate every node again."""
     cluster = loaded(*fleet(1, 2), rule())
     async with running(cluster) as one:
-        await until(lambda: told(one) == (2, []))
+        await until(lambda: status_of(one) == (2, []))
         known = one.bridge.knowledge
         assert known.stock.compatibilities["alone"].status.devices == 0
         before = known.stock
@@ -67,5 +67,5 @@ async def test_status_writes_of_the_allocator_do_not_replace_the_stock():
 async def test_a_broken_compatibility_rule_does_not_stop_the_status_of_other_rules():
     cluster = loaded(*fleet(1, 2), rule("broken", compatibleOnlyWith="device."), rule("fine"))
     async with running(cluster) as one:
-        await until(lambda: told(one, "broken") == (2, ["D110"]))
-        await until(lambda: told(one, "fine") == (2, []))
+        await until(lambda: status_of(one, "broken") == (2, ["D110"]))
+        await until(lambda: status_of(one, "fine") == (2, []))

@@ -7,7 +7,7 @@ from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service import sidecar
 from tests.allocator.service.sidecar import claim, device_class, fleet, loaded, node, pod, running, until
-from tests.allocator.service.test_quotas import quota
+from tests.allocator.service.test_quotas import quota_of
 
 
 def shared_gpu(memory, generation=1):
@@ -87,7 +87,7 @@ async def test_devices_that_change_between_question_and_reservation_are_decided_
 async def test_used_quota_is_zero_again_after_pods_with_several_devices_came_and_went():
     """Tensor Fusion #691: several devices of one claim count as several, on the way up and on the way down."""
     names = [f"p{at}" for at in range(4)]
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=8), *(thing for name in names for thing in (claim(name, 2), pod(name, name))))  # fmt: skip
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=8), *(thing for name in names for thing in (claim(name, 2), pod(name, name))))  # fmt: skip
     async with running(cluster) as one:
         for name in names:
             assert (await one.place(name))[0] == 200

@@ -16,7 +16,7 @@ from cluster.errors import Forbidden, NotFound
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, gpus, loaded, node, pod, running, until
 from tests.allocator.service.test_bridge import faulty
-from tests.allocator.service.test_quotas import quota
+from tests.allocator.service.test_quotas import quota_of
 from tests.limits import PATIENCE
 
 
@@ -192,7 +192,7 @@ async def test_a_pod_protected_by_a_budget_is_evicted_only_if_no_other_pod_can_b
         (important("urgent", "urgent", preemptionPolicy="Never"), [], "preemptionPolicy is Never"),
         (pod("urgent", "urgent", priority=1), [], "evicting lower-priority pods would not free"),
         (important("urgent", "big"), [], "evicting lower-priority pods would not free"),
-        (important("urgent", "urgent"), [quota(gpu__devices=0)], "evicting lower-priority pods would not free"),
+        (important("urgent", "urgent"), [quota_of(gpu__devices=0)], "evicting lower-priority pods would not free"),
     ],
     ids=["it must not", "no pod is less important", "it would not fit anyway", "a quota would hold it back"],
 )

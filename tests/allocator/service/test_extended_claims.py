@@ -9,7 +9,7 @@ from cluster.embedded import Embedded
 from cluster.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, Throttled, Unauthorized, Unavailable
 from runtime.informers import Backoff
 from tests.allocator.service.sidecar import gpus, node, pod, running, until
-from tests.allocator.service.test_bridge import SERVED, asking
+from tests.allocator.service.test_bridge import SERVED, pod_by_name
 
 FAILURES = (
     NotFound("the server could not find the requested resource"),
@@ -33,7 +33,7 @@ class Failing(Embedded):
         super().__init__()
         self.failures = list(failures)
         self._at = at
-        self.load([SERVED, node("n0"), gpus("n0", 1), asking("p")])
+        self.load([SERVED, node("n0"), gpus("n0", 1), pod_by_name("p")])
 
     def _fail(self, at):
         if at == self._at and self.failures:
@@ -101,7 +101,7 @@ async def test_no_claim_is_made_for_a_pod_that_waits_no_more_and_was_never_shown
             monkeypatch.setattr(one.bridge.pods, "by_uid", {})
         if what == "replaced":
             await cluster.create(
-                resources.PODS.raw, asking("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
+                resources.PODS.raw, pod_by_name("p") | {"metadata": pod("p")["metadata"] | {"uid": "other"}}
             )
             monkeypatch.setattr(one.bridge.pods, "by_uid", {})
         await until(lambda: not one.bridge.extended.is_making("pod-p"))

@@ -5,19 +5,17 @@ from allocator.strategies import UnknownStrategy, read_placement
 from cluster import resources
 from cluster.patch import Merge
 from tests.allocator.service.sidecar import claim, fleet, loaded, pod, running, until
+from tests.objects import namespace
 
 KEY = "drawbridge.dev/strategy"
 
 
-def namespace(**annotations):
-    said = {KEY: annotations["strategy"]} if annotations else {}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "annotations": said}}
+def annotated_namespace(**annotations):
+    return namespace(annotations={KEY: annotations["strategy"]} if annotations else {})
 
 
-def asking(name, text, *claims):
-    made = pod(name, *claims)
-    made["metadata"]["annotations"] = {KEY: text}
-    return made
+def placed_pod(name, strategy, *claims):
+    return pod(name, *claims, annotations={KEY: strategy})
 
 
 async def scores(one, name):
@@ -27,8 +25,8 @@ async def scores(one, name):
 
 async def test_pod_namespace_and_configuration_say_how_a_pod_is_placed():
     claims = [claim(name) for name in ("held", "a", "b")]
-    pods = [pod("first", "held"), pod("plain", "a"), asking("own", "LowLoadFirst", "b")]
-    cluster = loaded(*fleet(2, 2), namespace(), *claims, *pods)
+    pods = [pod("first", "held"), pod("plain", "a"), placed_pod("own", "LowLoadFirst", "b")]
+    cluster = loaded(*fleet(2, 2), annotated_namespace(), *claims, *pods)
     async with running(cluster, rules=PlacementRules(read_placement("CompactFirst"))) as one:
         await one.place("first", "n0")
         compact, spread = {"n0": 100, "n1": 50}, {"n0": 0, "n1": 50}
@@ -40,7 +38,7 @@ async def test_pod_namespace_and_configuration_say_how_a_pod_is_placed():
 
 
 async def test_an_unknown_placement_strategy_keeps_a_pod_waiting_until_it_is_fixed():
-    cluster = loaded(*fleet(), namespace(strategy="best"), claim("a"), pod("p", "a"))
+    cluster = loaded(*fleet(), annotated_namespace(strategy="best"), claim("a"), pod("p", "a"))
     async with running(cluster) as one:
         _, found = await one.plugin("prefilter", {"pod": await one.pod("p")})
         assert found["verdict"] == "waiting"
@@ -60,7 +58,7 @@ async def asked(one, name, *nodes):
 
 async def test_a_stock_scheduler_is_told_a_score_of_each_node_and_where_they_are_alike_that_none_is_better():
     """A node without a score is not drawn by lot where several are as good: pods that come at once would all go to the first."""
-    pods = [pod("first", "held"), asking("p", "CompactFirst", "a"), pod("plain", "b")]
+    pods = [pod("first", "held"), placed_pod("p", "CompactFirst", "a"), pod("plain", "b")]
     cluster = loaded(*fleet(3, 2), *map(claim, ("held", "a", "b")), *pods)
     equal = [{"Host": "n0", "Score": 0}, {"Host": "n1", "Score": 0}]
     async with running(cluster) as one:
@@ -82,7 +80,9 @@ async def annotate(one, name, text):
 
 async def test_a_strategy_that_changes_between_two_questions_holds_from_the_next_one_on_and_takes_nothing_back():
     """The pod that a scheduler sends along may be older than what is known of it."""
-    cluster = loaded(*fleet(2, 2), claim("held"), claim("a"), pod("first", "held"), asking("p", "CompactFirst", "a"))
+    cluster = loaded(
+        *fleet(2, 2), claim("held"), claim("a"), pod("first", "held"), placed_pod("p", "CompactFirst", "a")
+    )
     async with running(cluster) as one:
         await one.place("first", "n0")
         before = await one.pod("p")
@@ -129,7 +129,7 @@ async def test_no_more_pods_than_may_be_on_a_node_are_put_there_and_the_next_com
 
 async def test_rules_for_a_namespace_hold_where_neither_pod_nor_namespace_says_anything():
     claims = [claim(name) for name in ("held", "a", "b")]
-    pods = [pod("first", "held"), pod("plain", "a"), asking("own", "LowLoadFirst", "b")]
+    pods = [pod("first", "held"), pod("plain", "a"), placed_pod("own", "LowLoadFirst", "b")]
     rules = PlacementRules(
         read_placement("LowLoadFirst"), {"default": read_placement("CompactFirst"), "other": read_placement("topology")}
     )

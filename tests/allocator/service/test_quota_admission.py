@@ -17,10 +17,11 @@ from cluster.patch import Merge
 from runtime.controllers import Term
 from runtime.http import Address
 from tests.allocator.service.sidecar import DRIVER, claim, device_class, fleet, loaded, node, pod, running, until
-from tests.allocator.service.test_quotas import quota
+from tests.allocator.service.test_quotas import quota_of
 from tests.certs.peers import World
 from tests.cluster.peer import peer
 from tests.limits import PATIENCE
+from tests.objects import admission_review, claim_template, exactly
 from webhook.admission import future_claims_of_pod, review_quota
 from webhook.claims import template as ours
 
@@ -29,10 +30,8 @@ REVIEWING = Reviewing(review_quota, future_claims_of_pod)
 HERE = {"reviewing": REVIEWING, "quota": Address("127.0.0.1", 0), "quota_trust": LeaderIdentity(seconds=PATIENCE)}
 
 
-def template(name, count=1):
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}}
-    meta = {"name": name, "namespace": "default"}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": {"devices": {"requests": [request]}}}}  # fmt: skip
+def template_of(name, count=1):
+    return claim_template(name, exactly(count=count))
 
 
 def using(name, *templates, **spec):
@@ -40,18 +39,11 @@ def using(name, *templates, **spec):
     return pod(name, resourceClaims=entries, **spec)
 
 
-def review(thing, *, dry_run=False, operation="CREATE"):
-    kind = thing["kind"]
-    group = "" if kind == "Pod" else "resource.k8s.io"
-    request = {
-        "uid": str(uuid.uuid4()),
-        "kind": {"group": group, "version": "v1", "kind": kind},
-        "namespace": thing["metadata"]["namespace"],
-        "operation": operation,
-        "dryRun": dry_run,
-        "object": thing,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+def review_of(thing, *, dry_run=False, operation="CREATE"):
+    group = "" if thing["kind"] == "Pod" else "resource.k8s.io"
+    kind = {"group": group, "version": "v1", "kind": thing["kind"]}
+    where = thing["metadata"]["namespace"]
+    return admission_review(thing, operation=operation, kind=kind, namespace=where, dryRun=dry_run)
 
 
 async def post(where, body, **headers):
@@ -61,7 +53,7 @@ async def post(where, body, **headers):
 
 async def ask(one, thing, **how):
     """Ask at the door; "" if it was let in."""
-    status, said = await post(one.listening.quota, json.dumps(review(thing, **how)))
+    status, said = await post(one.listening.quota, json.dumps(review_of(thing, **how)))
     if status != 200:
         return f"{status}: {said['error']}"
     response = said["response"]
@@ -85,7 +77,7 @@ def count(one):
 
 
 async def test_a_pod_beyond_a_line_is_turned_back_with_what_is_used_and_what_would_pass():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2), template("one"))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two")) == ""
         words = "quota default/team: gpu/devices: 2 asked for, 2 of 3 used, 2 of it by pods that wait for devices; the most that would pass is 1"
@@ -95,7 +87,7 @@ async def test_a_pod_beyond_a_line_is_turned_back_with_what_is_used_and_what_wou
 
 
 async def test_a_pod_reviewed_more_than_once_counts_once():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with running(cluster, **HERE) as one:
         for _ in range(3):
             assert await ask(one, using("p", "two")) == ""
@@ -103,7 +95,7 @@ async def test_a_pod_reviewed_more_than_once_counts_once():
 
 
 async def test_a_dry_run_is_answered_by_what_is_so_and_leaves_nothing():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two"), dry_run=True) == ""
         assert count(one) == 0
@@ -112,7 +104,7 @@ async def test_a_dry_run_is_answered_by_what_is_so_and_leaves_nothing():
 
 
 async def test_from_the_door_to_the_device_a_pod_counts_once_all_the_way():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two")) == ""
         cluster.load([using("p", "two")])
@@ -136,7 +128,7 @@ async def test_from_the_door_to_the_device_a_pod_counts_once_all_the_way():
 
 
 async def test_a_claim_at_the_door_counts_until_it_is_gone():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3))
     async with running(cluster, **HERE) as one:
         assert await ask(one, claim("a", 2)) == ""
         assert "2 of 3 used" in await ask(one, claim("b", 2))
@@ -149,7 +141,7 @@ async def test_a_claim_at_the_door_counts_until_it_is_gone():
 
 
 async def test_an_admitted_pod_that_is_never_stored_is_forgotten_in_time():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two")) == ""
         assert "2 of 2 used" in await ask(one, using("q", "two"))
@@ -158,12 +150,12 @@ async def test_an_admitted_pod_that_is_never_stored_is_forgotten_in_time():
 
 
 async def test_a_template_that_only_the_pod_has_yet_counts_if_its_name_says_what_is_in_it():
-    spec = template("x", 2)["spec"]
+    spec = template_of("x", 2)["spec"]
     name = ours.name_of(spec)
     sealed = ours.seal(
-        {name: spec, "drawbridge-" + "0" * 32: template("x", 1)["spec"]}, b"k", ours.SealedPod("default")
+        {name: spec, "drawbridge-" + "0" * 32: template_of("x", 1)["spec"]}, b"k", ours.SealedPod("default")
     )
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=1))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **HERE) as one:
         thing = using("p", name)
         thing["metadata"]["annotations"] = {"drawbridge.dev/templates": sealed}
@@ -174,9 +166,9 @@ async def test_a_template_that_only_the_pod_has_yet_counts_if_its_name_says_what
 
 
 async def test_pods_of_other_priority_classes_than_a_quota_names_do_not_count():
-    scoped = quota(gpu__devices=1)
+    scoped = quota_of(gpu__devices=1)
     scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
-    cluster = loaded(*fleet(1, 8), scoped, template("two", 2))
+    cluster = loaded(*fleet(1, 8), scoped, template_of("two", 2))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "two")) == ""
         assert "2 asked for, 0 of 1 used" in await ask(one, using("q", "two", priorityClassName="high"))
@@ -203,19 +195,19 @@ async def test_a_body_that_is_not_an_admission_review_is_a_bad_request(body):
     ids=["a pod of another shape", "a pod without a spec", "another kind"],
 )
 async def test_an_object_that_cannot_be_counted_is_admitted(thing):
-    async with running(loaded(*fleet(1, 1), quota(gpu__devices=0)), **HERE) as one:
+    async with running(loaded(*fleet(1, 1), quota_of(gpu__devices=0)), **HERE) as one:
         assert await ask(one, thing) == ""
 
 
 async def test_a_replica_that_follows_hands_a_review_on_and_one_that_was_handed_on_goes_no_further():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
     async with running(cluster, **HERE) as leader, running(cluster, identity="two", leads=False, **HERE) as follower:
         await until(lambda: follower.service.election.holders_notes)
         assert await ask(follower, using("p", "two")) == ""
         assert count(leader) == 2
         assert "2 of 2 used" in await ask(leader, using("q", "two"))
         assert "2 of 2 used" in await ask(follower, using("q", "two"))
-        body = json.dumps(review(using("q", "two")))
+        body = json.dumps(review_of(using("q", "two")))
         status, said = await post(follower.listening.quota, body, **{"X-Drawbridge-Forwarded": "one"})
         assert (status, said["error"]) == (503, "no leader is known that could count this")
 
@@ -225,13 +217,13 @@ async def test_an_answer_of_the_leader_is_handed_back_whole_or_not_at_all(size):
     """The number of its packets does not matter."""
     said = json.dumps({"response": {"status": {"message": "x" * size}}}).encode()
     async with peer(lambda exchange: exchange.reply_in_pieces("200 OK", said)) as leader:
-        cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("two", 2))
+        cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("two", 2))
         async with (
             running(cluster, quota_place=leader.url[7:], **HERE),
             running(cluster, identity="two", leads=False, **HERE) as two,
         ):
             await until(lambda: two.service.election.holders_notes)
-            status, found = await post(two.listening.quota, json.dumps(review(using("p", "two"))))
+            status, found = await post(two.listening.quota, json.dumps(review_of(using("p", "two"))))
     if size > LARGEST:
         assert (status, found["error"][-27:]) == (503, "has more than 1048576 bytes")
     else:
@@ -246,7 +238,7 @@ async def test_a_leader_is_known_by_one_context_until_the_file_names_another_aut
     trust = LeaderIdentity(str(world.ca), seconds=PATIENCE)
     shown = {"quota_certs": str(tmp_path), "look": 0.01}
     here = HERE | {"quota_trust": trust}
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("one"))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("one"))
     async with running(cluster, **here, **shown) as one, running(cluster, identity="two", leads=False, **here) as two:
         await until(lambda: two.service.election.holders_notes)
         for name in ("p", "q"):
@@ -259,13 +251,13 @@ async def test_a_leader_is_known_by_one_context_until_the_file_names_another_aut
         assert "2 of 2 used" in await ask(two, using("r", "one"))
         assert len(made) == 2
         world.ca.write_text("")
-        status, said = await post(two.listening.quota, json.dumps(review(using("s", "one"))))
+        status, said = await post(two.listening.quota, json.dumps(review_of(using("s", "one"))))
         assert (status, said["error"][:18]) == (503, "the leader, at 127")
 
 
 async def test_two_hundred_at_once_at_both_doors_never_overshoot():
     """And each of the pods that are let in is let in once more when the API server asks again."""
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=37), template("one"))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=37), template_of("one"))
     async with running(cluster, **HERE) as one, running(cluster, identity="two", leads=False, **HERE) as two:
         await until(lambda: two.service.election.holders_notes)
         one.service._admission.pending._remembered = math.inf  # however busy the machine is
@@ -279,7 +271,7 @@ async def test_two_hundred_at_once_at_both_doors_never_overshoot():
 
 async def test_a_new_leader_counts_admitted_pods_only_if_they_were_stored():
     """The leader dies between a review and the reservation."""
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("two", 2), template("one"))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("two", 2), template_of("one"))
     async with running(cluster, identity="two", leads=False, **HERE) as two, contextlib.AsyncExitStack() as stack:
         await until(lambda: two.bridge.lead.leads)
         one = await stack.enter_async_context(running(cluster, identity="three", leads=False, **HERE))
@@ -304,7 +296,7 @@ async def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devic
         "spec": {"hard": {key: 9}},
     }
     words = f"ResourceQuota also counts: core: {key} ? of 9 used"
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=1), core)
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1), core)
     async with running(cluster, **HERE) as one, asyncio.timeout(PATIENCE):
         while words not in await ask(one, claim("much", 2)):
             pass  # it is not read yet: each question gives it a turn
@@ -313,7 +305,7 @@ async def test_a_refusal_names_the_core_resourcequotas_that_count_the_same_devic
 
 def large(nodes, each):
     """A fleet whose devices have memory, and a template whose claim names little of it."""
-    of_little = template("little")
+    of_little = template_of("little")
     [request] = of_little["spec"]["spec"]["devices"]["requests"]
     request["exactly"]["capacity"] = {"requests": {"memory": "1Ki"}}
     made = fleet(nodes, each)
@@ -326,7 +318,7 @@ def large(nodes, each):
 
 async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwhile():
     """The capacity of a device is known at the end of the look: no claim is admitted by its own amounts."""
-    cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
+    cluster = loaded(*large(100, 8), quota_of(gpu__memory="1Gi"))
     async with running(cluster, **HERE) as one:
         admission = one.service._admission
         admission.steps, admission.patience = 500, math.inf
@@ -348,7 +340,7 @@ async def test_a_long_first_look_is_made_in_turns_and_others_are_answered_meanwh
 
 
 async def test_a_review_that_cannot_wait_for_the_search_counts_what_the_claim_says():
-    cluster = loaded(*large(100, 8), quota(gpu__memory="1Gi"))
+    cluster = loaded(*large(100, 8), quota_of(gpu__memory="1Gi"))
     async with running(cluster, **HERE) as one:
         admission = one.service._admission
         admission.steps, admission.patience = 500, 0.0
@@ -359,7 +351,7 @@ async def test_a_review_that_cannot_wait_for_the_search_counts_what_the_claim_sa
 
 async def test_a_claim_that_a_scheduler_makes_for_an_extended_resource_counts_once_it_is_allocated():
     """Its pod brings no claim to the door."""
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=1))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **HERE) as one:
         asking = using("p", containers=[{"name": "main", "resources": {"limits": {"example.com/gpu": "2"}}}])
         assert await ask(one, asking) == ""
@@ -372,7 +364,7 @@ async def test_a_claim_that_a_scheduler_makes_for_an_extended_resource_counts_on
 
 
 async def test_of_two_quotas_that_contradict_each_other_both_hold_and_both_are_named():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=5), quota("narrow", gpu__devices=1, **{"*__devices": 9}))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=5), quota_of("narrow", gpu__devices=1, **{"*__devices": 9}))
     async with running(cluster, **HERE) as one:
         said = await ask(one, claim("both", 6))
         assert {line for line in said.split("; ") if line.startswith("quota")} == {
@@ -386,7 +378,7 @@ async def test_of_two_quotas_that_contradict_each_other_both_hold_and_both_are_n
 
 
 async def test_requests_of_a_tenant_that_are_split_over_templates_and_entries_all_count():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=3), template("a"), template("b"), template("c", 2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=3), template_of("a"), template_of("b"), template_of("c", 2))
     async with running(cluster, **HERE) as one:
         assert "4 asked for" in await ask(one, using("p", "a", "b", "c"))
         assert "4 asked for" in await ask(one, using("p", "a", "a", "a", "b"))
@@ -394,24 +386,22 @@ async def test_requests_of_a_tenant_that_are_split_over_templates_and_entries_al
         assert "3 of 3 used, 3 of it by pods that wait" in await ask(one, using("renamed", "a"))
 
 
-def asking(name, count=1, key="example.com/gpu", **spec):
-    thing = pod(name)
-    thing["spec"] |= spec
-    thing["spec"]["containers"] = [{"name": "c", "resources": {"requests": {key: str(count)}}}]
-    return thing
+def requesting(name, count=1, key="example.com/gpu", **spec):
+    """A pod whose container requests an extended resource."""
+    return pod(name, requests={key: str(count)}, **spec)
 
 
 @pytest.mark.parametrize("key", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu"])
 async def test_an_extended_resource_counts_once_from_the_pod_to_its_claim(key):
     served = device_class(extendedResourceName="example.com/gpu")
     others = [one for one in fleet(1, 8) if one["kind"] != "DeviceClass"]
-    cluster = loaded(*others, served, quota(gpu__devices=1))
+    cluster = loaded(*others, served, quota_of(gpu__devices=1))
     async with running(cluster, **HERE) as one:
-        assert await ask(one, asking("p", key=key)) == ""
-        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, asking("q", key=key))
-        cluster.load([asking("p", key=key)])
+        assert await ask(one, requesting("p", key=key)) == ""
+        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, requesting("q", key=key))
+        cluster.load([requesting("p", key=key)])
         await until(lambda: one.bridge.knowledge.pod("default", "p") is not None)
-        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, asking("q", key=key))
+        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, requesting("q", key=key))
         stored = await one.pod("p")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": stored["metadata"]["uid"], "controller": True}
         made = claim("made", 1)
@@ -421,17 +411,17 @@ async def test_an_extended_resource_counts_once_from_the_pod_to_its_claim(key):
         }
         cluster.load([made])
         await until(lambda: "default/made" in one.bridge.knowledge.stock.claims)
-        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, asking("q", key=key)), "not counted twice"
+        assert "1 of 1 used, 1 of it by pods that wait" in await ask(one, requesting("q", key=key)), "not counted twice"
 
 
 async def test_an_extended_resource_that_a_device_plugin_may_serve_is_not_counted():
     served = device_class(extendedResourceName="example.com/gpu")
     others = [one for one in fleet(1, 8) if one["kind"] != "DeviceClass"]
-    cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), served, quota(gpu__devices=1))
+    cluster = loaded(*others, node("old", allocatable={"example.com/gpu": "2"}), served, quota_of(gpu__devices=1))
     async with running(cluster, **HERE) as one:
-        assert await ask(one, asking("p", 2)) == ""
-        assert "asked for" in await ask(one, asking("q", 3))
-        assert "asked for" in await ask(one, asking("r", 2, nodeSelector={"where": "there is no plugin"}))
+        assert await ask(one, requesting("p", 2)) == ""
+        assert "asked for" in await ask(one, requesting("q", 3))
+        assert "asked for" in await ask(one, requesting("r", 2, nodeSelector={"where": "there is no plugin"}))
 
 
 def made_for(stored, name="made", **how):
@@ -447,12 +437,12 @@ def made_for(stored, name="made", **how):
 
 
 async def test_pods_that_came_before_their_template_get_no_more_claims_than_the_quota_allows():
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2))
     async with running(cluster, **HERE) as one:
         pods = [using(f"p{at}", "late") for at in range(5)]
         for waiting in pods:
             assert await ask(one, waiting) == ""
-        cluster.load([*pods, template("late")])
+        cluster.load([*pods, template_of("late")])
         await until(lambda: count(one) == 5)
         stored = [await one.pod(f"p{at}") for at in range(5)]
         said = [await ask(one, made_for(owner, f"c{at}", count=1)) for at, owner in enumerate(stored)]
@@ -461,7 +451,7 @@ async def test_pods_that_came_before_their_template_get_no_more_claims_than_the_
 
 
 async def test_a_pod_counts_once_while_its_claim_is_admitted_and_not_stored_yet(monkeypatch):
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("t"))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("t"))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "t")) == ""
         cluster.load([using("p", "t")])
@@ -476,7 +466,7 @@ async def test_a_pod_counts_once_while_its_claim_is_admitted_and_not_stored_yet(
 
 
 async def test_a_claim_counts_under_the_quotas_of_its_pods_priority_class():
-    scoped = quota(gpu__devices=1)
+    scoped = quota_of(gpu__devices=1)
     scoped["spec"]["scopeSelector"] = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}  # fmt: skip
     cluster = loaded(*fleet(1, 8), scoped, using("low", "t"), using("high", "t", priorityClassName="high"))
     async with running(cluster, **HERE) as one:
@@ -488,7 +478,7 @@ async def test_a_claim_counts_under_the_quotas_of_its_pods_priority_class():
 
 async def test_claims_that_only_say_they_are_made_for_a_pod_get_no_more_than_the_quota_allows():
     """Anyone who may create claims may write the owner and the annotation that kube-controller-manager writes."""
-    cluster = loaded(*fleet(1, 8), quota(gpu__devices=2), template("t", 2))
+    cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=2), template_of("t", 2))
     async with running(cluster, **HERE) as one:
         assert await ask(one, using("p", "t")) == ""
         cluster.load([using("p", "t")])

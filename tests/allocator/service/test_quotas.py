@@ -10,16 +10,12 @@ from cluster.errors import Unavailable
 from cluster.patch import Merge
 from runtime.informers import allotment
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
+from tests.objects import device_quota
 
 
-def quota(name="team", **hard):
-    limits = {key.replace("__", "/"): amount for key, amount in hard.items()}
-    return {
-        "apiVersion": "drawbridge.dev/v1alpha1",
-        "kind": "DeviceQuota",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"hard": limits},
-    }
+def quota_of(name="team", **hard):
+    """A DeviceQuota; `gpu__devices` stands for `gpu/devices`."""
+    return device_quota(name, {key.replace("__", "/"): amount for key, amount in hard.items()})
 
 
 async def reserve(one, name, where="n0"):
@@ -27,13 +23,13 @@ async def reserve(one, name, where="n0"):
     return await one.plugin("reserve", {"token": found["token"], "node": where})
 
 
-def told(one):
+def status_of_quota(one):
     status = one.bridge.knowledge.quotas.objects["default", "team"].status
     return tuple({key: str(amount) for key, amount in amounts.items()} for amounts in (status.hard, status.used))
 
 
 async def test_a_reservation_beyond_a_line_is_refused_with_what_would_pass_and_comes_back_when_there_is_room():
-    cluster = loaded(*fleet(1, 4), quota(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"), pod("q", "b"))
+    cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as one:
         assert (await reserve(one, "p"))[0] == 200
         status, refused = await reserve(one, "q")
@@ -53,7 +49,7 @@ async def test_a_reservation_beyond_a_line_is_refused_with_what_would_pass_and_c
 
 
 async def test_a_wider_line_wakes_pods_that_were_turned_back():
-    cluster = loaded(*fleet(1, 4), quota(gpu__devices=1), claim("a", 2), pod("p", "a"))
+    cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), claim("a", 2), pod("p", "a"))
     async with running(cluster) as one:
         assert (await reserve(one, "p"))[0] == 409
         seq = one.bridge.requeue_events.seq
@@ -66,7 +62,7 @@ async def test_two_hundred_pods_at_once_never_overshoot():
     names = [f"p{at}" for at in range(200)]
     things = [thing for name in names for thing in (claim(name), pod(name, name))]
     nodes = 50
-    cluster = loaded(*fleet(nodes, 4), quota(gpu__devices=37), *things)
+    cluster = loaded(*fleet(nodes, 4), quota_of(gpu__devices=37), *things)
     async with running(cluster) as one:
         asked = [one.place(name, f"n{at % nodes}") for at, name in enumerate(names)]
         done = await asyncio.gather(*asked)
@@ -76,14 +72,14 @@ async def test_two_hundred_pods_at_once_never_overshoot():
 
 
 async def test_quota_usage_is_reported_and_written_by_the_leader():
-    cluster = loaded(*fleet(1, 4), quota(gpu__devices=3), claim("a", 2), claim("b"), pod("p", "a"), pod("q", "b"))
+    cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b"), pod("p", "a"), pod("q", "b"))
     async with running(cluster) as one:
         await one.place("p")
         await reserve(one, "q")
         assert (await one.ask("/api/v1/quota"))[1] == {
             "quotas": [{"quota": "default/team", "key": "gpu/devices", "hard": "3", "used": "2", "assumed": "1"}]
         }
-        await until(lambda: told(one) == ({"gpu/devices": "3"}, {"gpu/devices": "2"}))
+        await until(lambda: status_of_quota(one) == ({"gpu/devices": "3"}, {"gpu/devices": "2"}))
         before = await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default")
         await one.bridge.quotas.keep(one.bridge.knowledge.stock, one.bridge.ledger.unwritten(), one.bridge.lead)
         assert await cluster.get(resources.DEVICE_QUOTAS.raw, "team", "default") == before, (
@@ -92,8 +88,8 @@ async def test_quota_usage_is_reported_and_written_by_the_leader():
 
 
 async def test_a_quota_that_cannot_be_read_is_named_once_and_the_others_hold(caplog):
-    broken = quota("broken", gpu__devices=[1])
-    odd = quota("odd", gpu=1, gpu__devices=1)
+    broken = quota_of("broken", gpu__devices=[1])
+    odd = quota_of("odd", gpu=1, gpu__devices=1)
     cluster = loaded(*fleet(1, 4), broken, odd, claim("a", 2), pod("p", "a"), node("n9"))
     with caplog.at_level(logging.ERROR, "drawbridge.quarantine"):
         async with running(cluster) as one:
@@ -105,7 +101,7 @@ async def test_a_quota_that_cannot_be_read_is_named_once_and_the_others_hold(cap
 
 
 async def test_a_simulation_says_which_line_a_pod_would_cross_and_nothing_of_it_is_held():
-    cluster = loaded(*fleet(1, 4), quota(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"))
+    cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=3), claim("a", 2), claim("b", 2), pod("p", "a"))
     async with running(cluster) as one:
         assert (await reserve(one, "p"))[0] == 200
         _, said = await one.ask("/api/v1/simulate-schedule", pod("q", "b"))
@@ -141,7 +137,7 @@ class Late(Embedded):
 async def test_nothing_is_decided_before_quotas_were_read():
     """However long that takes: a process without them would admit every pod."""
     cluster = Late()
-    cluster.load([*fleet(1, 4), quota(gpu__devices=1)])
+    cluster.load([*fleet(1, 4), quota_of(gpu__devices=1)])
     known = Knowledge(cluster, decides=True)
     following = asyncio.create_task(known.run())
     try:
@@ -155,8 +151,8 @@ async def test_nothing_is_decided_before_quotas_were_read():
 
 
 async def test_a_quota_beyond_its_namespaces_share_of_memory_is_named_and_opens_nothing(monkeypatch):
-    cluster = loaded(*fleet(1, 4), quota(gpu__devices=1), *map(claim, "ab"), pod("p", "a"), pod("q", "b"))
-    cluster.load([quota("more", gpu__devices=4) | {"metadata": {"name": "more", "namespace": "other"}}])
+    cluster = loaded(*fleet(1, 4), quota_of(gpu__devices=1), *map(claim, "ab"), pod("p", "a"), pod("q", "b"))
+    cluster.load([quota_of("more", gpu__devices=4) | {"metadata": {"name": "more", "namespace": "other"}}])
     async with running(cluster) as one:
         quotas = one.bridge.knowledge.quotas
         monkeypatch.setattr(allotment, "FLOOR", 0)

@@ -14,19 +14,16 @@ from cluster.embedded import Embedded
 from cluster.errors import Conflict, NotFound, Unavailable
 from runtime.informers import Backoff
 from tests.allocator.service import sidecar as devices
+from tests.objects import container as main_container
+from tests.objects import node, pod
 from tests.waiting import until
 
 ENOUGH = 200  # calls that only a loop which never ends makes
 
 
-def node(name, **status):
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-
-
-def pod(name, **spec):
-    containers = [{"name": "main", "image": "train", **spec.pop("container", {})}]
-    meta = {"name": name, "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers, **spec}}
+def plain_pod(name, container=None, **spec):
+    """A pod without devices; its container has these fields."""
+    return pod(name, containers=[main_container() | (container or {})], **spec)
 
 
 class Race(Embedded):
@@ -70,7 +67,7 @@ async def test_a_pod_that_another_scheduler_binds_first_does_not_stop_the_loop()
                 await Embedded.bind(self, name, "default", "other")
 
     cluster = Taken()
-    cluster.load([node("mine"), node("other"), pod("a-wanted"), pod("b-later")])
+    cluster.load([node("mine"), node("other"), plain_pod("a-wanted"), plain_pod("b-later")])
 
     async def both():
         return await placed(cluster, "a-wanted") and await placed(cluster, "b-later")
@@ -87,7 +84,7 @@ async def test_a_conflict_that_does_not_end_is_given_up_until_there_is_news():
                 raise Conflict("another writer is always faster")
 
     cluster = Refusing()
-    cluster.load([node("mine"), pod("cursed")])
+    cluster.load([node("mine"), plain_pod("cursed")])
     retries = Retries(Backoff(least=0.001, most=0.002))
 
     async def tried():
@@ -107,7 +104,7 @@ async def test_one_pod_that_cannot_be_written_does_not_end_the_scheduler():
                 raise Unavailable("the server is away")
 
     cluster = Away()
-    cluster.load([node("mine"), pod("first"), pod("second")])
+    cluster.load([node("mine"), plain_pod("first"), plain_pod("second")])
 
     async def second():
         return await placed(cluster, "second")
@@ -134,8 +131,8 @@ async def test_an_allocation_that_cannot_be_read_concerns_its_own_pod_only():
         [
             node("mine"),
             claim,
-            pod("a-first", resourceClaims=[{"name": "odd", "resourceClaimName": "odd"}]),
-            pod("second"),
+            plain_pod("a-first", resourceClaims=[{"name": "odd", "resourceClaimName": "odd"}]),
+            plain_pod("second"),
         ]
     )
 
@@ -147,7 +144,9 @@ async def test_an_allocation_that_cannot_be_read_concerns_its_own_pod_only():
 
 async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
     asks = {"container": {"resources": {"requests": {"cpu": "1"}}}}
-    cluster = Embedded.of([node("mine", allocatable={"cpu": "1", "pods": "10"}), pod("a", **asks), pod("b", **asks)])
+    cluster = Embedded.of(
+        [node("mine", allocatable={"cpu": "1", "pods": "10"}), plain_pod("a", **asks), plain_pod("b", **asks)]
+    )
 
     async def told():
         waiting = await cluster.get(resources.PODS, "b", "default")
@@ -190,7 +189,11 @@ async def test_a_pod_without_its_claims_is_told_apart_from_one_that_fits_nowhere
     missing = [{"name": "later", "resourceClaimName": "later"}]
     large = {"container": {"resources": {"requests": {"cpu": "9"}}}}
     cluster = Embedded.of(
-        [node("mine", allocatable={"cpu": "1", "pods": "10"}), pod("a", resourceClaims=missing), pod("b", **large)]
+        [
+            node("mine", allocatable={"cpu": "1", "pods": "10"}),
+            plain_pod("a", resourceClaims=missing),
+            plain_pod("b", **large),
+        ]
     )
     reasons = {}
 

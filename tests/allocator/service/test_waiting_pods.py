@@ -12,7 +12,7 @@ from cluster import resources
 from dra.objects import Pod
 from dra.wire import convert
 from tests.allocator.service.sidecar import claim, fleet, gpus, loaded, node, pod, running, until
-from tests.allocator.service.test_bridge import SERVED, asking
+from tests.allocator.service.test_bridge import SERVED, pod_by_name
 from tests.allocator.service.test_requeue import free
 from tests.limits import PATIENCE
 
@@ -126,7 +126,7 @@ async def test_a_pod_is_woken_when_the_object_that_it_lacked_comes_and_again_unt
 
 @pytest.mark.parametrize("what", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"])
 async def test_a_pod_that_nothing_alive_would_wake_is_woken(monkeypatch, what):
-    async with running(loaded(SERVED, node("n0"), gpus("n0", 1), asking("p"), pod("q", "later"))) as one:
+    async with running(loaded(SERVED, node("n0"), gpus("n0", 1), pod_by_name("p"), pod("q", "later"))) as one:
         bridge = one.bridge
         times = bridge.pods.waiting._clock = Times()
         monkeypatch.setattr(bridge.allocator, "_make_claim", lambda _: None)

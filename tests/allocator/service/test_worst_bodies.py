@@ -9,8 +9,8 @@ import pytest
 
 from allocator.service import namespace_turns, question_runner
 from tests.allocator.service.sidecar import claim, fleet, loaded, node, pod, running, until
-from tests.allocator.service.test_quota_admission import HERE, review
-from tests.allocator.service.test_quotas import quota
+from tests.allocator.service.test_quota_admission import HERE, review_of
+from tests.allocator.service.test_quotas import quota_of
 from tests.webhook.hostile import SLOW_PATTERNS
 
 SIZES = (6_000, 250_000, 4_000_000)
@@ -66,7 +66,7 @@ def to_extender(size):
 
 
 def reviews(size):
-    yield from map(review, (*pods(size), *claims(size)))
+    yield from map(review_of, (*pods(size), *claims(size)))
 
 
 def resizes(size):
@@ -99,7 +99,7 @@ CALLS = {
 @pytest.mark.parametrize("path", CALLS)
 async def test_no_body_holds_the_loop(path):
     bodies = await asyncio.to_thread(written, CALLS[path])
-    cluster = loaded(*fleet(10, 4), quota(gpu__devices=3), claim("a"))
+    cluster = loaded(*fleet(10, 4), quota_of(gpu__devices=3), claim("a"))
     async with running(cluster, answer=0.2, **HERE) as one, aiohttp.ClientSession() as elsewhere:
         session = elsewhere if path == "/quota" else one._sessions[path.split("/")[1]]
         at = one.listening.quota if path == "/quota" else "drawbridge"

@@ -114,7 +114,7 @@ def deleted(event):
     return isinstance(event, Change) and event.type == "DELETED"
 
 
-def told(events):
+def types_and_names(events):
     return [(one.type, one.object.metadata.name) for one in events if isinstance(one, Change)]
 
 
@@ -125,7 +125,7 @@ async def test_a_watch_tells_what_happened_after_a_version(cluster, home):
     await cluster.patch(RESOURCE_CLAIMS, "one", Merge({"metadata": {"labels": {"a": "b"}}}), home)
     await cluster.delete(RESOURCE_CLAIMS, "one", home)
     seen = await collect(cluster, RESOURCE_CLAIMS, home, deleted, resource_version=version)
-    assert told(seen) == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
+    assert types_and_names(seen) == [("ADDED", "one"), ("MODIFIED", "one"), ("DELETED", "one")]
     versions = [int(one.resource_version) for one in seen]
     assert versions == sorted(set(versions))
 
@@ -148,7 +148,7 @@ async def test_a_watch_tells_what_happens_while_it_waits(cluster, home):
         await begun.wait()
         for name in ("x", "y", "z"):
             await cluster.create(CONFIG_MAPS, config_map(name, metadata={"labels": {"mine": ""}}), home)
-    assert told(watching.result()) == [("ADDED", "x"), ("ADDED", "y"), ("ADDED", "z")]
+    assert types_and_names(watching.result()) == [("ADDED", "x"), ("ADDED", "y"), ("ADDED", "z")]
 
 
 async def test_a_streamed_list_ends_with_its_mark(cluster, home):
@@ -159,7 +159,7 @@ async def test_a_streamed_list_ends_with_its_mark(cluster, home):
         return isinstance(event, Bookmark) and event.initial_end
 
     seen = await collect(cluster, RESOURCE_CLAIMS, home, end, initial=True)
-    assert sorted(told(seen)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert sorted(types_and_names(seen)) == [("ADDED", "a"), ("ADDED", "b")]
     assert int(seen[-1].resource_version) >= max(int(one.resource_version) for one in seen[:-1])
 
 
@@ -169,7 +169,7 @@ async def test_an_object_that_leaves_a_selection_is_deleted_for_its_watcher(clus
     for value in ("yes", "no"):
         await cluster.patch(CONFIG_MAPS, "one", Merge({"metadata": {"labels": {"in": value}}}), home)
     seen = await collect(cluster, CONFIG_MAPS, home, deleted, resource_version=version, labels="in=yes")
-    assert told(seen) == [("ADDED", "one"), ("DELETED", "one")]
+    assert types_and_names(seen) == [("ADDED", "one"), ("DELETED", "one")]
 
 
 async def test_a_watch_ends_by_itself(cluster, home):
@@ -179,7 +179,7 @@ async def test_a_watch_ends_by_itself(cluster, home):
         cluster.watch(RESOURCE_CLAIMS, home, resource_version=version, timeout=1) as events,
     ):
         seen = [event async for event in events]
-    assert not told(seen)
+    assert not types_and_names(seen)
 
 
 async def test_a_watch_can_be_left_and_cancelled(cluster, home):

@@ -1,12 +1,13 @@
 """Sights of a node for the tests of the audit."""
 
-from dra.objects import Node, ObjectMeta, Pod, ResourceClaim, ResourceSlice
+from dra.objects import Node, ObjectMeta, ResourceSlice
 from dra.quantity import parse
-from dra.wire import convert
 from node.audit import DeviceId, Hardware, NodeSnapshot, PreparedDeviceRecord
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding, PodHoldings
 from node.slices import pages_of
+from tests import objects
 from tests.node.machines import DRIVER, LAYOUT, NODE, gpu, machine, result
+from tests.objects import resource_slice, typed
 
 RESOURCE = "example.com/gpu"
 PARTS = [
@@ -26,14 +27,9 @@ def slices(driver=DRIVER, **parts):
 
 def published(driver, *devices, pool=NODE, counters=()):
     """A slice as any driver may publish it: devices by name, with their attributes."""
-    spec = {
-        "driver": driver,
-        "nodeName": NODE,
-        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": name, "attributes": attributes} for name, attributes in devices],
-        "sharedCounters": list(counters),
-    }
-    return convert({"metadata": {"name": f"{driver}-{pool}"}, "spec": spec}, ResourceSlice)
+    whole = [{"name": name, "attributes": attributes} for name, attributes in devices]
+    fields = {"driver": driver, "pool": pool, "nodeName": NODE, "sharedCounters": list(counters)}
+    return typed(resource_slice(f"{driver}-{pool}", *whole, **fields))
 
 
 def device(name, driver=DRIVER, pool=NODE):
@@ -53,23 +49,15 @@ def claiming(pod, claim, *devices, driver=DRIVER, namespace="ns"):
 
 
 def pod(name, *claims, phase="Running", namespace="ns"):
-    entries = [{"name": one, "resourceClaimName": one} for one in claims]
-    containers = [{"name": "c", "resources": {"claims": [{"name": one} for one in claims]}}]
-    meta = {"name": name, "namespace": namespace, "uid": f"pod-{name}"}
-    spec = {"nodeName": NODE, "containers": containers, "resourceClaims": entries}
-    return convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, Pod)
+    containers = [objects.container("c", claims=claims)]
+    fields = {"namespace": namespace, "uid": f"pod-{name}", "nodeName": NODE, "containers": containers}
+    return typed(objects.pod(name, *claims, phase=phase, **fields))
 
 
 def allocated(name, *devices, driver=DRIVER, **more):
     results = [result(one) | {"driver": driver} | more for one in devices]
-    return convert(
-        {
-            "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
-            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
-            "status": {"allocation": {"devices": {"results": results}}} if devices else {},
-        },
-        ResourceClaim,
-    )
+    fields = {"namespace": "ns", "uid": f"uid-{name}", "status": objects.allocated(*results) if devices else None}
+    return typed(objects.claim(name, objects.exactly("c"), **fields))
 
 
 def prepared(claim, name, *, uid="", share="", driver=DRIVER, **consumed):

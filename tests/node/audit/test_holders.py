@@ -1,6 +1,6 @@
 """Which container has which device: by the kubelet's word, and what the pod and the claim say of it."""
 
-from dra.objects import Pod, ResourceClaim
+from dra.objects import Pod
 from dra.quantity import parse
 from dra.wire import convert
 from node.audit import Hardware, holders
@@ -8,6 +8,8 @@ from node.audit.hardware_identity import ExporterIds
 from node.messages import ClaimDevice, ClaimHolding, ContainerHolding, PluginHolding, PodHolding
 from tests.node.audit.snapshots import RESOURCE, allocated, claiming, hardware, plugged, pod, published, snapshot
 from tests.node.machines import DRIVER, NODE, result
+from tests.objects import allocated as allocated_status
+from tests.objects import claim, typed
 
 CARD = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 
@@ -31,7 +33,7 @@ def test_a_partition_has_the_uuid_of_its_card_beside_its_own():
 
 
 def test_a_share_says_how_much_it_is_and_another_share_of_the_device_does_not_count():
-    first = claim(result("gpu-2-shared", share="s1", memory="8Gi"), result("gpu-2-shared", share="s2", memory="2Gi"))
+    first = holding(result("gpu-2-shared", share="s1", memory="8Gi"), result("gpu-2-shared", share="s2", memory="2Gi"))
     held = having("p", container("c", ("c", shared("s2"))))
     [one] = rows(held, pods=[pod("p", "c")], claims=[first])
     assert (one.share, one.amounts) == ("s2", {"memory": parse("2Gi")})
@@ -39,7 +41,7 @@ def test_a_share_says_how_much_it_is_and_another_share_of_the_device_does_not_co
 
 def test_a_container_has_what_its_requests_were_given_and_not_what_another_containers_were():
     """The kubelet lists all devices of the claim with both."""
-    both = claim(result("gpu-0", "a"), result("gpu-1", "b/large"))
+    both = holding(result("gpu-0", "a"), result("gpu-1", "b/large"))
     held = having("p", container("one", ("c", "gpu-0", "gpu-1")), container("two", ("c", "gpu-0", "gpu-1")))
     of = two_containers(one=[{"name": "c", "request": "a"}], two=[{"name": "c", "request": "b"}])
     assert names(rows(held, pods=[of], claims=[both])) == [("one", "gpu-0"), ("two", "gpu-1")]
@@ -53,7 +55,7 @@ def test_a_container_has_what_its_requests_were_given_and_not_what_another_conta
 
 
 def test_an_extended_resource_is_its_containers():
-    both = claim(result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0"))
+    both = holding(result("gpu-0", "container-0-request-0"), result("gpu-1", "container-1-request-0"))
     held = having("p", container("one", ("c", "gpu-0", "gpu-1")), container("two", ("c", "gpu-0", "gpu-1")))
     mappings = [
         {"containerName": name, "resourceName": RESOURCE, "requestName": f"container-{number}-request-0"}
@@ -65,7 +67,7 @@ def test_an_extended_resource_is_its_containers():
 
 
 def test_a_claim_with_admin_access_holds_no_device():
-    looking = claim(result("gpu-0") | {"adminAccess": True})
+    looking = holding(result("gpu-0") | {"adminAccess": True})
     assert rows(claiming("p", "c", "gpu-0"), pods=[pod("p", "c")], claims=[looking]) == []
 
 
@@ -106,9 +108,8 @@ def having(name, *containers):
     return PodHolding(name=name, namespace="ns", containers=containers)
 
 
-def claim(*results):
-    status = {"allocation": {"devices": {"results": list(results)}}}
-    return convert({"metadata": {"name": "c", "namespace": "ns", "uid": "uid-c"}, "status": status}, ResourceClaim)
+def holding(*results):
+    return typed(claim("c", namespace="ns", uid="uid-c", status=allocated_status(*results)))
 
 
 def two_containers(**claims):

@@ -26,7 +26,7 @@ def prepared(*results, entry=""):
     return Guard(MACHINE, NODE).judge(convert(item, type(claim("c"))), reference("c"), {})
 
 
-def told(record, made=MACHINE):
+def metadata_files(record, made=MACHINE):
     """The objects of each file, by its name."""
     return {name: list(map(json.loads, text.splitlines())) for name, text in metadata_of(record, made).items()}
 
@@ -38,7 +38,7 @@ def mounts(record):
 
 
 def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first():
-    [(name, objects)] = told(prepared(result("gpu-0"))).items()
+    [(name, objects)] = metadata_files(prepared(result("gpu-0"))).items()
     assert name == "uid-c_0.json"
     assert [one.pop("apiVersion") for one in objects] == [
         "metadata.resource.k8s.io/v1beta1",
@@ -72,7 +72,7 @@ def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first(
 
 def test_each_request_has_a_file_that_its_first_device_brings():
     record = prepared(result("gpu-0", "gpus"), result("gpu-1", "gpus"), result("nic", "net/fast"))
-    files = told(record)
+    files = metadata_files(record)
     assert [[one["name"] for one in first["requests"][0]["devices"]] for first, _ in files.values()] == [
         ["gpu-0", "gpu-1"],
         ["nic"],
@@ -91,13 +91,13 @@ def test_each_request_has_a_file_that_its_first_device_brings():
 
 def test_two_shares_of_a_device_are_one_device():
     record = prepared(*(result("gpu-2-shared", share=one, memory="10Gi", cores="30") for one in "st"))
-    [(first, _)] = told(record).values()
+    [(first, _)] = metadata_files(record).values()
     assert [one["name"] for one in first["requests"][0]["devices"]] == ["gpu-2-shared"]
 
 
 def test_a_claim_made_from_a_template_has_the_name_that_the_pod_has_for_it():
     record = prepared(result("gpu-0"), entry="accelerator")
-    [(first, _)] = told(record).values()
+    [(first, _)] = metadata_files(record).values()
     assert first["podClaimName"] == "accelerator"
     assert mounts(record)[0][0]["containerPath"] == f"{TEMPLATES}/accelerator/r/{DRIVER}-metadata.json"
 
@@ -107,11 +107,11 @@ def test_an_annotation_that_would_lead_elsewhere_is_not_a_name(entry):
     """Any user who may create claims can set the annotation, so it must not lead out of the folder."""
     record = prepared(result("gpu-0"), entry=entry)
     assert mounts(record)[0][0]["containerPath"] == f"{CLAIMS}/c/r/{DRIVER}-metadata.json"
-    assert "podClaimName" not in told(record)["uid-c_0.json"][0]
+    assert "podClaimName" not in metadata_files(record)["uid-c_0.json"][0]
 
 
 def test_a_device_that_the_machine_has_no_more_is_still_named():
-    [(first, _)] = told(prepared(result("gpu-0")), machine(gpus=[gpu(1)])).values()
+    [(first, _)] = metadata_files(prepared(result("gpu-0")), machine(gpus=[gpu(1)])).values()
     assert first["requests"][0]["devices"] == [{"driver": DRIVER, "pool": NODE, "name": "gpu-0"}]
 
 

@@ -62,7 +62,7 @@ def files(folder):
     return sorted(path.name for path in (folder / "cdi").iterdir())
 
 
-def told(folder):
+def published_files(folder):
     """The files that containers can read."""
     return sorted(path.name for path in (folder / "metadata").iterdir())
 
@@ -83,7 +83,7 @@ def test_an_unprepared_claim_leaves_nothing_and_may_be_unprepared_again(tmp_path
     prepare(store(tmp_path), A)
     for _ in range(2):
         assert store(tmp_path).unprepare([reference("a")])["uid-a"].error == ""
-        assert (dict(store(tmp_path).claims()), files(tmp_path), told(tmp_path)) == ({}, [], [])
+        assert (dict(store(tmp_path).claims()), files(tmp_path), published_files(tmp_path)) == ({}, [], [])
 
 
 def test_one_claim_that_is_refused_keeps_nothing_of_the_others_back(tmp_path):
@@ -116,7 +116,7 @@ def test_a_kill_at_any_step_of_preparing_is_repaired_and_the_kubelet_gets_the_sa
         assert {name for name in files(folder) if not name.endswith(".json")} == set()
         assert prepare(store(folder), A) == whole
         assert files(folder) == [FILE]
-        assert told(folder) == ["uid-a_0.json"]
+        assert published_files(folder) == ["uid-a_0.json"]
     assert kills == 8  # a checkpoint in four steps, and two files in two each
 
 
@@ -135,7 +135,7 @@ def test_a_kill_at_any_step_of_unpreparing_leaves_a_claim_that_can_be_unprepared
         assert bool(prepare(store(folder), B)["uid-b"].error) == ("uid-a" in held)
         store(folder).repair()
         assert files(folder) == [f"drawbridge_{DRIVER}_{uid}.json" for uid in sorted(store(folder).claims())]
-        assert told(folder) == [f"{uid}_0.json" for uid in sorted(store(folder).claims())]
+        assert published_files(folder) == [f"{uid}_0.json" for uid in sorted(store(folder).claims())]
         store(folder).unprepare([reference("a"), reference("b")])
         assert (dict(store(folder).claims()), files(folder)) == ({}, [])
     assert kills == 6
@@ -242,7 +242,7 @@ def test_a_metadata_file_is_readable_by_any_user_and_restored_when_lost(tmp_path
     (tmp_path / "metadata" / "uid-a_0.json.new").write_text("{")
     file.unlink()
     store(tmp_path).repair()
-    assert (told(tmp_path), file.read_bytes()) == ([file.name], content)
+    assert (published_files(tmp_path), file.read_bytes()) == ([file.name], content)
 
 
 def test_a_checkpoint_of_which_a_byte_is_lost_is_never_worked_with(tmp_path):
