@@ -43,7 +43,7 @@ def test_spent_and_left_add_up():
     assert (budget.spent, budget.left) == (30, 70)
 
 
-def test_patience_is_looked_at_by_the_first_charge_and_then_now_and_then():
+def test_the_deadline_is_checked_by_the_first_charge_and_periodically():
     asked = 0
 
     def patient() -> bool:
@@ -77,7 +77,7 @@ def test_a_part_charges_the_whole_at_its_price():
     assert whole.spent == 30
 
 
-def test_a_part_that_is_used_up_leaves_the_rest_of_the_whole():
+def test_an_exhausted_part_leaves_the_rest_of_the_budget():
     whole = Budget(1000)
     assert _charged(whole.part(5), *[1] * 10) == 5
     assert not whole.is_out
@@ -98,7 +98,7 @@ def test_parts_of_parts_reach_the_patience_of_the_whole():
         hurried.part().part().charge()
 
 
-def test_a_budget_confirms_exhausted_steps_but_not_work_skipped_for_time():
+def test_a_budget_confirms_exhausted_steps_not_timeouts():
     whole = Budget(1000, lambda: True)
     with pytest.raises(OutOfBudget):
         whole.part().part().charge()
@@ -114,7 +114,7 @@ def test_a_budget_confirms_exhausted_steps_but_not_work_skipped_for_time():
     spent.confirm()
 
 
-def test_a_budget_beside_another_has_its_own_steps_and_the_same_patience():
+def test_a_sibling_budget_shares_the_deadline_not_the_steps():
     spent = Budget(10)
     assert _charged(spent, *[1] * 20) == 10
     assert _charged(spent.separate(5), *[1] * 20) == 5
@@ -151,7 +151,7 @@ def test_a_selector_ends_with_the_budget():
         cel.compile("true").matches(cel.DeviceView("d", {}, {}), Budget(0))
 
 
-def test_one_call_may_take_as_much_as_the_longest_and_no_more():
+def test_one_call_may_take_at_most_the_longest_allowed():
     budget = Budget(100, longest=10)
     budget.charge_whole(10)
     budget.charge(50)
@@ -161,14 +161,14 @@ def test_one_call_may_take_as_much_as_the_longest_and_no_more():
     assert budget.left == 40
 
 
-def test_a_call_in_a_part_is_as_long_as_it_is_in_the_whole():
+def test_a_part_has_the_call_limit_of_the_whole():
     part = Budget(1000, longest=100).part(price=20)
     part.charge_whole(5)
     with pytest.raises(OutOfBudget):
         part.charge_whole(6)
 
 
-def test_an_abandoned_budget_is_detected_without_a_charge_and_refuses_charges():
+def test_an_abandoned_budget_refuses_charges():
     waits = True
     budget = Budget(100, lambda: not waits)
     part = budget.part(50)

@@ -18,7 +18,7 @@ def test_a_value_too_heavy_for_the_cache_is_not_stored():
     assert cache.get("a") is None
 
 
-def test_the_cache_keeps_the_values_in_use_and_evicts_the_rest():
+def test_the_cache_evicts_values_that_are_not_used():
     cache: Cache[int] = Cache(100)
     cache.put("asked", 1, 10)
     cache.put("forgotten", 2, 10)
@@ -29,7 +29,7 @@ def test_the_cache_keeps_the_values_in_use_and_evicts_the_rest():
     assert len(cache) <= 10
 
 
-def test_a_hundred_times_the_limit_leaves_no_more_than_the_limit():
+def test_the_cache_never_exceeds_its_limit():
     cache: Cache[bytes] = Cache(1 << 20)
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()

@@ -44,17 +44,17 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_the_footprint_of_hostile_objects_is_close_to_their_real_size(name):
+def test_the_footprint_of_hostile_objects_is_close_to_their_size(name):
     value = convert(*HOSTILE[name])
     assert 0.5 < footprint(value) / walked(value) < 2.25  # from 3.12 on Python's texts are 8 bytes shorter
 
 
-def test_the_footprint_of_an_honest_object_is_close_to_its_real_size():
+def test_the_footprint_of_ordinary_objects_is_close_to_their_size():
     value = convert(CLAIM, ResourceClaim)
     assert 0.5 < footprint(value) / walked(value) < 2
 
 
-def test_opaque_values_are_as_many_bytes_as_they_are_written_with():
+def test_opaque_values_count_their_encoded_bytes():
     spec = {"devices": {"config": [{"opaque": {"driver": "d", "parameters": EMPTY}}] * 32}}
     claim = decode(msgspec.json.encode(CLAIM | {"spec": spec}), ResourceClaim)
     assert walked(claim) < 32 * 9_400

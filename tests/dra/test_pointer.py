@@ -8,7 +8,7 @@ from dra.wire import WireError, convert
 
 
 @pytest.mark.parametrize("name", ["a", "", "a/b", "a~b", "~1", "~0/", "//"])
-def test_an_escaped_name_is_read_as_one_part_of_a_pointer(name):
+def test_an_escaped_name_is_one_part_of_a_pointer(name):
     assert split(f"/x/{escape(name)}") == ["x", name]
     assert split(member("/x", name)) == ["x", name]
 
@@ -22,7 +22,7 @@ def test_a_pointer_is_written_as_api_errors_do():
     ("path", "pointer"),
     [("$", ""), ("$.spec.devices[0].name", "/spec/devices/0/name"), ("$.a[...].b", "/a"), ("$[0]", "/0")],
 )
-def test_a_path_of_the_decoder_becomes_a_pointer_that_leads_somewhere(path, pointer):
+def test_a_decoder_path_becomes_a_valid_pointer(path, pointer):
     assert of_path(path) == pointer
 
 

@@ -91,7 +91,7 @@ def test_order_is_by_number():
     assert parse("2") > parse("1")
 
 
-def test_a_sum_keeps_the_format_of_the_left_side_unless_that_is_zero():
+def test_a_sum_keeps_the_format_of_a_nonzero_left_side():
     assert str(parse("1Gi") + parse("1000")) == "1073742824"
     assert str(parse("1Gi") + parse("1Gi")) == "2Gi"
     assert str(parse("0") + parse("2048Ki")) == "2Mi"
@@ -292,5 +292,5 @@ def test_long_texts_read_and_print_as_in_go(quantity_oracle):
 
 @pytest.mark.oracle
 @pytest.mark.long
-def test_a_million_random_strings_read_print_and_compute_as_in_go(quantity_oracle):
+def test_a_million_random_quantities_behave_as_in_go(quantity_oracle):
     assert sum(compare_with_go(quantity_oracle, 100_000, seed) for seed in range(2, 12)) > 500_000

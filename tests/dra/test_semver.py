@@ -18,7 +18,7 @@ def test_a_version_prints_as_it_was_written(text):
     "text",
     ["", "1", "1.2", "v1.2.3", "01.2.3", "1.2.3-", "1.2.3+", "1.2.3-01", "1.2.3-a..b", "1.2.3-ä", "1.2.٣", "1.2.3 ", "1.2.3\n", "18446744073709551616.0.0"],
 )  # fmt: skip
-def test_a_version_that_is_not_strict_semver_is_rejected_with_a_remedy(text):
+def test_a_version_outside_strict_semver_is_rejected_with_a_remedy(text):
     with pytest.raises(SemverError, match="write it like"):
         Version.parse(text)
 
@@ -31,7 +31,7 @@ def test_the_tolerant_form_fills_up_what_is_missing(text, normal):
     assert str(Version.parse_tolerant(text)) == normal
 
 
-def test_a_short_version_with_a_prerelease_is_rejected_even_when_tolerant():
+def test_a_short_prerelease_version_is_rejected_even_when_tolerant():
     with pytest.raises(SemverError, match="short version"):
         Version.parse_tolerant("1-rc")
 

@@ -70,14 +70,14 @@ def test_a_list_of_gates_changes_the_defaults():
         ("1.37", "DRAFractionalCapacityRange=true,DRAConsumableCapacity=false", "does not start with"),
     ],
 )
-def test_an_unsupported_version_or_feature_gate_is_refused_with_a_remedy(version, text, says):
+def test_an_unsupported_version_or_gate_is_refused_with_a_remedy(version, text, says):
     with pytest.raises(ServerError) as error:
         read_server(version, text)
     assert says in f"{error.value} {error.value.remedy}"
     assert len(str(error.value)) < 200
 
 
-def test_a_feature_gate_may_be_given_the_value_it_is_locked_to():
+def test_a_locked_gate_accepts_its_locked_value():
     assert read_server("1.37", "DRAPrioritizedList=true") == read_server("1.37")
     assert not read_server("1.35", "DRAPrioritizedList=false").on(gates.ALTERNATIVES)
 
@@ -92,7 +92,7 @@ def test_every_gate_has_its_stages_in_order():
         assert [stage.since for stage in stages] == sorted({stage.since for stage in stages})
 
 
-def test_feature_gates_are_taken_as_reported_then_declared_then_by_version():
+def test_reported_gates_precede_declared_ones_and_version_defaults():
     told = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
     assert not told.likely.on(SHARES)
     assert not told.likely.on(gates.COUNTERS)
@@ -114,7 +114,7 @@ def test_a_stage_is_declared_for_every_gate_in_it():
     assert told.overruled == ()
 
 
-def test_a_gate_whose_need_was_found_off_is_off_or_the_server_would_not_have_started():
+def test_a_gate_is_off_if_its_dependency_is_off():
     told = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
     assert not told.server.on(gates.TAINT_RULES)
     assert not told.server.on(gates.FRACTIONAL)
@@ -122,7 +122,7 @@ def test_a_gate_whose_need_was_found_off_is_off_or_the_server_would_not_have_sta
     assert known_of(34, {gates.COUNTERS: False}).guessed.keys() >= {gates.TAINTS}
 
 
-def test_a_declaration_that_the_server_cannot_match_is_overruled_and_reported():
+def test_an_impossible_gate_declaration_is_overruled_and_reported():
     told = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
     assert not told.server.on(gates.DERIVED)
     assert told.server.on(gates.CLAIMS)
@@ -141,7 +141,7 @@ def test_a_server_that_tells_everything_leaves_no_doubt():
     assert known_of(0, {}).likely == server_of(OLDEST)
 
 
-def test_a_feature_gate_that_the_server_cannot_have_is_reported_by_name():
+def test_a_gate_unknown_to_the_server_is_reported_by_name():
     wrong = dict(mistakes("", {"DRADeviceTaint": True, "AllBeta": False, gates.TAINTS: False, gates.DERIVED: True}))
     assert list(wrong) == ["DRADeviceTaint"]
     assert wrong["DRADeviceTaint"].remedy == f"did you mean {gates.TAINTS}?"

@@ -39,7 +39,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_an_expression_too_deep_too_long_or_broken_is_a_clear_error(name):
+def test_a_deep_long_or_broken_expression_is_a_clear_error(name):
     with pytest.raises(SelectorError):
         cel.compile(REJECTED[name])
 
@@ -103,7 +103,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_nesting_that_kubernetes_accepts_is_evaluated_at_any_call_stack_depth(name):
+def test_accepted_nesting_is_evaluated_at_any_stack_depth(name):
     before, middle, after, depth = DEEP[name]
     text = before * depth + middle + after * depth
 
@@ -116,7 +116,7 @@ def test_nesting_that_kubernetes_accepts_is_evaluated_at_any_call_stack_depth(na
     assert sys.getrecursionlimit() == limit
 
 
-def test_two_threads_that_need_more_stack_leave_the_limit_as_it_was():
+def test_two_threads_with_deep_stacks_restore_the_recursion_limit():
     """The one that came first leaves first."""
     usual = sys.getrecursionlimit()
     begun, may_end = threading.Event(), threading.Event()

@@ -17,7 +17,7 @@ from tests.dra.cel.devices import BARE, GPU, VIEWS, view
 GPU_VIEW = VIEWS[0]
 
 
-def test_a_selector_is_compiled_once_and_matches_any_number_of_devices():
+def test_a_selector_is_compiled_once_for_all_devices():
     selector = cel.compile('device.attributes["gpu.example.com"].?model.orValue("") == "H100"')
     assert cel.compile(selector.text) is selector
     assert [selector.matches(each) for each in VIEWS] == [True, False, False]
@@ -133,7 +133,7 @@ def _derived_by_go(answer):
     return next(iter(outcome["value"].values()), [])
 
 
-def test_each_part_of_the_evaluator_knows_the_same_fields_of_a_device():
+def test_all_parts_of_the_evaluator_know_the_same_fields():
     fields = environment(cel.STORED).fields
     whole = GPU_VIEW.slots[DEVICE]
     assert set(fields) == set(whole) == set(cost._ROOTS["device"].fields)
@@ -155,7 +155,7 @@ def test_the_environment_of_new_objects_is_narrower():
         cel.compile("device.allowMultipleAllocations", cel.NEW, gates=frozenset())
 
 
-def test_too_dear_an_expression_is_told_at_admission_and_stopped_at_run_time():
+def test_a_costly_expression_is_reported_at_admission_and_stopped_later():
     assert cel.compile("true").max_cost <= cel.MAX_COST
     ten = "[1,2,3,4,5,6,7,8,9,10]"
     dear = "".join(f"{ten}.all(v{i}, " for i in range(6)) + "v0 + v5 > 0" + ")" * 6
@@ -165,7 +165,7 @@ def test_too_dear_an_expression_is_told_at_admission_and_stopped_at_run_time():
         selector.matches(GPU_VIEW)
 
 
-def test_an_estimate_beyond_the_limit_does_not_stop_what_turns_out_cheap():
+def test_a_high_estimate_does_not_stop_a_cheap_evaluation():
     selector = cel.compile('device.attributes["gpu.example.com"].profiles.all(p, p.contains("g"))')
     assert selector.max_cost > cel.MAX_COST
     assert selector.matches(GPU_VIEW)
@@ -216,16 +216,16 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize(("text", "names", "scalars"), READS)
-def test_the_reads_of_an_expression_are_known_from_its_syntax_tree(text, names, scalars):
+def test_the_syntax_tree_shows_which_fields_are_read(text, names, scalars):
     assert cel.compile(text).reads == cel.Reads(frozenset(names), frozenset(scalars))
 
 
 @pytest.mark.parametrize("text", EVERYTHING)
-def test_an_expression_that_does_not_spell_out_its_fields_reads_everything(text):
+def test_an_expression_without_literal_field_names_reads_all_fields(text):
     assert cel.compile(text).reads.everything
 
 
-def test_devices_that_agree_on_what_is_read_get_the_same_answer():
+def test_devices_with_equal_read_fields_share_an_answer():
     """The guarantee that lets callers evaluate once for many devices, tried on every expression of the corpus."""
     from tests.dra.cel.corpus import expressions
 

@@ -13,7 +13,7 @@ def domain(template="channel", *, version="resource.nvidia.com/v1beta1", uid="",
     return {"apiVersion": version, "kind": "ComputeDomain", "metadata": metadata, "spec": spec}
 
 
-def test_a_template_of_a_compute_domain_asks_for_one_channel_and_names_the_domain():
+def test_a_compute_domain_template_requests_one_channel():
     made = channel_template(domain(uid=UID, allocationMode="All"))
     assert (made.metadata.namespace, made.metadata.name) == ("a", "channel")
     [request] = made.spec.spec.devices.requests

@@ -40,7 +40,7 @@ def made_of(document, classes, allocatable=None):
     return extended_claim(wire.convert(document, Pod), serving, amounts)
 
 
-def test_each_container_has_a_request_by_its_place_and_that_of_the_name_among_all_it_asks_for():
+def test_each_container_gets_a_request_named_by_its_position():
     document = requesting_pod({"cpu": "1", GPU: "2"}, {GPU: "1", "a.example.com/x": "1"})
     made = made_of(document, [serving_class("gpu.nvidia.com", GPU)])
     requests = made.claim.spec.devices.requests
@@ -50,7 +50,7 @@ def test_each_container_has_a_request_by_its_place_and_that_of_the_name_among_al
     assert made.claim.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
 
 
-def test_a_node_whose_device_plugin_serves_the_name_makes_no_claim():
+def test_no_claim_is_made_where_a_device_plugin_serves():
     classes = [serving_class("gpu.nvidia.com", GPU)]
     assert made_of(requesting_pod({GPU: "2"}), classes, {GPU: "8"}) is None
     assert made_of(requesting_pod({GPU: "2"}), classes, {GPU: "0"}) is not None
@@ -87,7 +87,7 @@ def scheduler(request):
 
 
 @pytest.mark.oracle
-def test_random_pods_and_classes_make_the_claim_that_the_scheduler_makes(scheduler):
+def test_random_pods_get_the_claim_that_the_scheduler_makes(scheduler):
     rng = random.Random(5004)
     cases = []
     for _ in range(scheduler.cases(4000, recorded=400)):

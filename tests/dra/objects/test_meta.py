@@ -19,5 +19,5 @@ from dra.objects import is_later, is_news
         ("²", "1", False, True),
     ],
 )
-def test_numbers_are_compared_and_anything_else_is_news_and_never_later(version, than, later, news):
+def test_resource_versions_are_ordered_only_if_they_are_numbers(version, than, later, news):
     assert (is_later(version, than), is_news(version, than)) == (later, news)

@@ -90,12 +90,12 @@ PARTS = stock(
         "what is published nowhere counts as it is asked for",
     ],
 )
-def test_the_demand_of_one_request_is_the_most_it_may_hold(fleet, request_, wanted):
+def test_the_demand_of_a_request_is_its_maximum(fleet, request_, wanted):
     both = {f"{name}/{what}": amount for what, amount in wanted.items() for name in ("gpu", "*")}
     assert demand(fleet, request_) == both
 
 
-def test_of_alternatives_the_worst_counts_and_over_all_classes_only_one_of_them():
+def test_the_largest_alternative_counts_once_over_all_classes():
     one = {"name": "small", "deviceClassName": "gpu", "selectors": [PICKY], "count": 3}
     other = {"name": "other", "deviceClassName": "elsewhere", "count": 2}
     assert demand(PAIRS, {"name": "r", "firstAvailable": [one, other]}) == {
@@ -112,7 +112,7 @@ def test_access_for_admins_is_free_and_requests_add_up():
     assert demand(PAIRS, exactly(), exactly(), exactly(adminAccess=True))["gpu/memory"] == 160
 
 
-def test_a_request_too_costly_to_scan_counts_as_the_claim_asks():
+def test_a_costly_request_counts_as_the_claim_requests():
     asked = exactly(count=2, capacity={"requests": {"memory": "20"}})
     assert demand(PAIRS, asked, steps=2)["gpu/memory"] == 40
     assert demand(PAIRS, asked)["gpu/memory"] == 160
@@ -131,7 +131,7 @@ def in_turns(spec, demands, of):
     pytest.fail("the look never ends")
 
 
-def test_a_selector_that_is_longer_than_a_turn_is_read_all_the_same():
+def test_a_selector_longer_than_one_step_is_still_evaluated():
     text = " && ".join([PICKY["cel"]["expression"]] * 175)
     spec = convert({"devices": {"requests": [exactly(selectors=[{"cel": {"expression": text}}])]}}, ResourceClaimSpec)
     assert 9_000 < len(text) < 10_240
@@ -141,7 +141,7 @@ def test_a_selector_that_is_longer_than_a_turn_is_read_all_the_same():
     assert found["gpu", "memory"] == 10 * 10**9
 
 
-def test_a_device_that_no_turn_is_enough_for_ends_the_look_and_the_claim_counts_as_it_says():
+def test_a_device_beyond_any_budget_ends_the_scan():
     numbers = list(range(150))
     text = f"{numbers}.all(a, {numbers}.all(b, a + b >= 0))"
     capacity = {"requests": {"memory": "20"}}
@@ -188,14 +188,14 @@ def many(nodes):
 
 
 @pytest.mark.parametrize("mode", ["ExactCount", "All"])
-def test_a_look_that_ends_with_its_budget_goes_on_where_it_ended_within_a_slice_too(mode):
+def test_a_scan_resumes_where_its_budget_ended(mode):
     fleet, spec = stock(*many(20)), spec_of(allocationMode=mode)
     whole = Demands().most_held(spec, fleet, Budget())
     assert whole["gpu", "memory"] == (28 if mode == "ExactCount" else 4 * 28) * 10**9
     assert look_in_turns(Demands(), spec, [fleet], 60) == (whole, 40), "two devices a turn"
 
 
-def test_a_look_goes_on_although_something_else_is_published_each_time():
+def test_a_scan_continues_although_slices_change_each_time():
     spec, nodes = spec_of(), many(40)
     first = stock(*nodes)
     changed = [first.with_(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)]
@@ -204,7 +204,7 @@ def test_a_look_goes_on_although_something_else_is_published_each_time():
     assert turns <= 30
 
 
-def test_without_another_look_a_claim_counts_as_it_says_until_all_was_seen():
+def test_an_unfinished_scan_counts_the_claim_as_written():
     demands, fleet = Demands(), stock(*many(20))
     spec = spec_of(count=2, capacity={"requests": {"memory": "3"}})
     with pytest.raises(OutOfBudget):
@@ -214,7 +214,7 @@ def test_without_another_look_a_claim_counts_as_it_says_until_all_was_seen():
     assert demands.at_hand(spec, fleet)["gpu", "memory"] == 2 * 28 * 10**9
 
 
-def test_requests_that_differ_each_time_do_not_fill_the_demand_memory():
+def test_distinct_requests_do_not_fill_the_demand_cache():
     demands, fleet = Demands(pages=100), stock(*many(20))
     for at in range(50):
         demands.most_held(spec_of(capacity={"requests": {"memory": f"{at}"}}), fleet, Budget())

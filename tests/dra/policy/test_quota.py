@@ -94,11 +94,11 @@ def test_an_allocation_counts_toward_the_quota_of_its_device_class(key, given, a
     ],
     ids=["nothing allocated", "access for admins", "another class", "another alternative"],
 )
-def test_a_claim_that_the_quota_does_not_limit_adds_no_line(given):
+def test_a_claim_outside_the_quota_adds_no_line(given):
     assert lines_of(quota_of(gpu__devices=1), [given], []) == ()
 
 
-def test_a_line_says_what_is_used_and_how_much_would_pass():
+def test_a_line_shows_the_used_and_the_admissible_amount():
     holders = [holding("a", {}, {}, {}), holding("b", {}, {}, {})]
     assert line_of("gpu__devices", 8, [holding("c", {}, {}, {})], holders) == ["3", "6", "2"]
     line = QuotaLine("team/q: gpu/devices", 3 * 10**9, 8 * 10**9, 6 * 10**9)
@@ -110,7 +110,7 @@ def test_a_quota_that_is_already_exceeded_leaves_nothing():
     assert line_of("gpu__devices", 1, [holding("c", {})], [holding("a", {}, {})])[2] == "0"
 
 
-def test_lines_that_cannot_be_read_are_named_and_the_others_hold():
+def test_unreadable_quota_lines_are_named_and_the_others_apply():
     damaged = quota_of(gpu__devices=1, gpu=1, __devices=2)
     assert [limit.key for limit in limits_of(damaged)] == ["gpu/devices"]
     assert "'gpu', '/devices'" in misread(damaged)
@@ -179,7 +179,7 @@ def test_requirements_of_a_scope_are_met_together():
     assert [in_scope(one, name) for name in ("", "high", "low")] == [False, True, False]
 
 
-def test_a_scoped_quota_counts_only_claims_whose_pods_match_its_priority_class():
+def test_a_scoped_quota_counts_claims_of_matching_pods_only():
     pods = {name: Pod(spec=PodSpec(priority_class_name=name)) for name in ("high", "low")}
     claims = [held_by("a", "high"), held_by("b", "low"), held_by("c", "low", "high"), held_by("d")]
     stock = STOCK.with_all(claims)
@@ -217,7 +217,7 @@ def held_by(name, *pods):
     return replace(given, status=replace(given.status, reserved_for=consumers))
 
 
-def test_over_all_classes_every_device_counts_and_in_scope_only_pods_that_ask():
+def test_the_wildcard_class_counts_every_device_in_scope():
     quotas = [of(quota_samples.scoped_quota({"*/devices": 2})), of(quota_samples.scoped_quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
     stock = STOCK.with_(holding("a", {}, class_name="other"))
     asked = amounts([holding("b", {}, {})])

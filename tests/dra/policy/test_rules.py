@@ -31,20 +31,20 @@ def test_the_state_of_a_counter_set(state, groups, admitted, after):
     assert join(state, own_state(groups)) == after
 
 
-def test_in_the_proposals_reading_a_device_without_groups_fits_every_group():
+def test_a_device_without_groups_fits_every_group_as_proposed():
     wild = own_state((), wild=True)
     assert admits(frozenset("a"), wild)
     assert join(frozenset("a"), wild) == frozenset("a")
     assert own_state(("a",), wild=True) == {"a"}
 
 
-def test_any_two_of_three_overlapping_groups_go_together_but_not_all_three():
+def test_two_of_three_overlapping_groups_fit_but_not_three():
     both = join(own_state("ab"), own_state("bc"))
     assert admits(own_state("ab"), own_state("ca"))
     assert not admits(both, own_state("ca"))
 
 
-def test_members_are_read_from_the_slices_and_vanished_ones_do_not_count():
+def test_group_members_come_from_slices_that_exist():
     slices = [
         slice_("a", consuming("x", groups=["a"], s={"c": "1"}), consuming("y", groups=["b"], s={"c": "1"}), count=2),
         slice_("c", count=2, counters={"s": {"c": "4"}}),
@@ -143,7 +143,7 @@ def on_nodes(scope="node", expression="false", **where):
     return rules.conflicts(pools[0]).get("x", frozenset()), across.get("x", frozenset())
 
 
-def test_a_rule_about_nodes_reaches_every_pool_of_the_node_and_a_narrower_one_none():
+def test_a_node_rule_covers_every_pool_of_the_node():
     beyond = {(DRIVER, "q", "x"), (DRIVER, "q", "z")}
     assert on_nodes() == ({"y"}, beyond)
     assert on_nodes("pool") == ({"y"}, frozenset())
@@ -151,7 +151,7 @@ def test_a_rule_about_nodes_reaches_every_pool_of_the_node_and_a_narrower_one_no
     assert on_nodes(expression="true") == (frozenset(), frozenset())
 
 
-def test_a_rule_about_nodes_is_about_one_driver_and_about_devices_of_one_node():
+def test_a_node_rule_covers_one_driver_on_one_node():
     assert on_nodes(driver="nic.example.com") == ({"y"}, frozenset())
     assert on_nodes(allNodes=True) == ({"y"}, frozenset())
     here, there = {"name": "x", "nodeName": "n0"}, {"name": "z", "nodeName": "n1"}
@@ -162,7 +162,7 @@ def test_a_rule_about_nodes_is_about_one_driver_and_about_devices_of_one_node():
     assert "z" not in found[DRIVER, "q"]
 
 
-def test_devices_of_two_nodes_in_one_pool_do_not_meet_and_equal_names_are_two_devices():
+def test_devices_of_two_nodes_in_one_pool_are_independent():
     def mine(scope):
         slices = [slice_("a", "x", "y", count=2), slice_("b", "x", "z", node="n1", count=2)]
         pool = Stock.of(slices=slices, nodes=[node(), node("n1")]).pools("n0")[0]
@@ -178,7 +178,7 @@ def test_the_rule_that_is_named_is_one_that_reaches_both():
     assert rules.between((DRIVER, "p", "x"), (DRIVER, "q", "x"), pools) == "DeviceCompatibility/far"
 
 
-def test_pairs_across_pools_are_paid_for_before_they_are_looked_at():
+def test_pairs_across_pools_are_charged_before_comparison():
     names = [f"d{at}" for at in range(120)]
     pools = Stock.of(slices=[slice_("a", *names), slice_("b", *names, pool="q")], nodes=[node()]).pools("n0")
     rules = Rules([compatibility("r", "false", scope="node")])

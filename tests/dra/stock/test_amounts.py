@@ -167,7 +167,7 @@ def test_the_sums_are_what_a_walk_finds_after_any_changes(some):
         assert before.sums == sums, "an older stock stays as it was"
 
 
-def test_another_claim_with_the_name_and_the_devices_of_one_that_is_gone_counts_for_its_own_class():
+def test_a_recreated_claim_counts_for_its_own_class():
     """Both changes came in one."""
     result = {"request": "r", "driver": DRIVER, "pool": "p", "device": "d0"}
     status = {"allocation": {"devices": {"results": [result]}}}

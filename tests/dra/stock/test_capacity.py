@@ -62,7 +62,7 @@ def test_all_capacities_are_charged_named_or_not():
 
 
 @pytest.mark.parametrize("request_", ["1500001u", "9223372036854775807"])
-def test_a_request_that_cannot_be_counted_is_an_error_and_not_a_refusal(request_):
+def test_an_uncountable_request_is_an_error_not_a_refusal(request_):
     policy = {"default": "1", "validRange": {"min": "1", "step": "1"}}
     with pytest.raises(CapacityError):
         charge(Quantity.parse(request_), capacity("16", policy))

@@ -13,7 +13,7 @@ def left(*claims, devices=(), counters=None):
     return available(stock.pools("n0")[0], stock.use((DRIVER, "p")))
 
 
-def test_devices_in_use_are_charged_once_however_many_shares_there_are():
+def test_a_shared_device_consumes_its_counters_once():
     devices = [consuming("x", s={"m": "1"}), consuming("y", s={"m": "2"})]
     found = left(holding("1", "x", share="a"), holding("2", "x", share="b"), devices=devices)
     assert found == {"s": {"m": 3 * NANO}}

@@ -64,7 +64,7 @@ def changed(value, path=()):
             yield path, other.get(path[-1], "3Gi" if value[0].isdigit() else f"{value}x")
 
 
-def test_every_field_of_a_device_tells_it_from_others_but_those_that_are_left_out():
+def test_every_field_distinguishes_devices_except_the_excluded_ones():
     assert set(WHOLE) == set(Device.__struct_encode_fields__) - {"attributes"}, "add the new field to WHOLE"
     first = body(convert(WHOLE, Device))
     told = {place: body(convert(other, Device)) is not first for place, other in changed(WHOLE)}

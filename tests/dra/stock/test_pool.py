@@ -19,7 +19,7 @@ def names(pool):
     return [device.name for page in pool.accessible for device in page.devices]
 
 
-def test_devices_come_in_the_order_of_slice_names_and_within_a_slice_as_listed():
+def test_devices_are_ordered_by_slice_name_then_as_listed():
     (pool,) = pools(slice_("b", "x", count=2), slice_("a", "z", "y", count=2))
     assert names(pool) == ["z", "y", "x"]
 
@@ -29,7 +29,7 @@ def test_pools_come_in_byte_order_of_driver_and_name():
     assert [pool.id[1] for pool in found] == ["gpu-1", "gpu-10", "gpu-2"]
 
 
-def test_a_pool_with_binding_conditions_comes_last_even_if_the_list_is_empty():
+def test_a_pool_with_empty_binding_conditions_comes_last():
     bound = {"name": "d", "bindingConditions": [], "bindingFailureConditions": []}
     found = pools(slice_("a", bound, pool="a"), slice_("b", "d", pool="b"))
     assert [pool.id[1] for pool in found] == ["b", "a"]
@@ -50,7 +50,7 @@ def test_only_the_highest_generation_counts():
     assert names(pool) == ["y"]
 
 
-def test_a_pool_with_a_newer_generation_for_other_nodes_only_is_invisible():
+def test_a_newer_generation_for_other_nodes_hides_the_pool():
     assert pools(slice_("old", "x", count=2), slice_("new", "y", generation=2, node="n1")) == []
 
 
@@ -71,7 +71,7 @@ def test_the_first_slice_decides_how_many_there_should_be():
     assert pool.status is PoolStatus.OK
 
 
-def test_slices_of_other_nodes_complete_a_pool_but_are_not_reached():
+def test_slices_of_other_nodes_complete_a_pool_unreachably():
     (pool,) = pools(slice_("a", "x", count=2), slice_("b", "y", node="n1", count=2))
     assert names(pool) == ["x"]
     assert [page.name for page in pool.elsewhere] == ["b"]
@@ -123,12 +123,12 @@ def test_pools_that_contradict_themselves_are_invalid(slices, reason):
     assert reason in pool.reason
 
 
-def test_a_device_of_another_node_with_an_unknown_counter_makes_the_pool_invalid_here_too():
+def test_an_unknown_counter_on_another_node_invalidates_the_pool():
     (pool,) = pools(slice_("a", "x", count=2), slice_("b", consuming("y", gone={"c": "1"}), count=2, node="n1"))
     assert pool.status is PoolStatus.INVALID
 
 
-def test_duplicate_device_names_on_other_nodes_do_not_invalidate_a_pool():
+def test_duplicate_names_on_other_nodes_keep_the_pool_valid():
     (pool,) = pools(
         slice_("a", "x", count=3), slice_("b", "y", count=3, node="n1"), slice_("c", "y", count=3, node="n1")
     )
@@ -151,7 +151,7 @@ def test_a_slice_with_counters_yields_no_devices():
         ({"node": "", "nodeSelector": SELECTOR}, {"node": "", "allNodes": True}, False),
     ],
 )
-def test_a_pool_in_which_a_node_reaches_two_devices_of_one_name_is_not_counted(first, second, used):
+def test_two_reachable_devices_of_one_name_invalidate_the_pool(first, second, used):
     pool = [slice_("a", "x", count=2, **first), slice_("b", "x", count=2, **second)]
     assert bool(usable(pool)) is used
     (found,) = pools(*pool, at=node(zone="a"))
@@ -184,7 +184,7 @@ def kept(choose, *slices):
     ],
 )
 @pytest.mark.parametrize("choose", [newest, usable])
-def test_a_nodes_slice_in_the_pool_of_another_takes_nothing_from_it(choose, stolen):
+def test_a_node_cannot_disturb_the_pool_of_another_node(choose, stolen):
     """NodeRestriction looks at nodeName alone: a stolen node names what pool it likes."""
     theirs = [
         slice_("a", consuming("x", k={"m": "1"}), node="n1", count=2),
@@ -198,7 +198,7 @@ def test_a_nodes_slice_in_the_pool_of_another_takes_nothing_from_it(choose, stol
     assert set(kept(choose, *lies, *theirs)) >= {"a", "c", "s"}
 
 
-def test_a_node_supersedes_its_own_slices_and_what_is_of_no_node_those_of_all():
+def test_a_newer_generation_of_a_node_supersedes_its_own_slices():
     old, new = slice_("old", "x", node="n1"), slice_("new", "y", node="n1", generation=2)
     assert kept(newest, old, new) == ["new"]
     assert kept(newest, old, slice_("new", "y", generation=2, **SHARED)) == ["new"]
@@ -211,7 +211,7 @@ def test_slices_of_other_nodes_may_be_what_a_pool_lacks():
     assert kept(usable, first, slice_("b", "y", node="n1", count=2)) == ["a", "b"]
 
 
-def test_a_device_name_that_is_there_for_all_nodes_is_not_a_nodes_to_use():
+def test_a_node_cannot_reuse_the_name_of_a_shared_device():
     """The node that uses it makes the pool invalid for itself alone."""
     pool = [slice_("a", "x", count=2), slice_("b", "x", count=2, **SHARED)]
     assert kept(usable, *pool) == ["b"]
@@ -222,7 +222,7 @@ def test_a_device_name_that_is_there_for_all_nodes_is_not_a_nodes_to_use():
 @pytest.mark.parametrize(
     ("of", "where"), [("n0", "n0"), ("n1", "n1"), ("n2", ""), ("", "")], ids=["one", "other", "neither", "unknown"]
 )
-def test_a_claim_has_the_device_of_its_own_node_then_that_of_no_node(of, where):
+def test_a_claim_prefers_the_device_of_its_own_node(of, where):
     slices = [slice_("a", "x"), slice_("b", "x", node="n1"), slice_("c", "x", **SHARED)]
     for given in (slices, slices[::-1]):
         found = PoolDevices.of(map(page_of, given)).find("x", of)
@@ -232,7 +232,7 @@ def test_a_claim_has_the_device_of_its_own_node_then_that_of_no_node(of, where):
     assert (alone.find("x", of) is not None) is (of in ("", "n0"))
 
 
-def test_an_unusable_pool_lists_the_slices_of_its_own_node_first():
+def test_an_unusable_pool_lists_its_own_slices_first():
     stolen = slice_("lie", "x", count=2)
     mine = slice_("a", "x", node="n1", count=3), slice_("old", "z", node="n1", generation=0)
     (pool,) = pools(stolen, *mine, slice_("all", "y", generation=0, **SHARED), at=node("n1"))

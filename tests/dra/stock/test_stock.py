@@ -45,7 +45,7 @@ def without(stock, obj):
     return stock.without(kind, f"team/{name}" if kind == "ResourceClaim" else name)
 
 
-def test_changes_one_by_one_lead_to_the_same_stock_as_all_at_once():
+def test_single_changes_and_one_batch_give_equal_stocks():
     rng = random.Random(1)
     stock = Stock.of()
     for _ in range(400):
@@ -60,7 +60,7 @@ def test_changes_one_by_one_lead_to_the_same_stock_as_all_at_once():
         assert view(stock) == view(afresh)
 
 
-def test_many_changes_at_once_are_what_they_are_one_by_one_and_count_as_one_of_each_kind():
+def test_a_batch_counts_as_one_change_of_each_kind():
     rng = random.Random(2)
     stock = Stock.of(nodes=[node("n0"), node("n1"), node("n2")])
     for _ in range(200):
@@ -85,7 +85,7 @@ def test_many_changes_at_once_are_what_they_are_one_by_one_and_count_as_one_of_e
         stock = at_once
 
 
-def test_many_claims_on_one_pool_cost_each_as_much_as_few_do():
+def test_the_cost_of_a_claim_is_independent_of_their_number():
     claims = [holding(f"c{n}", "x", share=str(n)) for n in range(20_000)]
     assert_linear(lambda some: Stock.of().with_all(some), lambda size: claims[:size], 1_250)
 
@@ -164,7 +164,7 @@ def test_two_futures_of_one_stock_do_not_mix():
     assert Stock.of(slices=[slice_("a", "x")]).changed_since(stock) is None
 
 
-def test_the_changes_since_a_stock_that_is_too_old_are_unknown():
+def test_changes_since_a_very_old_stock_are_unknown():
     first = Stock.of(slices=[slice_("a", "x")])
     stock = first
     for _ in range(9000):
@@ -173,7 +173,7 @@ def test_the_changes_since_a_stock_that_is_too_old_are_unknown():
     assert stock.changed_since(before) == {"n0"}
 
 
-def test_a_stock_that_was_handed_out_never_learns_of_later_changes():
+def test_a_stock_is_immutable_once_handed_out():
     stock = Stock.of(slices=[slice_("a", "x")])
     second = stock.with_(node())
     held = second.history, second.history.newer, second.history.newer.before
@@ -190,7 +190,7 @@ def test_a_trial_leaves_the_line_as_it_was():
     assert stock.with_(node()).changed_since(stock) == {"n0"}
 
 
-def test_a_long_line_of_stocks_remembers_a_bounded_past_and_ends_without_recursion():
+def test_a_long_chain_of_stocks_keeps_a_bounded_history():
     stock = Stock.of()
     for _ in range(50_000):
         stock = stock.with_(node())

@@ -64,7 +64,7 @@ def of_domains(*texts):
 # Which domain a channel belongs to
 
 
-def test_a_channel_that_nothing_assigns_to_a_domain_is_never_prepared():
+def test_a_channel_without_a_domain_is_reported():
     assert found(channel_claim()) == {("D710", "/spec/devices/requests/0")}
     daemon = channel_claim(channel(), class_name="compute-domain-daemon.nvidia.com")
     assert found(daemon) == {("D710", "/spec/devices/requests/0")}
@@ -78,7 +78,7 @@ def test_a_class_may_say_it_for_its_channels():
     assert not found(join(channel_claim(), class_))
 
 
-def test_an_entry_names_a_domain_by_the_uid_that_a_cluster_gave_it():
+def test_an_entry_must_have_the_uid_of_its_domain():
     at = ("D710", "/spec/devices/config/0/opaque/parameters/domainID")
     assert not of_domains(channel_claim(channel()), domain(uid=UID))
     assert of_domains(channel_claim(channel()), domain()) == {at}
@@ -96,7 +96,7 @@ def test_an_entry_names_a_domain_by_the_uid_that_a_cluster_gave_it():
     assert not of_domains(theirs, domain(uid=UID))
 
 
-def test_the_template_that_a_domain_makes_need_not_be_among_the_manifests():
+def test_the_template_of_a_domain_may_be_absent():
     assert not of_domains(domain(), workload_of(2))
     assert "D206" in codes(join(domain(template="other"), channel_template("unrelated"), workload_of(2)))
     assert "D206" not in codes(join(domain(), channel_template("unrelated"), workload_of(2)))
@@ -113,7 +113,7 @@ def test_two_domains_cannot_make_one_template():
     assert not of_domains(domain(), domain("e", namespace="other"))
 
 
-def test_a_template_by_hand_is_in_the_way_of_the_one_that_a_domain_makes():
+def test_a_handwritten_template_conflicts_with_that_of_the_domain():
     assert of_domains(domain(), channel_template()) >= {TEMPLATE}
     assert TEMPLATE in of_domains(domain(uid=UID), channel_template())
     assert not of_domains(domain(uid=UID), channel_template(uid="1"))  # read from a cluster, where it was made
@@ -148,7 +148,7 @@ def test_a_domain_whose_nodes_may_all_come_is_fine(texts):
     ("texts", "pods"),
     [([workload_of(3)], 3), ([workload_of()], 1), ([workload_of(5)], 5), ([workload_of(4), channel_pod()], 5)],
 )
-def test_a_domain_that_waits_for_another_number_of_nodes_is_pointed_out(texts, pods):
+def test_a_domain_with_the_wrong_number_of_nodes_is_reported(texts, pods):
     everything = join(domain(nodes=4), *texts)
     assert NODES in found(everything)
     assert f"write numNodes: {pods}, or leave it out" in " ".join(messages(everything))

@@ -39,7 +39,7 @@ def test_a_class_that_is_not_among_the_manifests_may_come_with_its_driver():
     assert codes(join(FLEET, misspelt)) == {"D301"}
 
 
-def test_a_missing_class_of_an_alternative_is_an_error_for_the_whole_claim():
+def test_a_missing_class_of_an_alternative_fails_the_claim():
     alternatives = (
         "    - {name: r, firstAvailable: [{name: one, deviceClassName: gpu}, {name: two, deviceClassName: gone}]}"
     )
@@ -58,7 +58,7 @@ def test_an_unpublished_attribute_is_reported_with_the_nearest_name():
     assert any("did you mean gpu.example.com?" in message for message in messages(other, FLEET))
 
 
-def test_a_driver_that_publishes_nothing_is_named_and_not_its_attributes():
+def test_a_driver_without_slices_is_named_instead_of_attributes():
     """As compute domains are, of which NVIDIA's chart brings the classes to every cluster."""
     expression = (
         "device.driver == 'compute-domain.nvidia.com' && device.attributes['compute-domain.nvidia.com'].type == 'channel' "
@@ -76,7 +76,7 @@ def test_a_driver_that_publishes_nothing_is_named_and_not_its_attributes():
     assert codes(asked(cel(misspelt)), FLEET) == {"D303"}
 
 
-def test_a_has_guard_on_an_attribute_that_no_device_has_is_accepted():
+def test_a_has_guard_on_an_unpublished_attribute_is_accepted():
     assert not codes(asked(cel('!has(device.attributes["gpu.example.com"].sick)')), FLEET)
 
 
@@ -86,7 +86,7 @@ def test_an_unguarded_attribute_that_some_device_lacks_ends_scheduling():
     assert any("gpu.example.com/p/b" in message and ".?numa.orValue" in message for message in messages(text, FLEET))
 
 
-def test_a_class_shields_its_requests_from_devices_it_does_not_select():
+def test_requests_ignore_devices_that_their_class_excludes():
     fleet = join(slice_(devices=DEVICES), class_(spec=cel(MODEL + ' == "big"')))
     assert not codes(asked(cel('device.attributes["gpu.example.com"].numa == 0')), fleet)
 
@@ -97,7 +97,7 @@ def test_requests_larger_than_any_device_are_pointed_out():
     assert codes(asked("count: 3"), FLEET) == {"D305"}
 
 
-def test_a_request_beyond_the_range_of_the_request_policy_is_reported():
+def test_a_request_outside_the_request_policy_is_reported():
     policy = "requestPolicy: {default: 1Gi, validRange: {min: 1Gi, max: 4Gi}}"
     shared = slice_(
         devices=f"  - {{name: a, allowMultipleAllocations: true, capacity: {{memory: {{value: 80Gi, {policy}}}}}}}"
@@ -117,7 +117,7 @@ def test_a_share_without_an_amount_takes_all_of_it():
     assert codes(claim(request()), join(shared, class_())) == {"D311"}
 
 
-def test_a_constraint_on_an_attribute_that_no_match_has_refuses_all():
+def test_a_constraint_on_an_absent_attribute_fits_no_device():
     constraint = "    constraints: [{matchAttribute: gpu.example.com/rack}]"
     assert found(asked("count: 2", constraint), FLEET) == {("D306", "/spec/devices/constraints/0/matchAttribute")}
     assert not codes(asked("count: 2", constraint.replace("rack", "numa")), FLEET)
@@ -138,7 +138,7 @@ def test_alternatives_count_with_their_smallest():
     assert not codes(claim(f"    - {{name: r, firstAvailable: {alternatives}}}"))
 
 
-def test_all_devices_under_a_constraint_or_as_an_alternative_is_a_trap():
+def test_mode_all_with_constraints_or_alternatives_is_reported():
     constraint = "    constraints: [{requests: [r], matchAttribute: gpu.example.com/numa}]"
     assert codes(asked("allocationMode: All", constraint)) == {"D308"}
     alternative = "    - {name: r, firstAvailable: [{name: x, deviceClassName: gpu, allocationMode: All}]}"
@@ -221,7 +221,7 @@ def tainting(key, *devices, effect="NoSchedule"):
         ((*tainting("a.b/c", "a"), *tainting("drawbridge.dev/fence", "b")), False),
     ],
 )
-def test_a_name_that_only_tainted_devices_could_serve_is_told_of_its_class(rules, told):
+def test_an_extended_resource_with_tainted_devices_only_is_reported(rules, told):
     served = class_("served", "extendedResourceName: example.com/gpu")
     inventory = join(slice_(devices=DEVICES), *rules)
     assert found(served, inventory) == ({("D318", "/spec/extendedResourceName")} if told else set())

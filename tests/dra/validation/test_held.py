@@ -40,7 +40,7 @@ def test_more_of_a_capacity_than_the_device_has_is_told():
     assert found(text, FLEET) == {("D603", f"{PATH}/consumedCapacity/memory")}
 
 
-def test_a_device_that_is_gone_is_told_where_the_fleet_is_known():
+def test_a_vanished_device_is_reported_if_slices_are_known():
     assert not codes(holder("one", device="gone"))
     assert found(holder("one", device="gone"), FLEET) == {("D602", PATH)}
 

@@ -66,7 +66,7 @@ def inline_conflicts(slice_object):
     }
 
 
-def test_the_objects_that_are_written_out_keep_apart_what_the_inline_rules_would():
+def test_written_out_rules_exclude_the_devices_that_inline_rules_exclude():
     slice_object, told = hints(*PROPOSAL, nodes="nodeName: n0")
     objects = [convert(written(one), DeviceCompatibility) for one in told]
     assert len(objects) == 2
@@ -78,7 +78,7 @@ def test_the_objects_that_are_written_out_keep_apart_what_the_inline_rules_would
     assert ("full", "part-0") in apart
 
 
-def test_equal_inline_rules_are_reported_once_and_not_as_unknown_fields():
+def test_equal_inline_rules_are_reported_once():
     assert found(slice_(devices="\n".join(PROPOSAL))) == {
         ("D506", "/spec/devices/0/compatibleOnlyWith"),
         ("D506", "/spec/devices/1/compatibleOnlyWith"),
@@ -115,12 +115,12 @@ def test_where_no_attribute_tells_devices_apart_that_is_said(devices):
     assert "no attribute tells" in told.remedy
 
 
-def test_a_malformed_inline_rule_is_reported_and_causes_no_other_finding():
+def test_a_malformed_inline_rule_is_the_only_finding():
     text = slice_(devices="  - {name: a, compatibleOnlyWith: 7, attributes: {m: {string: x}}}\n  - {name: b, compatibleOnlyWith: {expression: [1]}}")  # fmt: skip
     assert {code for code, _ in found(text)} == {"D506"}
 
 
-def test_an_old_slice_is_led_back_to_where_it_was_written():
+def test_findings_of_an_old_slice_have_their_original_place():
     text = slice_(devices="  - {name: a, basic: {compatibleOnlyWith: {expression: 'true'}}}").replace(
         "/v1\n", "/v1beta1\n"
     )

@@ -57,7 +57,7 @@ def test_common_manifest_mistakes_are_answered_with_the_current_form(text, words
     assert any(words in message for message in messages(text)), messages(text)
 
 
-def test_fields_of_gates_that_are_off_are_dropped_with_a_warning():
+def test_fields_of_disabled_gates_are_dropped_with_a_warning():
     device = "  - {name: a, consumesCounters: [{counterSet: s, counters: {a: {value: 1}}, compatibilityGroups: [BAD, one, two]}]}"
     path = "/spec/devices/0/consumesCounters/0/compatibilityGroups"
     assert found(slice_(devices=device, count=2), enabled=gates.DEFAULT) >= {("D006", path)}
@@ -75,7 +75,7 @@ def test_a_namespace_on_a_cluster_object_is_mentioned():
     assert codes(class_().replace("{name: gpu}", "{name: gpu, namespace: x}")) == {"D009"}
 
 
-def test_a_capacity_without_a_value_is_reported_to_read_as_zero():
+def test_a_capacity_without_a_value_is_reported_as_zero():
     assert codes(slice_(devices="  - {name: a, capacity: {memory: {}}}")) == {"D007"}
 
 
@@ -139,7 +139,7 @@ def test_long_names_are_not_remembered():
 
 
 @pytest.mark.parametrize(("minor", "dropped"), [(34, True), (36, True), (37, False)])
-def test_a_gate_that_the_newest_server_has_locked_is_on_there_whatever_gates_are_named(minor, dropped):
+def test_a_locked_gate_is_on_whatever_gates_are_given(minor, dropped):
     spec = {"extendedResourceName": "example.com/gpu"}
     value = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": spec}
     assert ("D006" in {one.code for one in judge(value, frozenset(), minor).problems}) is dropped

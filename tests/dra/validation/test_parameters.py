@@ -302,7 +302,7 @@ TWO = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exact
 TWO_CLASSES = join(GPU_CLASS, picking(GPU, "mig", "m"))
 
 
-def test_a_kind_that_is_for_some_of_the_requests_is_fine_for_all_and_wrong_by_name():
+def test_a_kind_for_other_requests_is_wrong_by_name_only():
     gpu = typed("GpuConfig")
     assert not codes(claim(TWO, config(entry(GPU, gpu))), TWO_CLASSES)
     assert not codes(claim(TWO, config(entry(GPU, gpu, ["one"]))), TWO_CLASSES)
@@ -312,7 +312,7 @@ def test_a_kind_that_is_for_some_of_the_requests_is_fine_for_all_and_wrong_by_na
     )
 
 
-def test_a_list_that_names_one_request_too_many_is_refused_whole_by_the_driver():
+def test_one_unsuitable_request_makes_the_driver_refuse_the_list():
     three = TWO + "\n    - {name: three, exactly: {deviceClassName: c}}"
     some = claim(three, config(entry(GPU, typed("GpuConfig"), ["one", "two"])))
     assert found(some, TWO_CLASSES) == {("D705", f"{PARAMETERS}/kind")}
@@ -334,7 +334,7 @@ def test_a_driver_looks_for_the_alternative_that_was_taken():
     assert not codes(claim(ALTERNATIVES, config(entry(GPU, gpu, ["one", "two"]))), GPU_CLASS)
 
 
-def test_a_function_of_sriov_gets_what_is_listed_for_some_of_the_requests():
+def test_an_sriov_function_gets_the_parameters_of_listed_requests():
     vf = typed("VfConfig", f"{SRIOV}/v1alpha1", netAttachDefName="net")
     two = "    - {name: one, exactly: {deviceClassName: c}}\n    - {name: two, exactly: {deviceClassName: c}}"
     class_of = picking(SRIOV)
@@ -424,7 +424,7 @@ def shared_template(parameters, kind="ResourceClaimTemplate", **more):
     return json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "t"}, "spec": spec})
 
 
-def test_sharing_that_one_container_alone_makes_use_of_is_pointed_out():
+def test_sharing_with_a_single_container_is_reported():
     at = ("D708", "/spec/resourceClaims/0")
     mps = shared_template(sharing("MPS"))
     assert at in found(join(mps, sharing_pod("main")))
@@ -450,7 +450,7 @@ def test_sharing_that_one_container_alone_makes_use_of_is_pointed_out():
         (r"x == 'it\'s' && c", [r"x == 'it\'s' && c"]),
     ],
 )
-def test_a_selector_is_taken_apart_where_that_is_plain_to_see(text, parts):
+def test_simple_selectors_are_split_into_their_conditions(text, parts):
     assert conjuncts(text) == parts
 
 
@@ -520,7 +520,7 @@ def test_a_hostile_claim_is_judged_in_bounded_time():
 
 
 @pytest.mark.parametrize(("without", "strategy", "found"), [("", "MPS", True), ("", "TimeSlicing", False), ("counters", "MPS", False)])  # fmt: skip
-def test_mps_is_refused_where_the_driver_runs_with_dynamic_mig_on_all_of_its_nodes(without, strategy, found):
+def test_mps_is_refused_where_all_nodes_have_dynamic_mig(without, strategy, found):
     fleet = (EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml").read_text()
     slices = [one for one in yaml.safe_load_all(fleet) if one["kind"] == "ResourceSlice"]
     if without:  # one of the two nodes runs without DynamicMIG
@@ -531,12 +531,12 @@ def test_mps_is_refused_where_the_driver_runs_with_dynamic_mig_on_all_of_its_nod
     assert (("D704", "/config/0/opaque/parameters/sharing/strategy") in problems) is found
 
 
-def test_an_entry_full_of_nonsense_is_told_in_a_few_findings():
+def test_an_entry_with_many_errors_has_few_findings():
     fields = {f"sharin{number}": number for number in range(500)}
     opaque = OpaqueDeviceConfiguration(driver=GPU, parameters=Opaque.of(typed("GpuConfig", **fields)))
     assert len(list(parameter_problems(opaque, ""))) == 16
 
 
-def test_parameters_over_the_api_size_limit_are_reported_only_as_too_long():
+def test_oversized_parameters_are_reported_only_as_too_long():
     fields = {f"x{number}": "y" * 100 for number in range(200)}
     assert codes(asked(GPU, typed("GpuConfig", **fields)), GPU_CLASS) == {"D103"}

@@ -58,7 +58,7 @@ def test_two_rules_that_disagree_are_pointed_out():
     assert not codes(mine, FLEET)
 
 
-def test_a_rule_that_reaches_other_hardware_needs_the_narrow_scope_or_another_clause():
+def test_a_rule_over_other_hardware_needs_a_narrower_scope():
     fleet = pool(device("mig-0", "mig"), device("full-0", "full"), device("full-1", "full", "set-1"))
     assert found(only(MIG, selector=MIG), fleet) == {("D502", "/spec/compatibleOnlyWith")}
     assert not codes(only(MIG, selector=MIG, more=", scope: counterSet"), fleet)
@@ -66,7 +66,7 @@ def test_a_rule_that_reaches_other_hardware_needs_the_narrow_scope_or_another_cl
     assert not codes(only(elsewhere, selector=MIG), fleet)
 
 
-def test_a_device_whose_rule_permits_no_other_is_reported_as_exclusive():
+def test_a_device_compatible_with_none_is_reported_as_exclusive():
     assert codes(only("false", selector=MIG, more=", scope: counterSet"), FLEET) == {"D504"}
 
 
@@ -87,7 +87,7 @@ def test_a_rule_about_nodes_is_judged_across_pools():
     assert "on the node 'node' is permitted" in " ".join(messages(exclusive, two_pools(mine, theirs)))
 
 
-def test_a_rule_about_nodes_says_nothing_of_devices_that_are_on_none():
+def test_a_node_rule_ignores_devices_without_a_node():
     fleet = two_pools(plain("a", "mig"), plain("b", "mig"), where="allNodes: true")
     scoped = only(MIG, selector=MIG, more=", scope: node")
     assert found(scoped, fleet) == {("D508", "/spec/scope")}
@@ -130,7 +130,7 @@ def lines_of(work, module):
     return count
 
 
-def test_the_work_grows_with_the_devices_and_not_with_their_pairs():
+def test_the_work_grows_linearly_with_the_devices():
     def lines(size):
         mixed = (("mig", "set-0"), ("mps", "set-0"), ("mig", "set-1"))
         fleet = pool(*[device(f"d-{n}", *mixed[n % 3]) for n in range(size)])
@@ -146,7 +146,7 @@ def test_the_work_grows_with_the_devices_and_not_with_their_pairs():
     assert large < 9 * small
 
 
-def test_devices_that_all_share_a_counter_set_are_judged_without_looking_at_each_pair():
+def test_devices_sharing_a_counter_set_are_not_compared_pairwise():
     def lines(size):
         fleet = pool(*[device(f"d-{n}", "mig" if n % 2 else "mps", f"set-{n % 2}") for n in range(size)])
         mine = only(f'{KIND}.mode == "mig" || {KIND}.mode == "mps"')

@@ -34,13 +34,13 @@ def test_a_pod_with_its_claim_has_no_findings():
     assert not codes(join(pod(), claim(request())))
 
 
-def test_a_claim_that_names_nothing_and_one_that_names_two_things():
+def test_a_pod_claim_must_have_exactly_one_source():
     assert found(pod("containers: [], resourceClaims: [{name: gpu}]")) >= {("D201", "/spec/resourceClaims/0")}
     both = "containers: [], resourceClaims: [{name: gpu, resourceClaimName: a, resourceClaimTemplateName: b}]"
     assert found(pod(both)) >= {("D203", "/spec/resourceClaims/0")}
 
 
-def test_a_container_that_uses_an_unknown_claim_is_answered_with_the_nearest():
+def test_an_unknown_claim_of_a_container_gets_a_suggestion():
     text = pod(SPEC.replace("claims: [{name: gpu}]", "claims: [{name: gpus}]"))
     assert ("D202", "/spec/containers/0/resources/claims/0/name") in found(text)
     assert any("did you mean gpu?" in message for message in messages(text))
@@ -52,7 +52,7 @@ def test_a_request_must_be_one_of_the_claims():
     assert not codes(join(text.replace("request: s", "request: r"), claim(request())))
 
 
-def test_a_claim_that_is_not_there_is_only_missed_if_others_are():
+def test_a_missing_claim_is_reported_only_among_others():
     assert not codes(pod())
     assert found(join(pod(), claim(request(), name="other"))) == {("D206", "/spec/resourceClaims/0/resourceClaimName")}
 
@@ -91,7 +91,7 @@ MISSPELT = [
 
 @pytest.mark.parametrize(("spec", "path", "hint"), MISSPELT)
 @pytest.mark.parametrize("wrap", [pod, lambda spec: deployment(1, spec), cron_job])
-def test_an_unknown_field_of_a_pod_is_a_warning_with_the_field_that_is_meant(spec, path, hint, wrap):
+def test_an_unknown_pod_field_is_a_warning_with_a_suggestion(spec, path, hint, wrap):
     text = wrap(spec)
     at = {"Pod": "/spec", "Deployment": "/spec/template/spec", "CronJob": "/spec/jobTemplate/spec/template/spec"}
     [value] = load(text)
@@ -117,7 +117,7 @@ MISTYPED = [
 
 
 @pytest.mark.parametrize(("spec", "path", "says"), MISTYPED)
-def test_a_value_of_the_wrong_type_in_a_pod_is_an_error(spec, path, says):
+def test_a_pod_value_of_the_wrong_type_is_an_error(spec, path, says):
     [value] = load(deployment(1, spec))
     [finding] = [one for one in review([value])[0] if one.code == "D001"]
     assert (finding.path, finding.severity) == (f"/spec/template/spec{path}", "error")
@@ -140,7 +140,7 @@ def test_an_unknown_field_of_a_workload_is_a_warning(text, path):
     assert [one.path for found in review(load(text)) for one in found if one.code == "D002"] == [path]
 
 
-def test_a_list_in_the_place_of_a_spec_is_an_error():
+def test_a_list_instead_of_a_spec_is_an_error():
     assert found("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: [1]") == {("D001", "/spec")}
 
 
@@ -170,7 +170,7 @@ def test_keys_of_patches_and_expressions_are_not_called_fields():
     assert not codes(pod("""containers: {"(name == 'c')": {image: x}}, priority: ($priority)"""))
 
 
-def test_a_wrong_type_outside_of_what_is_read_hides_no_other_finding():
+def test_a_wrong_type_in_an_unread_field_hides_no_finding():
     text = pod(f"{SPEC.replace('resourceClaimName: c', '')}, hostNetwork: 'no'")
     assert {code for code, _ in found(text)} == {"D001", "D201"}
 
@@ -191,7 +191,7 @@ def test_a_pod_that_passes_the_scheduler_by_gets_no_devices():
     assert codes(pod(SPEC + ", nodeName: node-1")) == {"D208"}
 
 
-def test_the_form_before_1_31_is_answered_with_the_modern_one():
+def test_the_pod_claim_form_before_131_gets_the_current_form():
     text = pod("containers: [], resourceClaims: [{name: gpu, source: {resourceClaimName: c}}]")
     assert {"D002", "D201"} <= codes(text)
     assert any("next to the name" in message for message in messages(text))
@@ -217,12 +217,12 @@ def _compare(read, known, path):
         yield path
 
 
-def test_a_wrong_type_in_what_we_read_of_pods_is_one_in_the_table_of_all_fields_too():
+def test_both_field_tables_reject_the_same_pod_values():
     """A spec without a finding of the table is read without another check of its types."""
     assert list(_compare(shape.of(PodSpec), pod_schema._shapes()["PodSpec"], "/spec")) == []
 
 
-def test_values_of_the_wrong_type_are_found_in_what_we_read_of_pods():
+def test_wrong_types_are_found_in_the_pod_fields_read():
     text = pod("containers: [{name: c, image: x, env: [{name: A, value: 1}], resources: {limits: {cpu: [1]}}}]")
     assert found(text) == {
         ("D001", "/spec/containers/0/env/0/value"),
@@ -274,13 +274,13 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("resources", "paths"), NAMES)
-def test_a_resource_without_a_domain_is_one_of_kubernetes_own_or_refused(resources, paths):
+def test_a_resource_without_a_domain_must_be_native(resources, paths):
     containers = f"containers: [{{name: c, image: x, resources: {{{resources}}}}}]"
     assert found(pod(containers)) == {("D213", f"/spec/containers/0/resources/{path}") for path in paths}
 
 
 @pytest.mark.real
-def test_amounts_of_extended_resources_are_judged_as_the_api_server_does(control_plane):
+def test_extended_resource_amounts_are_validated_as_by_the_server(control_plane):
     whole = ("containers: [{name: c, image: x}], resources: {limits: {cpu: 1, nvidia.com/gpu: 1}}", ["whole"])
     pods = [
         (f"containers: [{{name: c, image: x, resources: {{{text}}}}}]", paths) for text, paths in (*AMOUNTS, *NAMES)
@@ -304,7 +304,7 @@ def test_ephemeral_containers_come_to_pods_that_are_there():
 
 
 @pytest.mark.real
-def test_ephemeral_containers_at_creation_are_refused_as_the_api_server_does(control_plane):
+def test_ephemeral_containers_are_refused_at_creation(control_plane):
     text = pod(f"containers: [{{name: c, image: x}}], {EPHEMERAL}")
     done = control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=text, check=False)
     assert done.returncode
@@ -323,7 +323,7 @@ def test_objects_and_fields_unrelated_to_dra_are_not_judged():
     assert codes("metadata: {name: c}") == {"D008"}
 
 
-def test_a_file_of_another_program_is_no_object_without_a_kind():
+def test_an_object_without_a_kind_is_reported_unless_foreign():
     assert codes("apiVersion: v1\nmetadata: {name: c}\nbaseDomain: example.com\nplatform: {none: {}}") == set()
     assert codes("apiVersion: v1\nmetadata: {name: c}") == {"D008"}
     assert codes("apiVersion: v1\nKind: Pod\nmetadata: {name: c}") == {"D008"}
@@ -351,7 +351,7 @@ def test_a_pod_without_a_name_is_told():
     ("version", "kind", "meant"),
     [("v1", "pod", "Pod"), ("v1", "pods", "Pod"), ("apps/v1", "deployment", "Deployment"), ("batch/v1", "Cronjob", "CronJob")],
 )  # fmt: skip
-def test_a_kind_that_is_written_otherwise_than_the_api_server_has_it_is_found(version, kind, meant):
+def test_a_misspelt_kind_is_reported(version, kind, meant):
     text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}"
     assert found(text) == {("D004", "/kind")}
     assert any(f"it is called {meant}" in message for message in messages(text))
@@ -366,7 +366,7 @@ def test_a_kind_that_is_written_otherwise_than_the_api_server_has_it_is_found(ve
         ("extensions/v1beta1", "DaemonSet", "write apiVersion: apps/v1"),
     ],
 )
-def test_a_kind_in_a_version_that_does_not_have_it_is_found(version, kind, hint):
+def test_a_kind_in_the_wrong_version_is_reported(version, kind, hint):
     problem = misnamed_kind({"apiVersion": version, "kind": kind})
     assert (problem.code, problem.path, problem.remedy) == ("D004", "/apiVersion", hint)
     assert found(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: p}}") == {("D004", "/apiVersion")}

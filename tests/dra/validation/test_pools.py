@@ -36,14 +36,14 @@ def test_older_generations_are_left_over():
     assert codes(join(slice_("a", GPU, generation=1), slice_("b", GPU, generation=2))) == {"D402"}
 
 
-def test_slices_of_another_node_under_a_pool_name_are_no_fault_of_the_pool():
+def test_equal_pool_names_on_two_nodes_are_valid():
     honest = pool(consumer("small"), consumer("large", "memory: {value: 80Gi}"))
     for generation in (1, 2**62):
         stolen = slice_("lie", GPU, counters="", generation=generation, count=7, nodes="nodeName: m")
         assert not codes(honest, stolen)
 
 
-def test_a_device_name_is_unique_in_a_pool_as_far_as_one_node_sees():
+def test_device_names_are_unique_per_pool_and_node():
     assert found(join(slice_("a", GPU, count=2), slice_("b", GPU, count=2))) == {("D404", "/spec/devices/0/name")}
     assert not codes(join(slice_("a", GPU, count=2), slice_("b", GPU, count=2, nodes="nodeName: m")))
 
@@ -68,7 +68,7 @@ def test_negative_amounts_are_pointed_out():
     assert codes(pool(consumer("a", "memory: {value: '-1'}"))) == {"D406"}
 
 
-def test_a_device_that_needs_more_than_its_counters_have_is_never_allocated():
+def test_a_device_beyond_its_counters_is_reported():
     assert found(pool(consumer("a", "memory: {value: 81Gi}"))) == {
         ("D407", "/spec/devices/0/consumesCounters/0/counters/memory")
     }
@@ -91,7 +91,7 @@ def test_a_device_that_takes_a_whole_counter_needs_no_group():
     )
 
 
-def test_groups_shared_by_all_or_by_no_other_device_are_reported_as_ineffective():
+def test_groups_of_all_or_one_device_are_reported_as_ineffective():
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="one, two"))) == {"D415"}
     assert codes(pool(consumer("a", groups="one"), consumer("b", groups="two"), consumer("c", groups="two"))) == {
         "D415"
@@ -121,7 +121,7 @@ def test_upper_case_in_a_driver_name_is_a_warning():
     assert codes(slice_(devices=GPU, driver="GPU.example.com")) == {"D411"}
 
 
-def test_counters_and_devices_in_one_slice_are_answered_with_the_modern_layout():
+def test_counters_and_devices_in_one_slice_get_the_current_layout():
     text = slice_(devices=GPU) + "  sharedCounters: [{name: set, counters: {a: {value: 1}}}]"
     assert codes(text) == {"D107"}
     assert any("slice of their own" in message for message in messages(text))

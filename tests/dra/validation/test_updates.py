@@ -44,7 +44,7 @@ def test_a_slice_stays_with_its_driver_pool_and_node(path, spec):
     assert said(update_errors(slice_with(**spec), SLICE)) == [(path, "field is immutable")]
 
 
-def test_a_value_that_was_invalid_before_does_not_block_an_unrelated_update():
+def test_an_old_invalid_value_does_not_block_an_update():
     old = slice_with(devices=[{"name": "Not A Label"}])
     labelled = {**old, "metadata": {"name": "s", "labels": {"a": "b"}}}
     assert update_errors(labelled, old) == []
@@ -52,7 +52,7 @@ def test_a_value_that_was_invalid_before_does_not_block_an_unrelated_update():
     assert [path for path, _ in said(update_errors(worse, old))] == ["/spec/devices/1/name"]
 
 
-def test_defaults_that_the_server_fills_in_are_not_a_change_of_a_spec():
+def test_server_defaults_are_not_a_change_of_the_spec():
     exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
     filled = {**CLAIM, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
     assert update_errors(CLAIM, filled) == []
@@ -60,7 +60,7 @@ def test_defaults_that_the_server_fills_in_are_not_a_change_of_a_spec():
     assert said(update_errors(two, CLAIM)) == [("/spec", "field is immutable")]
 
 
-def test_an_update_of_the_status_is_judged_by_the_status_alone():
+def test_a_status_update_is_validated_by_its_status_only():
     reserved = [{"resource": "pods", "name": "p", "uid": "1"}]
     new = {**CLAIM, "metadata": {"name": "NOT A NAME"}, "status": {"reservedFor": reserved}}
     assert said(update_errors(new, CLAIM, status=True)) == [
