@@ -48,16 +48,16 @@ async def test_bundle_and_rules_are_put_in_together():
     assert await injected(configuration(**WAITING)) == (TEXT, RULE)
 
 
-async def test_rules_that_were_changed_in_the_annotation_take_the_place_of_the_old_ones():
+async def test_changed_rules_in_the_annotation_replace_the_old_ones():
     assert await injected(configuration(bundle=TEXT, rules=[], **WAITING)) == (TEXT, RULE)
 
 
-async def test_a_configuration_of_an_older_version_keeps_the_rules_it_has():
+async def test_a_configuration_without_the_annotation_keeps_its_rules():
     assert await injected(configuration(rules=RULE)) == (TEXT, RULE)
 
 
 @pytest.mark.parametrize("keeper", [{BUNDLE_KEEPER: "other"}, {CERT_MANAGER: "ns/certificate"}])
-async def test_a_bundle_that_another_keeps_is_left_alone_and_the_rules_wait_for_it(keeper):
+async def test_rules_wait_for_a_bundle_that_another_tool_writes(keeper):
     assert await injected(configuration(**keeper, **WAITING)) == (None, None)
     assert await injected(configuration(bundle="b3RoZXI=", **keeper, **WAITING)) == ("b3RoZXI=", RULE)
 
@@ -67,7 +67,7 @@ async def test_an_invalid_rules_annotation_leaves_the_webhook_without_rules(text
     assert await injected(configuration(**{RULES: text})) == (TEXT, None)
 
 
-async def test_rules_that_a_policy_holds_keep_no_certificate_from_being_renewed(caplog):
+async def test_rejected_rules_do_not_block_certificate_renewal(caplog):
     class Held(Embedded):
         async def patch(self, resource, name, change, *args, **kwargs):
             if "/rules" in str(change):
@@ -82,7 +82,7 @@ async def test_rules_that_a_policy_holds_keep_no_certificate_from_being_renewed(
     assert webhook["clientConfig"]["caBundle"] == TEXT
 
 
-async def test_a_wiped_bundle_triggers_the_watch_and_other_objects_do_not():
+async def test_only_a_wiped_bundle_triggers_the_watch():
     cluster = Embedded.of([configuration(bundle=TEXT), configuration() | {"metadata": {"name": "other"}}])
     bell = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
     async with asyncio.TaskGroup() as group:

@@ -58,7 +58,7 @@ def test_material_survives_the_secret():
     assert material.decode(material.encode(held)) == held
 
 
-def test_every_leaf_that_may_be_served_is_trusted_by_every_bundle_that_may_be_believed():
+def test_every_served_leaf_is_trusted_by_every_bundle():
     """Over five lives of the authority: neighbours in time, old or new, must always fit together."""
     held, history = Material(), []
     now = NOW
@@ -82,7 +82,7 @@ def test_each_step_leads_to_the_phase_its_table_says():
     assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is RotationPhase.STEADY, "where nothing was before"
 
 
-def test_a_seal_key_is_known_to_all_before_the_first_uses_it_and_believed_after_the_last_did():
+def test_a_seal_key_is_distributed_before_use_and_kept_after():
     """Over five lives of the authority: what one replica seals a day before or after, another verifies."""
     held, now, history = Material(), NOW, []
     for _ in range(1500):
@@ -99,7 +99,7 @@ def test_a_seal_key_is_known_to_all_before_the_first_uses_it_and_believed_after_
     assert min(len(life) for life in lives) > 300, "a pod that was sealed yesterday lives on when the key changes today"
 
 
-def test_a_seal_key_survives_the_loss_of_any_secret_and_a_new_authority():
+def test_a_seal_key_survives_the_loss_of_any_secret():
     held, _ = advance(Material(), NOW)
     whole = material.encode(held)
     for lost in whole._fields:
@@ -107,7 +107,7 @@ def test_a_seal_key_survives_the_loss_of_any_secret_and_a_new_authority():
     assert apply(held, Step.REMAKE, NAMES, now=NOW).seals == held.seals
 
 
-def test_serving_files_of_a_replica_do_not_contain_the_authority_key():
+def test_serving_files_do_not_contain_the_authority_key():
     held, _ = advance(Material(), NOW)
     introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
     serving, authority_data, sealing, allocator = material.encode(introduced)
@@ -120,7 +120,7 @@ def test_serving_files_of_a_replica_do_not_contain_the_authority_key():
     assert sealing.keys() == {"signature.key", "signature-next.key"}
 
 
-def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
+def test_secrets_of_older_layouts_are_read():
     held, _ = advance(Material(), NOW)
     serving, authority_data, sealing, allocator = material.encode(held)
     assert material.decode(material.Data({**serving, **authority_data, **sealing}, allocator=allocator)) == held
@@ -129,7 +129,7 @@ def test_the_one_secret_and_the_two_secrets_of_older_versions_are_read():
     assert webhook.seals == held.seals, "a new webhook beside an old controller"
 
 
-def test_a_certificate_added_beside_a_leaf_does_not_become_an_authority():
+def test_a_certificate_beside_a_leaf_is_not_an_authority():
     held, _ = advance(Material(), NOW)
     other, _ = advance(Material(), NOW)
     whole = material.encode(held)
@@ -182,7 +182,7 @@ def test_a_new_name_to_serve_under_gets_a_new_leaf():
 
 
 @pytest.mark.parametrize("other", ["webhook", "allocator"])
-def test_of_two_leaves_the_one_that_is_due_is_signed_anew(other):
+def test_only_the_leaf_that_is_due_is_renewed(other):
     held, _ = advance(Material(), NOW)
     later, _ = advance(held, NOW + POLICY.leaf_life * 0.7)
     one = held._replace(leaf=later.leaf) if other == "allocator" else held._replace(allocator=later.allocator)
@@ -200,7 +200,7 @@ def test_a_leaf_never_outlives_its_authority():
     assert authority.span(made.certificate).end == authority.span(signer.certificate).end
 
 
-def test_openssl_accepts_the_pair_for_serving_and_the_bundle_for_trust(tmp_path):
+def test_openssl_accepts_the_pair_and_the_bundle(tmp_path):
     held, _ = advance(Material(), dt.datetime.now(dt.UTC))
     (tmp_path / "crt").write_bytes(held.leaf.certificate)
     (tmp_path / "key").write_bytes(held.leaf.key)
@@ -209,7 +209,7 @@ def test_openssl_accepts_the_pair_for_serving_and_the_bundle_for_trust(tmp_path)
     assert len(client.get_ca_certs()) == 1
 
 
-def test_the_door_has_its_own_leaf_and_key_under_the_same_authority():
+def test_the_allocator_has_its_own_leaf_under_the_same_authority():
     held, _ = advance(Material(), NOW)
     assert authority.names(held.allocator.certificate) == set(NAMES.allocator)
     assert not set(NAMES.allocator) & authority.names(held.leaf.certificate)
@@ -223,7 +223,7 @@ def test_the_door_has_its_own_leaf_and_key_under_the_same_authority():
 
 
 @pytest.mark.parametrize("lost", [None, {}, {"tls.crt": b"x"}], ids=["gone", "empty", "damaged"])
-def test_a_missing_allocator_leaf_is_issued_only_if_an_allocator_is_used(lost):
+def test_an_allocator_leaf_is_issued_only_for_an_allocator(lost):
     held, _ = advance(Material(), NOW)
     whole = material.encode(held)._replace(allocator=lost)
     repaired, taken = advance(material.decode(whole), NOW)
@@ -234,7 +234,7 @@ def test_a_missing_allocator_leaf_is_issued_only_if_an_allocator_is_used(lost):
 
 
 @pytest.mark.parametrize("name", ["leaf", "allocator"])
-def test_of_two_leaves_the_one_that_ends_first_says_when_both_are_made_anew(name):
+def test_the_leaf_expiring_first_determines_the_renewal_of_both(name):
     held, _ = advance(Material(), NOW)
     aged = authority.leaf(
         held.authority,

@@ -22,7 +22,7 @@ def test_unchanged_tls_files_keep_the_loaded_context(world):
     assert mutual.context is before
 
 
-def test_a_new_certificate_and_a_new_authority_make_a_new_context(world):
+def test_a_new_certificate_or_authority_makes_a_new_context(world):
     mutual = Mutual(world.files)
     seen = [mutual.context]
     world.renew()
@@ -33,7 +33,7 @@ def test_a_new_certificate_and_a_new_authority_make_a_new_context(world):
     assert mutual.context not in seen
 
 
-def test_half_written_tls_files_change_nothing_and_are_a_problem_until_complete(world):
+def test_incomplete_tls_files_are_a_problem_and_change_nothing(world):
     mutual = Mutual(world.files)
     before, old = mutual.context, world.key.read_bytes()
     world.renew()

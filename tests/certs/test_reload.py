@@ -37,7 +37,7 @@ async def echo():
     server.close()
 
 
-async def test_new_connections_get_the_new_leaf_and_old_ones_go_on(echo):
+async def test_new_connections_get_the_new_leaf(echo):
     port, context, client, other = echo
     before = await served(port, client)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
@@ -71,7 +71,7 @@ def shake_hands(client):
 
 
 @pytest.mark.parametrize("group", ["ffdhe8192", "ffdhe2048", "secp521r1", "secp384r1", "X448"])
-def test_a_peer_that_offers_only_a_costly_group_gets_no_handshake(group):
+def test_a_peer_with_only_costly_groups_gets_no_handshake(group):
     """A hello that is replayed cost 120 ms of CPU."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
@@ -83,14 +83,14 @@ def test_a_peer_that_offers_only_a_costly_group_gets_no_handshake(group):
 
 
 @pytest.mark.parametrize("group", ["", "prime256v1"])
-def test_a_client_with_its_own_groups_or_the_one_that_all_have_is_served(group):
+def test_a_client_with_common_or_own_groups_is_served(group):
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if group:
         client.set_ecdh_curve(group)
     assert shake_hands(client) == "TLSv1.3"
 
 
-def test_a_connection_has_one_handshake_no_tickets_and_no_older_version():
+def test_a_connection_needs_tls_13_and_gets_no_tickets():
     """A renegotiation would be answered without standing in line, and a CBC cipher costs ten times as much."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.maximum_version = ssl.TLSVersion.TLSv1_2

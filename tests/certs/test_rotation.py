@@ -35,7 +35,7 @@ def test_a_leaf_is_renewed_at_two_thirds_of_its_life():
 
 
 @pytest.mark.parametrize("phase", [RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED])
-def test_a_leaf_that_is_missing_or_unsound_is_signed_in_every_phase(phase):
+def test_a_missing_or_invalid_leaf_is_signed_in_every_phase(phase):
     assert at(0, phase=phase, leaves_sound=False) is Step.SIGN
 
 
@@ -61,7 +61,7 @@ def test_an_expired_authority_is_remade_whatever_the_phase(phase):
 
 
 @pytest.mark.parametrize("made", [NOW + SKEW, NOW + 3 * SKEW], ids=["as far ahead as others still believe", "further"])
-def test_a_certificate_made_by_a_fast_clock_is_remade_only_if_not_yet_valid(made):
+def test_a_certificate_from_the_future_is_renewed_beyond_the_skew(made):
     span = Span(made, made + 300 * DAY)
     believed = span.valid(NOW)
     assert believed == (made == NOW + SKEW)
@@ -74,7 +74,7 @@ def test_a_certificate_made_by_a_fast_clock_is_remade_only_if_not_yet_valid(made
 
 @pytest.mark.parametrize("jump", [-29, -1, 1, 29])
 @pytest.mark.parametrize("phase", [RotationPhase.STEADY, RotationPhase.INTRODUCED, RotationPhase.SWITCHED])
-def test_a_clock_that_jumps_by_less_than_the_skew_never_ends_in_a_new_authority_at_once(phase, jump):
+def test_a_small_clock_jump_does_not_replace_the_authority(phase, jump):
     assert at(jump, phase=phase) is not Step.REMAKE
 
 

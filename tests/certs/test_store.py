@@ -108,7 +108,7 @@ async def test_replicas_that_start_together_agree(cluster, seed):
     assert await store(cluster, Clock()).sync() == answers[0]
 
 
-async def test_names_that_are_for_both_are_no_reason_to_sign_forever(cluster):
+async def test_names_shared_by_both_leaves_do_not_cause_endless_signing(cluster):
     names = Names((*NAMES.webhook, *NAMES.allocator), NAMES.allocator)
     held = await store(cluster, Clock(), names=names).sync()
     assert await store(cluster, Clock(), names=names).sync() == held
@@ -146,7 +146,7 @@ class Interrupted:
 
 @pytest.mark.parametrize("at", range(1, 8))
 @pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"])
-async def test_a_sync_during_the_repair_by_another_replica_returns_what_it_wrote(cluster, gone, at):
+async def test_a_sync_returns_what_another_replica_repaired(cluster, gone, at):
     number = iter(range(100))
     one = store(cluster, Clock(), new_seal=lambda: b"%032d" % next(number))
     await one.sync()
@@ -155,7 +155,7 @@ async def test_a_sync_during_the_repair_by_another_replica_returns_what_it_wrote
     assert await other.sync() == await one.sync()
 
 
-async def test_over_a_whole_life_every_old_leaf_is_trusted_by_every_new_bundle(cluster):
+async def test_old_leaves_are_trusted_by_new_bundles_throughout(cluster):
     clock = Clock()
     one = store(cluster, clock)
     before = await one.sync()
@@ -304,7 +304,7 @@ class Dying(Embedded):
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", range(1, 6))
 @pytest.mark.parametrize("day", [0, 61, 201, 202])
-async def test_a_kill_at_any_write_leaves_what_the_next_start_repairs(write, after, day):
+async def test_the_next_start_repairs_a_kill_at_any_write(write, after, day):
     cluster, clock = Dying(), Clock()
     cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     for passed in (0, 201) if day == 202 else (0,) if day else ():
@@ -343,7 +343,7 @@ async def entries(cluster):
     return {name: set(await data_of(cluster, name)) for name in NAMED}
 
 
-async def test_the_authoritys_key_the_servers_and_the_seals_stand_in_secrets_of_their_own(cluster):
+async def test_authority_server_and_seal_keys_have_separate_secrets(cluster):
     await store(cluster, Clock()).sync()
     found = await entries(cluster)
     found["drawbridge-authority"].discard("previous.crt")
@@ -351,7 +351,7 @@ async def test_the_authoritys_key_the_servers_and_the_seals_stand_in_secrets_of_
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_the_secrets_of_older_versions_become_four_and_nothing_but_leaves_is_made_anew(cluster, count):
+async def test_upgrading_old_secrets_renews_only_the_leaves(cluster, count):
     expected = Embedded.of([])
     await store(expected, Clock()).sync()
     names = Names((*NAMES.webhook, *NAMES.allocator))  # one leaf was for both
@@ -375,7 +375,7 @@ async def test_a_verifier_reads_the_seal_secret_and_no_other_secret(cluster):
 
 
 @pytest.mark.parametrize("lost", list(NAMED))
-async def test_a_secret_that_was_deleted_comes_back_and_what_was_sealed_stays_believed(cluster, lost):
+async def test_a_deleted_secret_returns_and_seals_stay_valid(cluster, lost):
     before = await store(cluster, Clock()).sync()
     await cluster.delete(resources.SECRETS, lost, "default")
     after = await store(cluster, Clock(), new_seal=lambda: pytest.fail("a seal key was lost")).sync()
@@ -385,7 +385,7 @@ async def test_a_secret_that_was_deleted_comes_back_and_what_was_sealed_stays_be
         assert after.authority == before.authority, "so no call fails: the new leaf is believed already"
 
 
-async def test_a_replica_that_only_reads_knows_leaf_and_seals_but_no_authority(cluster):
+async def test_a_read_only_replica_does_not_know_the_authority(cluster):
     held = await store(cluster, Clock()).sync()
     seen = await store(cluster, Clock()).read()
     assert (seen.leaf, seen.seals, seen.authority) == (held.leaf, held.seals, None)
@@ -411,7 +411,7 @@ async def test_a_clock_that_jumps_and_comes_back_costs_no_trust(cluster, days):
 
 
 @pytest.mark.parametrize("age", [0, 45, 190, 201])
-async def test_two_replicas_whose_clocks_differ_by_less_than_the_skew_come_to_an_end(cluster, age):
+async def test_two_replicas_with_small_clock_skew_converge(cluster, age):
     early, late = Clock(), Clock()
     one, two = store(cluster, early), store(cluster, late)
     await one.sync()
