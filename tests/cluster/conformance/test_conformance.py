@@ -149,7 +149,7 @@ async def test_a_dry_run_answers_and_leaves_nothing(cluster, home):
         await cluster.get(CONFIG_MAPS, "one", home)
 
 
-async def test_a_dry_run_of_a_patch_or_a_delete_changes_nothing(cluster, home):
+async def test_a_dry_run_patch_or_delete_changes_nothing(cluster, home):
     made = await cluster.create(CONFIG_MAPS, config_map("one"), home)
     changed = await cluster.patch(CONFIG_MAPS, "one", Merge({"data": {"a": "b"}}), home, dry_run=True)
     await cluster.delete(CONFIG_MAPS, "one", home, dry_run=True)
@@ -477,7 +477,7 @@ def bad_request(**request):
         (DEVICE_TAINT_RULES, {"metadata": {"name": "bad"}, "spec": {"taint": {"key": "a", "effect": "No"}}}, "spec.taint.effect"),
     ],
 )  # fmt: skip
-async def test_an_object_that_breaks_the_rules_of_its_kind_is_refused_as_invalid(cluster, home, resource, body, field):
+async def test_an_object_violating_its_schema_is_refused_as_invalid(cluster, home, resource, body, field):
     with pytest.raises(Invalid) as caught:
         await cluster.create(resource, body, home if resource.namespaced else None)
     assert field in [one.field for one in caught.value.causes]
@@ -493,7 +493,7 @@ async def test_an_object_that_breaks_the_rules_of_its_kind_is_refused_as_invalid
         {"metadata": {"name": "bad"}, "spec": {"devices": {"requests": [{"name": 7}]}}},
     ],
 )
-async def test_an_object_without_the_shape_of_its_kind_is_a_bad_request(cluster, home, wrong):
+async def test_an_object_of_the_wrong_shape_is_a_bad_request(cluster, home, wrong):
     with pytest.raises(BadRequest):
         await cluster.create(RESOURCE_CLAIMS, wrong, home)
 

@@ -74,7 +74,7 @@ async def test_no_finalizer_is_added_to_what_is_being_deleted(cluster, home):
     await finalize(cluster, "one", home, None)
 
 
-async def test_a_delete_can_be_asked_for_twice_while_a_finalizer_holds(cluster, home):
+async def test_a_second_delete_succeeds_while_a_finalizer_holds(cluster, home):
     await cluster.create(CONFIG_MAPS, config_map("one", metadata={"finalizers": ["example.com/a"]}), home)
     await cluster.delete(CONFIG_MAPS, "one", home)
     first = await cluster.get(CONFIG_MAPS, "one", home)

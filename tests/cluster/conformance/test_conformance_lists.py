@@ -163,7 +163,7 @@ async def test_a_streamed_list_ends_with_its_mark(cluster, home):
     assert int(seen[-1].resource_version) >= max(int(one.resource_version) for one in seen[:-1])
 
 
-async def test_an_object_that_leaves_a_selection_is_deleted_for_its_watcher(cluster, home):
+async def test_leaving_a_selection_is_a_delete_event(cluster, home):
     await cluster.create(CONFIG_MAPS, config_map("one", metadata={"labels": {"in": "no"}}), home)
     version = (await cluster.list(CONFIG_MAPS, home)).resource_version
     for value in ("yes", "no"):

@@ -170,7 +170,7 @@ async def test_status_is_patched_beside_an_allocation_of_another_writer(cluster,
     spelled.check(found)
 
 
-async def test_a_change_of_what_may_not_change_is_refused_as_ever(cluster, home, spelled):
+async def test_a_change_of_an_immutable_field_is_refused(cluster, home, spelled):
     for body in (
         {"spec": {"devices": {"config": None}}},
         {"metadata": {"finalizers": ["example.com/a"]}, "spec": {"devices": {"config": None}}},

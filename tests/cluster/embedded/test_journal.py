@@ -74,7 +74,7 @@ async def test_an_existing_store_file_becomes_readable_by_its_owner_only(tmp_pat
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_file_cut_at_any_byte_opens_as_it_was_at_some_moment_before(tmp_path):
+async def test_a_truncated_journal_opens_at_an_earlier_state(tmp_path):
     moments = await history(tmp_path / "store")
     whole = (tmp_path / "store").read_bytes()
     cut = tmp_path / "cut"
@@ -136,7 +136,7 @@ async def test_versions_go_on_where_they_were(tmp_path):
     await again.close()
 
 
-async def test_a_watch_from_before_a_restart_is_told_to_read_again(tmp_path):
+async def test_a_watch_from_before_a_restart_is_gone(tmp_path):
     cluster = Embedded.open(tmp_path / "store")
     before = (await cluster.list(CONFIG_MAPS)).resource_version
     await cluster.create(CONFIG_MAPS, config_map("a"), "default")

@@ -86,7 +86,7 @@ async def watched(reached, heard=None, **options):
     return seen, error
 
 
-def test_an_eviction_that_was_done_is_answered_by_a_status_without_a_name():
+def test_a_successful_eviction_returns_a_status_without_name():
     done = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
     assert answers.one(done, eviction_of("p"))["status"] == "Success"
     with pytest.raises(Unavailable, match="it has no name"):
@@ -118,7 +118,7 @@ async def test_every_refusal_is_the_error_it_means(tmp_path, status, body, kind)
     assert caught.value.status == int(status[:3])
 
 
-async def test_a_refusal_that_comes_in_pieces_is_read_to_its_end(tmp_path):
+async def test_a_chunked_refusal_is_read_to_its_end(tmp_path):
     """What has arrived is not all there is: a long one comes in several packets."""
     body = failure(422, "Invalid", message="why not " * 1000)
     async with connected(lambda exchange: exchange.reply_in_pieces("422 Unprocessable Entity", body), tmp_path) as (
@@ -178,7 +178,7 @@ async def test_a_throttled_request_says_how_long_to_wait(tmp_path, headers, body
     assert caught.value.retry_after == seconds
 
 
-async def test_a_watch_of_a_throttled_server_is_refused_before_it_begins(tmp_path):
+async def test_a_throttling_server_refuses_a_watch_at_once(tmp_path):
     async def answer(exchange):
         await exchange.reply("429 Too Many Requests", b"", Retry_After="2")
 
@@ -371,7 +371,7 @@ async def test_a_request_can_be_cancelled(tmp_path):
             await asyncio.wait_for(task, PATIENCE)
 
 
-async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_connection(tmp_path):
+async def test_an_error_of_the_reader_is_no_connection_error(tmp_path):
     async def answer(exchange):
         await exchange.begin()
         await exchange.chunk(event("ADDED", versioned("a", 1)))
@@ -467,7 +467,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 """
 
 
-async def test_a_credential_program_is_asked_again_when_its_token_has_expired(tmp_path):
+async def test_an_expired_token_reruns_the_credential_program(tmp_path):
     async def answer(exchange):
         if exchange.headers["authorization"] == "Bearer t-1":
             await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
@@ -483,7 +483,7 @@ async def test_a_credential_program_is_asked_again_when_its_token_has_expired(tm
     assert (tmp_path / "credentials.sh.count").read_text().strip() == "2"
 
 
-async def test_renewed_credentials_do_not_cut_off_requests_that_are_under_way(tmp_path):
+async def test_renewed_credentials_do_not_abort_running_requests(tmp_path):
     renewed = asyncio.Event()
 
     async def answer(exchange):
@@ -518,7 +518,7 @@ async def test_renewed_credentials_do_not_cut_off_requests_that_are_under_way(tm
         assert not reached._connection._retired  # the last to use the old credentials closed what they had open
 
 
-async def test_credentials_that_stay_wrong_are_not_asked_for_again_and_again(tmp_path):
+async def test_wrong_credentials_are_not_requested_repeatedly(tmp_path):
     async def answer(exchange):
         await exchange.reply("401 Unauthorized", failure(401, "Unauthorized"))
 
@@ -537,7 +537,7 @@ async def test_a_credential_program_that_fails_is_named(tmp_path):
     assert made.asked == []
 
 
-async def test_a_credential_program_that_is_not_installed_is_said_to_be_so(tmp_path, capfd):
+async def test_a_missing_credential_program_is_named(tmp_path, capfd):
     program = credential_program(tmp_path, ISSUE)
     program["exec"]["command"] = "no-such-program"
     async with connected(lambda exchange: exchange.reply(), tmp_path, **program) as (reached, _):
@@ -547,14 +547,14 @@ async def test_a_credential_program_that_is_not_installed_is_said_to_be_so(tmp_p
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:6443", "ftp://127.0.0.1"])
-async def test_an_address_without_its_protocol_is_a_fault_of_the_kubeconfig(tmp_path, address):
+async def test_an_address_without_a_scheme_is_a_kubeconfig_error(tmp_path, address):
     reached = Kubernetes.connect(kubeconfig=at(tmp_path, address))
     with pytest.raises(ConfigError, match=f"not a URL that begins with https:// or http://: {address}"):
         await reached.get(CONFIG_MAPS, "a", "ns")
     await reached.close()
 
 
-async def test_an_informer_lives_through_a_server_that_fails_in_every_way(tmp_path):
+async def test_an_informer_survives_every_server_failure(tmp_path):
     watches = 0
     items = [versioned("a", 1), versioned("b", 2)]
 
@@ -671,7 +671,7 @@ async def test_a_proxy_named_in_the_kubeconfig_is_used(tmp_path):
 
 
 @pytest.mark.real
-async def test_inside_a_cluster_the_token_of_the_service_account_is_read_again(control_plane, tmp_path, monkeypatch):
+async def test_the_service_account_token_is_reread_in_a_cluster(control_plane, tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("expired")
     host, port = control_plane.url.removeprefix("https://").split(":")
@@ -726,7 +726,7 @@ def telling(metrics):
     return answer
 
 
-async def test_a_server_tells_its_gates_among_its_metrics_however_they_are_cut(tmp_path):
+async def test_feature_gates_are_read_from_metrics_in_any_chunks(tmp_path):
     async def metrics(exchange):
         await exchange.begin()
         for start in range(0, len(METRICS), 11):
@@ -756,7 +756,7 @@ async def test_an_invalid_answer_about_the_server_is_unavailable(tmp_path, asked
             await reached.server()
 
 
-async def test_a_client_that_may_not_read_metrics_probes_with_dry_runs(tmp_path):
+async def test_a_client_without_metrics_probes_with_dry_runs(tmp_path):
     async def metrics(exchange):
         await exchange.reply("403 Forbidden", failure(403, "Forbidden"))
 
@@ -783,7 +783,7 @@ async def test_metrics_without_end_are_not_read_to_their_end(tmp_path, monkeypat
 
 
 @pytest.mark.real
-async def test_without_the_right_to_create_nothing_is_known_of_the_gates(control_plane, tmp_path):
+async def test_gates_are_unknown_without_the_right_to_create(control_plane, tmp_path):
     path = tmp_path / "kubeconfig"
     text = kubeconfig(control_plane.url, token=control_plane.token, **{"as": "no-rights"})
     path.write_text(text.replace("server:", f"certificate-authority: {control_plane.ca}\n    server:"))
@@ -796,7 +796,7 @@ async def test_without_the_right_to_create_nothing_is_known_of_the_gates(control
     assert server.gates == {}
 
 
-async def test_a_kubeconfig_that_wants_more_than_the_client_can_is_refused(tmp_path):
+async def test_an_unsupported_kubeconfig_is_refused(tmp_path):
     user = {"token": "t", "as": "me", "as-groups": ["a", "b"]}
     async with connected(lambda exchange: exchange.reply(), tmp_path, **user) as (reached, made):
         with pytest.raises(ConfigError, match="as-groups cannot be used here"):
@@ -815,7 +815,7 @@ async def test_requests_share_a_connection(tmp_path):
 
 
 @pytest.mark.linux("reads /proc")
-async def test_a_watch_that_is_left_takes_its_connection_along_whatever_the_peer_does(tmp_path):
+async def test_leaving_a_watch_always_closes_its_connection(tmp_path):
     """The polite end of TLS waits for a word of the peer, and this one never says it."""
     _, leaf = tls.pair()
     begun, ended = asyncio.Event(), asyncio.Event()
@@ -862,7 +862,7 @@ def open_sockets():
 NOTHING = b'{"metadata":{},"items":[]}'
 
 
-async def test_a_file_of_passwords_for_other_programs_is_not_read_for_the_api_server(tmp_path, monkeypatch):
+async def test_netrc_is_not_read_for_the_api_server(tmp_path, monkeypatch):
     """A ~/.netrc with an entry for every host: together with a token the HTTP library would refuse to send anything."""
     (tmp_path / "netrc").write_text("default login user password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -895,7 +895,7 @@ async def test_a_request_asks_no_thread_for_anything(tmp_path, monkeypatch):
         ("127.0.0.0/8x,::/0", True),
     ],
 )
-async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_left_out(tmp_path, monkeypatch, left_out, through):  # fmt: skip
+async def test_the_environment_proxy_is_used_unless_excluded(tmp_path, monkeypatch, left_out, through):  # fmt: skip
     for name in ("HTTP_PROXY", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     async with asyncio.timeout(PATIENCE), peer(lambda exchange: exchange.reply(body=NOTHING)) as proxy:
@@ -914,7 +914,7 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_left_out(
 
 
 @pytest.mark.parametrize("said", ["{}", "http://user:secret@{}", "http://{}/", " {} "])
-async def test_a_proxy_may_be_written_in_the_ways_that_other_programs_take(tmp_path, monkeypatch, said):
+async def test_a_proxy_may_have_every_common_spelling(tmp_path, monkeypatch, said):
     async with asyncio.timeout(PATIENCE), peer(lambda exchange: exchange.reply(body=NOTHING)) as proxy:
         monkeypatch.setenv("http_proxy", said.format(proxy.url.removeprefix("http://")))
         monkeypatch.setenv("no_proxy", "")
@@ -964,7 +964,7 @@ def refusing_patches(puts, stored=b"", fields=("spec",)):
 
 
 @pytest.mark.parametrize(("subresource", "path"), [("", "/c?"), ("status", "/c/status?")])
-async def test_a_claim_that_a_patch_would_spell_anew_is_put_back_in_its_own_bytes(tmp_path, subresource, path):
+async def test_a_claim_keeps_its_bytes_where_a_patch_reencodes(tmp_path, subresource, path):
     """Read as a whole, which takes no right to read its status; written where the patch was to go, and only tried if that was."""
     patch = Merge({"metadata": {"finalizers": ["a"]}})
     async with connected(refusing_patches([409, 200], stored()), tmp_path) as (reached, made):
@@ -977,7 +977,7 @@ async def test_a_claim_that_a_patch_would_spell_anew_is_put_back_in_its_own_byte
     assert made.asked[2].body == patched(stored(), patch)
 
 
-async def test_a_claim_that_others_write_all_the_time_is_given_up_after_a_while(tmp_path):
+async def test_a_constantly_changing_claim_is_given_up(tmp_path):
     async with connected(refusing_patches([409] * 9, stored()), tmp_path) as (reached, made):
         with pytest.raises(Conflict):
             await reached.patch(RESOURCE_CLAIMS, "c", Merge({"metadata": {"finalizers": ["a"]}}), "ns")
@@ -1005,7 +1005,7 @@ async def test_where_that_cannot_be_the_refusal_of_the_patch_stands(tmp_path, pa
         assert "PUT" not in [one.request.split()[0] for one in made.asked]
 
 
-def test_two_kubeconfigs_that_are_read_at_a_time_leave_the_log_as_it_was(caplog):
+def test_reading_kubeconfigs_concurrently_restores_the_logger(caplog):
     """Whichever ends first: an error of the library is logged afterwards."""
     first, second = _keep_log("kept.example"), _keep_log("kept.example")
     logger = logging.getLogger("kept.example")

@@ -11,7 +11,7 @@ from tests.cluster.kubernetes.test_client import connected
 MANY = 40
 
 
-def test_fewer_are_asked_for_where_a_page_was_too_large_and_more_again_where_they_are_small():
+def test_page_sizes_follow_the_size_of_objects():
     sizes = PageSizes()
     assert sizes.limit("pods", 500) == 500
     sizes.shrink("pods", 500)
@@ -28,14 +28,14 @@ def test_fewer_are_asked_for_where_a_page_was_too_large_and_more_again_where_the
     assert sizes.limit("pods", 500) == 500
 
 
-def test_where_all_are_wanted_at_once_and_are_too_large_pages_are_asked_for():
+def test_an_unpaged_list_that_is_too_large_is_paged():
     sizes = PageSizes()
     assert sizes.limit("pods", 0) == 0
     sizes.shrink("pods", 0)
     assert sizes.limit("pods", 0) == 100
 
 
-async def test_a_collection_of_large_objects_is_read_in_pages_of_few(tmp_path):
+async def test_large_objects_are_listed_in_small_pages(tmp_path):
     """Forty objects of a MiB and a half, with one that is larger than a page alone."""
     sizes = [3 << 19] * MANY
     sizes[7] = LARGEST_PAGE + 1000

@@ -56,7 +56,7 @@ def status_of(data):
     return contents(contents(data[4:], 2)[0], 3)[0]
 
 
-def test_finalizers_take_the_place_of_those_before_and_nothing_else_changes():
+def test_new_finalizers_replace_the_old_ones_only():
     before = field(14, "old") + field(11, field(1, "label") + field(2, "x"))
     after = changed(Merge({"metadata": {"resourceVersion": "7", "finalizers": ["a", "b"]}}), metadata=before)
     assert contents(metadata_of(after), 14) == [b"a", b"b"]
@@ -71,7 +71,7 @@ def test_a_patch_that_empties_finalizers_leaves_no_finalizer(none):
     assert metadata_of(after) == metadata_of(stored())
 
 
-def test_an_annotation_is_put_in_replaced_or_taken_out_and_others_stay():
+def test_one_annotation_changes_and_the_others_stay():
     entries = {name: field(1, name) + field(2, "1") for name in ("kept", "gone", "new")}
     before = b"".join(field(12, one) for one in entries.values())
     said = {"gone": None, "new": "2", "never": None}
@@ -86,7 +86,7 @@ def test_reservations_take_the_place_of_those_before_beside_the_allocation():
     assert status_of(after) == allocation + field(2, field(3, "pods") + field(4, "p") + field(5, "u"))
 
 
-def test_the_status_of_a_device_takes_the_place_of_its_own_and_others_keep_fields_that_are_not_known():
+def test_a_device_status_replaces_its_own_entry_only():
     own = field(1, "d") + field(2, "p") + field(3, "gpu-0")
     shared = own + field(7, "share")
     other = field(1, "other") + field(5, field(1, '{"c": 3}')) + UNKNOWN
@@ -134,7 +134,7 @@ def test_any_other_patch_is_not_for_here(patch):
 @pytest.mark.parametrize(
     "data", [b"", b'{"kind":"ResourceClaim"}', b"k8s\x00\xff", b"k8s\x00\x12\x05a", b"k8s\x00" + b"\xff" * 20]
 )
-def test_data_that_is_not_a_protobuf_claim_is_unsuitable_for_a_patch(data):
+def test_data_other_than_a_protobuf_claim_is_unsuitable(data):
     with pytest.raises(Unsuitable):
         patched(data, Merge({"metadata": {"uid": "u"}}))
 

@@ -79,7 +79,7 @@ def test_a_line_without_end_is_not_collected_forever():
     assert "exceeds 1000 bytes" in str(failure)
 
 
-def test_a_watch_that_breaks_within_a_line_gives_what_was_whole_and_says_so():
+def test_a_watch_broken_within_a_line_yields_whole_events():
     events, failure = feed([EVENTS[:-20]])
     assert len(events) == 3
     assert isinstance(failure, Unavailable)
@@ -106,7 +106,7 @@ def test_a_watch_that_breaks_within_a_line_gives_what_was_whole_and_says_so():
         b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n',
     ],
 )
-def test_a_line_of_garbage_ends_the_watch_after_what_came_before(garbage):
+def test_a_garbage_line_ends_the_watch(garbage):
     events, failure = feed([event("ADDED", versioned("a", 1)) + garbage + event("ADDED", versioned("b", 2))])
     assert [one.object.metadata.name for one in events] == ["a"]
     assert isinstance(failure, Unavailable)
@@ -146,7 +146,7 @@ def test_an_error_in_the_stream_is_the_error_it_tells(data, kind):
         assert failure.retry_after == 7
 
 
-def test_an_object_of_another_shape_is_named_and_the_watch_goes_on():
+def test_an_object_of_the_wrong_shape_does_not_end_watching():
     bad = versioned("bad", 5, spec={"devices": {"requests": {"not": "a list"}}})
     events, failure = feed([event("ADDED", bad) + event("DELETED", bad) + event("ADDED", versioned("good", 6))])
     assert failure is None
@@ -207,12 +207,12 @@ def test_a_page_without_items_is_an_empty_one():
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b"{}", b'{"metadata":{},"items":7}', b'{"metadata":{}}', b'{"items":[]}']
 )
-def test_an_answer_that_is_not_a_list_is_a_server_that_does_not_work(body):
+def test_a_list_answer_of_the_wrong_shape_is_unavailable(body):
     with pytest.raises(Unavailable, match="not a list of resourceclaims"):
         page(body, RESOURCE_CLAIMS)
 
 
-def test_an_answer_that_is_not_an_object_is_a_server_that_does_not_work():
+def test_an_object_answer_of_the_wrong_shape_is_unavailable():
     for body in (b"OK", b"{}", b'{"status":"ok"}', b'{"metadata":{"name":""}}'):
         with pytest.raises(Unavailable, match="not a ResourceClaim"):
             one(body, RESOURCE_CLAIMS)

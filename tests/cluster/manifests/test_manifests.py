@@ -44,7 +44,7 @@ def test_lines_of_pointers_are_those_of_the_file():
         ('{"a": 1}\n{"b": 2}\n', (1, 1)),
     ],
 )
-def test_the_place_of_a_whole_object_is_found_without_parsing_all_of_its_text(monkeypatch, text, place):
+def test_the_place_of_an_object_needs_no_full_parse(monkeypatch, text, place):
     assert manifests.parse(text)[0]._text.positions.get("", (1, 1)) == place
     monkeypatch.setattr(yaml_reader, "positions", pytest.fail)
     document = manifests.parse(text)[0]
@@ -131,7 +131,7 @@ def test_broken_yaml_is_answered_with_the_line_and_the_reason(text, line, words)
     assert words in str(found)
 
 
-def test_a_directory_without_manifests_and_a_missing_file_are_both_reported(tmp_path):
+def test_an_empty_directory_and_a_missing_file_are_reported(tmp_path):
     with pytest.raises(manifests.ManifestError) as caught:
         manifests.read([tmp_path, tmp_path / "gone.yaml"])
     assert [p.message.split(":")[0] for p in caught.value.problems] == [
@@ -171,7 +171,7 @@ def test_a_dumped_manifest_reads_back_as_the_same_objects():
     assert objects(manifests.dump([value, value])) == [value, value]
 
 
-def test_files_named_directly_need_no_ending_and_pipes_in_directories_are_left_alone(tmp_path):
+def test_named_files_need_no_suffix_and_pipes_are_skipped(tmp_path):
     (tmp_path / "manifest").write_text("a: 1")
     assert manifests.read([tmp_path / "manifest"])[0].object == {"a": 1}
     (tmp_path / "x.yaml").write_text("b: 1")
@@ -179,7 +179,7 @@ def test_files_named_directly_need_no_ending_and_pipes_in_directories_are_left_a
     assert [d.object for d in manifests.read([tmp_path])] == [{"b": 1}]
 
 
-def test_unreadable_files_in_a_directory_are_named_and_the_rest_is_read(tmp_path):
+def test_unreadable_files_are_named_and_the_rest_is_read(tmp_path):
     (tmp_path / "good.yaml").write_text("a: 1")
     (tmp_path / "nowhere.yaml").symlink_to(tmp_path / "missing")
     (tmp_path / "round.yaml").symlink_to(tmp_path / "round.yaml")

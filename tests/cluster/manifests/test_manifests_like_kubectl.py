@@ -97,7 +97,7 @@ def compared_with_go(oracle, texts):
     return differences
 
 
-def test_every_scalar_means_in_every_place_what_kubectl_makes_of_it(yaml_oracle):
+def test_every_scalar_is_read_as_by_kubectl(yaml_oracle):
     texts = [place.format(scalar) for scalar in scalars() for place in PLACES]
     assert not [d for d in compared_with_go(yaml_oracle, texts) if d[0] not in KNOWN]
 
