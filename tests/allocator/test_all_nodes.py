@@ -96,7 +96,7 @@ def test_a_fleet_answers_like_each_of_its_nodes():
 
 
 @pytest.mark.usefixtures("compared")
-def test_a_fleet_answers_like_each_of_its_nodes_with_gates_off():
+def test_a_fleet_without_gates_answers_like_its_nodes():
     for family in FAMILIES:
         for seed in random.Random(family).sample(range(4), draws(4)):
             rng = random.Random(seed)
@@ -135,7 +135,7 @@ def test_equal_nodes_are_answered_once():
     assert answers["n7"].allocations[0].allocation.devices.results[0].pool == "n7"
 
 
-def test_one_node_that_publishes_in_the_pools_of_all_does_not_have_each_of_them_searched():
+def test_a_node_publishing_in_all_pools_stays_cheap():
     """It takes a slice a node to write, and a search a node for each pod to answer: a fleet of thousands would have no time left."""
     names = [f"n{n}" for n in range(50)]
     stock = fleets.fleet({name: [fleets.gpu("a", memory="80Gi"), fleets.gpu("b")] for name in names})
@@ -149,7 +149,7 @@ def test_one_node_that_publishes_in_the_pools_of_all_does_not_have_each_of_them_
         same(lied, claims)
 
 
-def test_a_node_with_very_many_devices_does_not_take_the_budget_of_the_others():
+def test_a_large_node_leaves_budget_to_the_others():
     honest = {f"n{n}": [fleets.gpu("a", memory="80Gi")] for n in range(9)}
     many = [fleets.gpu(f"g{at}", memory=f"{at + 1}Mi") for at in range(2_000)]
     stock = fleets.fleet({"evil": many} | honest)
@@ -187,7 +187,7 @@ def gpus(node, count=2, **more):
         (f"{UUID}.nothing", 200, 0),  # fails on each device, with the device in the words
     ],
 )
-def test_an_attribute_with_a_value_for_each_device_does_not_make_each_node_another_case(expression, looks, feasible):
+def test_unique_attribute_values_do_not_make_nodes_unequal(expression, looks, feasible):
     stock = fleets.fleet({f"n{n}": gpus(f"n{n}") for n in range(200)})
     answers = fleet(stock, [fleets.claim("c", exactly("gpu", selector=expression, count=2))])
     assert (len(answers.equal_nodes()), len(answers.feasible)) == (looks, feasible)
@@ -223,7 +223,7 @@ def test_a_feasibility_check_on_idle_nodes_ignores_current_holders():
     assert refusal.reasons
 
 
-def test_claims_that_differ_in_name_only_are_one_question_with_answers_of_their_own():
+def test_claims_that_differ_in_name_only_share_a_search():
     stock = fleets.fleet({"n0": [fleets.shared("a", "80Gi")], "n1": [fleets.gpu("a")]})
     memo = FleetMemo()
     answers = [fleet(stock, [fleets.claim(name, exactly("gpu"))], memo=memo) for name in ("one", "other")]
@@ -233,7 +233,7 @@ def test_claims_that_differ_in_name_only_are_one_question_with_answers_of_their_
     assert len({one.allocation.devices.results[0].share_id for one in granted}) == 2
 
 
-def test_nodes_that_differ_only_in_what_a_rule_reads_are_not_equal():
+def test_nodes_differing_in_fields_of_a_rule_are_unequal():
     serial = f'device.attributes["{fleets.DRIVER}"].serial'
     rule = convert(
         {
@@ -255,7 +255,7 @@ def test_nodes_that_differ_only_in_what_a_rule_reads_are_not_equal():
 
 
 @pytest.mark.parametrize("features", [((), OPTIONAL), (OPTIONAL, ())])
-def test_nodes_that_share_a_pool_are_not_equal_if_their_features_differ(features):
+def test_nodes_of_one_pool_with_different_features_are_unequal(features):
     """Devices whose node operations may be skipped are there for nodes with the feature only; nodes of one pool may differ in it."""
     nodes = [
         convert({"metadata": {"name": f"n{at}"}, "status": {"declaredFeatures": list(declared)}}, Node)
@@ -273,7 +273,7 @@ def test_a_fleet_without_nodes_has_no_answer():
     assert len(fleet(stock, [])) == 0
 
 
-def test_a_caller_that_stops_waiting_gets_what_is_known_and_may_ask_again():
+def test_an_impatient_caller_gets_partial_answers():
     stock = fleets.fleet({f"n{n}": [fleets.gpu(f"d{i}") for i in range(n + 4)] for n in range(6)})
     claims = [fleets.claim("c", *(exactly("gpu", name=f"r{n}", count=2) for n in range(6)))]
     hurried = fleet(stock, claims, options=Options(budget=Budget(impatient=lambda: True)))
@@ -288,7 +288,7 @@ def waiting_for(looks):
     return Options(budget=Budget(impatient=lambda: next(left, None) is None))
 
 
-def test_a_node_that_was_not_looked_at_is_undecided_whatever_its_slices_select():
+def test_an_unexamined_node_is_undecided():
     """Kubernetes cannot parse the node selector of the slice, and nobody has looked at it yet."""
     unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
     stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_(slice_("s", "x", nodeSelector=unparsable))
@@ -298,7 +298,7 @@ def test_a_node_that_was_not_looked_at_is_undecided_whatever_its_slices_select()
     assert fleet(stock, claims)["n0"].verdict is Verdict.ERROR
 
 
-def test_a_fleet_check_stops_when_time_is_up_and_the_next_one_resumes_there():
+def test_a_fleet_check_resumes_where_time_ran_out():
     """Unread pages were all read first: 5,000 nodes took 34 ms of a budget of 7."""
     stock = fleets.fleet({f"n{n:03}": [fleets.gpu("a")] for n in range(300)})
     claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
@@ -339,7 +339,7 @@ def selective(nodes, devices, values=1):
     )
 
 
-def test_devices_with_node_selectors_of_their_own_let_a_caller_stop_after_fewer_nodes():
+def test_device_node_selectors_count_toward_the_budget():
     """Each of them is matched with each node: 32 nodes and 3,200 devices took 0.4 s between two looks at the clock."""
     stock = selective(100, 128)
     answers = fleet(stock, [fleets.claim("c", exactly("gpu"))], options=waiting_for(20))
@@ -360,7 +360,7 @@ def matched(monkeypatch):
 
 
 @pytest.mark.parametrize("steps", [1, 2_000, 6_000])
-def test_no_more_devices_are_matched_with_nodes_than_the_budget_allows(steps, matched):
+def test_matching_devices_with_nodes_respects_the_budget(steps, matched):
     """300 nodes and 3,200 devices, each with 900 values, took 4 s of which nothing was charged: even a spent budget did not end it."""
     stock, claims = selective(60, 200, values=20), [fleets.claim("c", exactly("gpu"))]
     answers = fleet(stock, claims, options=Options(budget=Budget(steps)))
@@ -387,7 +387,7 @@ def test_nodes_that_one_question_matched_are_known_to_the_next(matched):
     assert len(alone.equal_nodes()) == 2
 
 
-def test_nodes_with_the_labels_that_a_slice_reads_are_matched_once(matched):
+def test_nodes_with_equal_selected_labels_are_matched_once(matched):
     """5,000 nodes and 100 pools, each for a zone, took a second."""
     zones = [
         {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{n}"]}]}]}
@@ -405,7 +405,7 @@ def test_nodes_with_the_labels_that_a_slice_reads_are_matched_once(matched):
 
 
 @pytest.mark.parametrize("seed", range(draws(12)))
-def test_nodes_are_told_apart_by_all_that_slices_and_devices_select_by(seed):
+def test_all_selected_labels_distinguish_nodes(seed):
     rng = random.Random(seed)
 
     def requirement():

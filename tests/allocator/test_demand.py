@@ -78,7 +78,7 @@ def gpus(node, *sizes):
 
 @pytest.mark.parametrize(("spec", "expected"), [(GPU, 80), (EVERY, 160)], ids=["one", "all"])
 @pytest.mark.parametrize("lie", [(), ("80",), ("9223372036854775807",) * 9, ("0",), ("-9223372036854775808",)])
-def test_a_single_nodes_slices_do_not_increase_the_demand_of_a_claim(spec, expected, lie):
+def test_slices_of_one_node_do_not_increase_the_demand(spec, expected, lie):
     """A stolen node would else fill every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
     stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
@@ -87,7 +87,7 @@ def test_a_single_nodes_slices_do_not_increase_the_demand_of_a_claim(spec, expec
     assert held["gpu", DEVICES] == expected // 80 * 10**9
 
 
-def test_where_one_node_alone_has_what_would_do_its_word_counts():
+def test_slices_of_the_only_suitable_node_count():
     stock = Stock.of(
         slices=[gpus("n0", "94", "80"), gpus("n1")], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)]
     )

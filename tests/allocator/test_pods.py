@@ -32,16 +32,16 @@ def test_pods_are_tried_by_priority_age_and_name_with_namespace():
 
 
 @pytest.mark.parametrize("more", [{"nodeName": "here"}, {"schedulingGates": [{"name": "wait"}]}])
-def test_pods_that_have_a_node_or_a_scheduling_gate_do_not_wait(more):
+def test_pods_with_a_node_or_scheduling_gate_are_not_pending(more):
     assert pods.pending([waiting("a", **more)]) == []
 
 
-def test_a_claim_that_is_allocated_keeps_its_pod_from_other_nodes():
+def test_an_allocated_claim_excludes_other_nodes():
     assert pods.claim_obstacle([claim_on(), claim_on(only_on("here"))], NODE) == ""
     assert pods.claim_obstacle([claim_on(only_on("there"))], NODE) == "claim n/c is allocated on another node"
 
 
-def test_an_allocation_that_cannot_be_read_is_a_reason_and_not_an_accident():
+def test_an_unreadable_allocation_is_a_reason():
     assert pods.claim_obstacle([claim_on(only_on("here", operator="Sideways"))], NODE).startswith("claim n/c: ")
 
 

@@ -118,7 +118,7 @@ def test_the_node_where_least_is_disrupted_is_taken():
     assert victims(urgent, stock, [one for one, _ in holders]) == ("n1", ["b"])
 
 
-def test_a_shared_claim_is_free_only_when_all_its_pods_go():
+def test_a_shared_claim_is_freed_by_all_its_pods():
     stock, urgent = crowd(each=1)
     stock = running(stock, "shared", 1, "a", "b")
     low, other = aged_pod("a", "shared"), aged_pod("b", "shared")
@@ -136,7 +136,7 @@ def test_a_shared_claim_is_free_only_when_all_its_pods_go():
     ],
     ids=["it is gone", "it is there", "it has finished", "another has its name"],
 )
-def test_a_claim_counts_as_free_only_if_all_its_pods_are_gone_or_finished(there, is_free):
+def test_a_claim_is_free_if_its_pods_are_finished(there, is_free):
     stock, _ = crowd(each=1)
     stock = running(stock, "c", 1, "a", "b")
     pods = {("default", one.metadata.name): one for one in there}
@@ -149,7 +149,7 @@ def test_a_pod_that_must_not_preempt_says_so():
     assert not may_preempt(aged_pod("p", preemptionPolicy="Never"))
 
 
-def test_a_budget_protects_the_pods_its_selector_finds_in_its_namespace():
+def test_a_disruption_budget_protects_selected_pods_of_its_namespace():
     one = budget("x", 0, app="x")
     assert protects(one, aged_pod("p", labels={"app": "x"}))
     assert not protects(one, aged_pod("p", labels={"app": "y"}))
@@ -277,7 +277,7 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
         assert all(one in below for one in chosen.pods)
 
 
-def test_it_can_be_ended_at_any_time_and_answers_with_what_does():
+def test_preemption_stopped_early_still_returns_enough_victims():
     """With sixteen pods there are too many choices to examine; what was found so far suffices."""
     holders = [holder(f"p{at}", 1, age=at % 7, priority=at % 3) for at in range(16)]
     stock, urgent = crowd(*holders, each=16, want=5)

@@ -63,7 +63,7 @@ def test_a_full_fleet_is_told_from_one_that_never_could():
     assert decider.outlook(typed_pod("p", "three"), full).outlook is Outlook.NEVER
 
 
-def test_the_words_name_the_commonest_reason_first_and_count_every_node():
+def test_the_message_counts_every_node_by_its_commonest_reason():
     stock = stock_of(sidecar.claim("two", 2), nodes=3)
     single = typed(sidecar.gpus("n2", 1))
     found = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_(single))
@@ -72,7 +72,7 @@ def test_the_words_name_the_commonest_reason_first_and_count_every_node():
     assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
 
 
-def test_a_pinned_pod_learns_of_its_own_nodes_first_and_of_what_may_end_before_what_never_does():
+def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     """Six kinds of nodes, of which it may go to two; on the other four, which are more, devices are free."""
     stock = stock_of(sidecar.claim("one"), sidecar.claim("all", 2), nodes=14)
     for at in range(14):
@@ -114,7 +114,7 @@ def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
     assert spread["n1"] < spread["n0"] == spread["n2"]
 
 
-def test_nodes_that_are_not_told_apart_within_the_budget_fit_and_score_nothing(monkeypatch):
+def test_nodes_beyond_the_budget_fit_with_score_zero(monkeypatch):
     """300 nodes that share 3,200 devices with node selectors took ten seconds for each pod, in one piece."""
     looked_at = []
     numbered = node_view._numbered
@@ -131,7 +131,7 @@ def test_nodes_that_are_not_told_apart_within_the_budget_fit_and_score_nothing(m
     assert sum(looked_at) <= 1_000 / 2
 
 
-def test_a_claim_of_another_pods_template_and_one_that_is_being_deleted_are_not_taken():
+def test_foreign_and_terminating_template_claims_are_not_used():
     mine = sidecar.claim("made")
     mine["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}]  # fmt: skip
     going = sidecar.claim("going")
@@ -156,7 +156,7 @@ def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
     assert find_claims(typed_pod("u0", "a"), stock.with_(shared)).waits_for == ""
 
 
-def test_pods_that_come_first_take_and_pods_that_go_give_back():
+def test_earlier_pods_take_devices_and_leaving_pods_return_them():
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"), nodes=1, each=1)
     first = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
@@ -175,7 +175,7 @@ STARTING = st.tuples(CONTAINER, st.sampled_from(["", "Always"]))
 
 @given(st.lists(STARTING, max_size=3), st.lists(CONTAINER, min_size=1, max_size=3), st.integers(1, 4))
 @settings(max_examples=draws(60), deadline=None)
-def test_a_pod_that_asks_by_a_name_fares_as_one_with_the_claim_that_is_made_for_it(starting, containers, each):
+def test_an_extended_resource_is_decided_like_its_claim(starting, containers, each):
     """Whether the claim is only thought of, or is there and the pod's status names it."""
     init = [{"name": f"i{at}", "resources": one, "restartPolicy": policy} for at, (one, policy) in enumerate(starting)]
     main = [{"name": f"c{at}", "resources": one} for at, one in enumerate(containers)]
@@ -218,7 +218,7 @@ def conditioned(*true):
     return typed(sidecar.claim("a") | {"status": status})
 
 
-def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failure():
+def test_devices_are_ready_when_all_binding_conditions_are_true():
     assert devices_ready([conditioned()]).waits_for == "waits for device x of d to say Ready, Linked"
     assert devices_ready([conditioned("Ready")]).waits_for == "waits for device x of d to say Linked"
     ready = devices_ready([conditioned("Ready", "Linked")])
@@ -230,7 +230,7 @@ def test_devices_are_ready_when_every_condition_is_true_and_never_after_a_failur
     ("kind", "words"),
     [("PodGroup", "claim made was created for PodGroup pair, whose templates are not supported here"), ("Pod", "claim made was not created for this pod")],
 )  # fmt: skip
-def test_a_template_claim_of_another_owner_is_reported_with_that_owner(kind, words):
+def test_a_template_claim_of_another_owner_is_reported(kind, words):
     raw = sidecar.claim("made")
     raw["metadata"]["ownerReferences"] = [{"kind": kind, "name": "pair", "uid": "u", "controller": True}]
     entry = {"name": "made", "resourceClaimTemplateName": "t"}
@@ -241,7 +241,7 @@ def test_a_template_claim_of_another_owner_is_reported_with_that_owner(kind, wor
     assert found.message.startswith(words)
 
 
-def test_a_device_that_consumes_node_cpu_is_not_allocated_and_a_remedy_is_given():
+def test_a_device_that_consumes_node_cpu_is_refused():
     """It would not be counted: the plugin that counts is off where we decide."""
     stock = stock_of(typed(sidecar.claim("a")), nodes=1, each=1)
     [slice_] = stock.slices.values()
@@ -279,12 +279,12 @@ def scores_of_each(stock, strategy):
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != DEFAULT])
-def test_nodes_are_judged_once_only_where_they_are_equal_to_the_strategy(strategy):
+def test_nodes_are_scored_once_if_equal_to_the_strategy(strategy):
     stock = pairs()
     assert scores(stock, strategy) == scores_of_each(stock, strategy)
 
 
-def test_all_who_ask_weigh_hardware_by_the_largest_of_the_fleet():
+def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
     """The live allocator weighed it by the node's own, and so preferred n1, where `simulate` and `allocate` preferred n0."""
 
     def gpu(name, memory, cores):

@@ -48,7 +48,7 @@ def test_an_invalid_strategy_is_refused_with_a_short_explanation(text, words):
     assert len(str(refused.value)) < 300
 
 
-def test_the_pod_comes_before_its_namespace_and_that_before_the_configuration():
+def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():
     ours = PlacementRules(read_placement("topology"), {"elsewhere": read_placement("CompactFirst")})
     assert placement_of(annotated({}), {}, ours) is ours.otherwise
     assert names(placement_of(annotated({}), {KEY: "LowLoadFirst"}, ours)) == [("LowLoadFirst", 1)]
@@ -57,7 +57,7 @@ def test_the_pod_comes_before_its_namespace_and_that_before_the_configuration():
         placement_of(annotated({}), {KEY: "nonsense"}, ours)
 
 
-def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
+def test_weights_scale_the_node_scores_of_strategies():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=2)
     used = stock.with_(granted("held", 1, stock, "n0", "x"))
 
@@ -70,7 +70,7 @@ def test_weights_say_how_much_each_strategy_has_to_say_about_nodes():
     assert scores("CompactFirst=1,LowLoadFirst=3") == {"n0": 25, "n1": 50}
 
 
-def test_a_node_with_pods_enough_is_left_out_and_may_be_had_again():
+def test_a_node_at_its_pod_limit_is_skipped():
     stock = stock_of(sidecar.claim("one"), nodes=2)
     found = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
     assert [*found.nodes] == ["n1"]

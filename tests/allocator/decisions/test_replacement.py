@@ -42,7 +42,7 @@ def test_more_fits_where_the_claim_is_once_it_has_ended():
     assert plan.claim.status.allocation is None
 
 
-def test_a_node_with_room_for_both_is_named_so_that_nothing_has_to_end_first():
+def test_a_node_with_room_for_both_is_named():
     found = stock((wanting("a", "30Gi"), "n0"), nodes=("n0", "n1"))
     assert plan_replacement(found, "default/a", "r", memory("36Gi")).nodes_beside_old == ("n1",)
 
@@ -53,7 +53,7 @@ def test_less_fits_beside_the_old_one_on_the_same_device():
     )
 
 
-def test_a_resize_that_does_not_fit_reports_the_largest_that_would():
+def test_a_resize_that_does_not_fit_reports_the_largest_fit():
     found = stock((wanting("a", "10Gi"), "n0"), (wanting("b", "15Gi"), "n0"))
     plan = plan_replacement(found, "default/a", "r", memory("30Gi"))
     assert (plan.fits, plan.largest) == (False, memory("25Gi"))
@@ -70,7 +70,7 @@ def test_asking_changes_nothing():
     ("key", "request_", "words"),
     [("default/x", "r", "does not exist"), ("default/new", "r", "no devices yet"), ("default/a", "q", "no request q")],
 )
-def test_a_resize_that_cannot_be_planned_is_refused_with_the_reason(key, request_, words):
+def test_an_impossible_resize_is_refused_with_the_reason(key, request_, words):
     found = stock((wanting("a", "10Gi"), "n0")).with_(wanting("new", "1Gi"))
     with pytest.raises(Unreplaceable, match=words):
         plan_replacement(found, key, request_, memory("2Gi"))

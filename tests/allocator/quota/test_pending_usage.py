@@ -175,7 +175,7 @@ def test_an_entry_that_needs_no_claim_counts_for_nothing():
     assert world.counted(QUOTA) == 1
 
 
-def test_a_template_that_is_stored_goes_before_what_a_pod_says_of_it():
+def test_a_stored_template_precedes_the_pod_annotation():
     pending = PendingUsage()
     pending.admit(NewObject("p", "team", "p", "", {"gpu": FutureClaim("one", spec(1))}), 0.0)
     stock = Stock.of()
@@ -231,7 +231,7 @@ def waits_in(pending, namespace, *claims):
     return found.get(("gpu", "devices"), 0) // 10**9
 
 
-def test_a_claim_of_another_namespace_that_says_it_was_made_for_a_pod_takes_nothing_off_it():
+def test_a_forged_claim_of_another_namespace_is_ignored():
     pending = PendingUsage()
     pending.see_pod(waiting_pod("p"), WANTS)
     forged = claim_of("f", ("p", "nic"), namespace="thief")
@@ -239,7 +239,7 @@ def test_a_claim_of_another_namespace_that_says_it_was_made_for_a_pod_takes_noth
     assert (waits_in(pending, "team"), waits_in(pending, "thief", forged)) == (4, 5)
 
 
-def test_a_uid_that_is_said_in_two_namespaces_is_forgotten_in_both():
+def test_a_uid_in_two_namespaces_is_removed_from_both():
     pending = PendingUsage()
     for namespace in ("team", "thief"):
         pending.admit(NewObject("p", namespace, "p", "", WANTS), 0.0)
@@ -305,7 +305,7 @@ def test_pending_admissions_are_bounded_in_memory_and_the_latest_count():
 @pytest.mark.parametrize(
     ("key", "asked"), [("gpu/devices", 3), ("*/devices", 6), ("nic/devices", 3), ("fpga/devices", 0)]
 )
-def test_pending_claims_of_classes_a_quota_does_not_name_are_not_evaluated(key, asked):
+def test_pending_claims_of_unlimited_classes_are_not_evaluated(key, asked):
     """Any number of them may be stored, and other reviews do not wait while they are added up."""
 
     def of(class_name):

@@ -28,7 +28,7 @@ def core_quota(name, hard, used=None, namespace="team", **spec):
         "count/resourceclaims.resource.k8s.io",
     ],
 )
-def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
+def test_each_core_quota_key_is_named_with_its_usage(key):
     said = core_lines([core_quota("core", {key: 4}, {key: 3})], "team", WANTED, CLASSES)
     assert said == f"ResourceQuota also counts: core: {key} 3 of 4 used"
     assert core_lines([core_quota("core", {key: 4})], "team", WANTED, CLASSES).endswith(f"{key} ? of 4 used")
@@ -48,7 +48,7 @@ def test_each_way_in_which_core_counts_devices_is_named_with_what_is_used(key):
     ],
     ids=["another class", "another namespace", "scopes", "a selector"],
 )
-def test_a_resource_quota_that_does_not_count_the_claim_is_not_named(other):
+def test_an_unrelated_resource_quota_is_not_named(other):
     assert core_lines([other], "team", WANTED, CLASSES) == ""
 
 

@@ -39,7 +39,7 @@ def test_a_holder_is_named():
     assert "held by default/other" in reasons(stock, claim("x", exactly("gpu")))[Stage.IN_USE].text
 
 
-def test_of_a_claim_that_core_made_up_the_pod_is_the_holder():
+def test_the_pod_is_the_holder_of_an_extended_claim():
     made = taken("n0", "a", name="train-extended-resources-8mhkk")
     named = replace(made.metadata, annotations={EXTENDED_CLAIM: "true"})
     pod = ResourceClaimConsumerReference(resource="pods", name="train", uid="u")
@@ -51,13 +51,13 @@ def test_of_a_claim_that_core_made_up_the_pod_is_the_holder():
     assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (made.metadata.key,))
 
 
-def test_a_device_that_an_earlier_claim_of_the_question_gets_is_told_apart_from_one_that_is_held():
+def test_a_device_of_an_earlier_claim_is_not_called_held():
     stock = fleet({"n0": (gpu("a"),)})
     found = reasons(stock, claim("x", exactly("gpu")), claim("y", exactly("gpu")))
     assert (found[Stage.IN_USE].claim, found[Stage.IN_USE].text) == ("default/y", "given to default/x")
 
 
-def test_a_device_that_an_earlier_request_of_the_claim_gets_is_named_so():
+def test_a_device_of_an_earlier_request_is_named():
     stock = fleet({"n0": (gpu("a"),)})
     found = reasons(stock, claim("x", exactly("gpu", name="one"), exactly("gpu", name="two")))
     assert (found[Stage.IN_USE].request, found[Stage.IN_USE].text) == ("two", "given to request one of the same claim")
@@ -72,7 +72,7 @@ def test_a_device_that_an_earlier_request_of_the_claim_gets_is_named_so():
         ("device.capacity['{0}'].memory.isGreaterThan(quantity('80Gi'))", "{0}/memory is one of 40Gi (ResourceClaim"),
     ],
 )
-def test_of_a_selector_that_nothing_matches_is_said_what_devices_publish_and_its_text_comes_last(selector, words):
+def test_an_unmatched_selector_shows_the_published_values_first(selector, words):
     stock = fleet({"n0": (gpu("a", memory="40Gi"), gpu("b", memory="40Gi", profile="1g"))})
     driver = next(iter(stock.slices.values())).spec.driver
     asked = selector.replace("{0}", driver)
@@ -141,7 +141,7 @@ def test_too_few_devices_are_counted():
     )
 
 
-def test_devices_that_cannot_be_had_together_are_said_to_be_free():
+def test_free_devices_that_exclude_each_other_are_reported():
     stock = fleet({"n0": (gpu("a", root="r0"), gpu("b", root="r1"))})
     found = reasons(stock, claim("x", exactly("gpu", count=2), constraints=[{"matchAttribute": ROOT}]))
     assert found[Stage.SEARCH].text == "2 are left, but no 2 of them can be allocated together"
@@ -176,7 +176,7 @@ def emptied(stock, *, keeps=True):
         (False, Stage.NODE, "there are no devices at all"),
     ],
 )
-def test_a_pool_that_has_lost_its_devices_is_named_while_the_old_slice_is_there(keeps, stage, words):
+def test_a_pool_without_devices_in_its_newest_generation_is_named(keeps, stage, words):
     stock = emptied(fleet({"n0": (gpu("a"),)}), keeps=keeps)
     [(found, reason)] = reasons(stock, claim("x", exactly("gpu"))).items()
     assert found is stage
@@ -200,7 +200,7 @@ def test_nodes_are_sorted_by_how_near_they_came():
     ]
 
 
-def test_nodes_that_lost_the_same_at_the_same_stages_are_one_group():
+def test_nodes_with_equal_losses_at_equal_stages_are_grouped():
     answers = {"a": refused(Stage.CLASS), "b": refused(Stage.IN_USE), "c": refused(Stage.CLASS)}
     assert [group.nodes for group in explain.equal_answers(answers)] == [("b",), ("a", "c")]
 
@@ -220,7 +220,7 @@ def test_a_fleet_is_summed_up_in_a_line(answers, told):
     assert explain.summary(answers) == told
 
 
-def test_the_text_has_a_line_for_every_stage_and_its_examples():
+def test_the_text_has_a_line_for_every_stage():
     reason = Reason(Stage.IN_USE, "default/a", "r", 5, 8, ("gpu-0", "gpu-1"), "held by default/b")
     assert list(explain.lines(Answer(Verdict.INFEASIBLE, reasons=(reason,)))) == [
         "claim default/a, request r:",
@@ -264,7 +264,7 @@ def test_an_error_is_told_with_what_helps_against_its_cause(cause):
     assert advice in fix
 
 
-def test_an_error_that_quotes_the_words_of_another_gets_only_its_own_advice():
+def test_an_error_quoting_another_gets_its_own_advice():
     text = 'device.attributes["gpu.example.com"]["does not exist"] == 1'
     answer = allocate(ONE, "n0", [claim("x", exactly("gpu", selector=text))])
     assert "does not exist" in answer.error

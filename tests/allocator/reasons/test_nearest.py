@@ -42,7 +42,7 @@ def test_every_claim_whose_end_would_be_enough_is_named():
     assert hints(SHARES, claim("a", exactly("gpu", memory="80Gi")))[Kind.RELEASE].claims == ("default/x", "default/y")
 
 
-def test_a_smallest_group_is_named_when_no_single_end_is_enough():
+def test_the_smallest_group_is_named_if_one_is_not_enough():
     stock = fleet(
         {"n0": (gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2"))},
         *(taken("n0", f"gpu-{at}", name=f"c{at}") for at in range(3)),
@@ -50,14 +50,14 @@ def test_a_smallest_group_is_named_when_no_single_end_is_enough():
     assert len(hints(stock, claim("a", exactly("gpu", count=2)))[Kind.RELEASE].claims) == 2
 
 
-def test_an_amount_that_no_idle_node_could_serve_is_hinted_as_never():
+def test_an_amount_beyond_every_idle_node_never_fits():
     found = hints(SHARES, claim("a", exactly("gpu", memory="100Gi")))
     assert Kind.NEVER in found
     assert Kind.RELEASE not in found
     assert found[Kind.AMOUNT].value == "memory=62Gi"
 
 
-def test_a_count_that_fits_an_idle_node_is_hinted_when_nothing_fits_now():
+def test_a_smaller_count_is_suggested_if_nothing_fits_now():
     stock = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))}, taken("n0", "gpu-0"), taken("n0", "gpu-1"))
     found = hints(stock, claim("a", exactly("gpu", count=3)))
     assert found[Kind.COUNT].value == "2"
@@ -86,7 +86,7 @@ def test_a_taint_that_would_have_to_be_tolerated_is_told():
     [("repair", "write a claim"), ("drawbridge.dev/fence", "extendedResources")],
     ids=["a taint", "the fence"],
 )
-def test_of_what_core_serves_by_name_the_hint_is_what_its_author_can_do(key, helps):
+def test_a_hint_for_extended_resources_is_about_the_limits(key, helps):
     taint = {"key": key, "effect": "NoSchedule"}
     rule = {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": taint}}
     stock = fleet({"n0": (gpu("gpu-0"),)}, rules=[convert(rule, DeviceTaintRule)])
@@ -151,7 +151,7 @@ def test_an_undecided_try_gives_no_hint(known):
     assert bool(found) == (known > 2), "two hold something, and each alone would be enough"
 
 
-def test_an_alternative_of_first_available_is_relaxed_by_its_own_name():
+def test_an_alternative_is_relaxed_under_its_own_name():
     wanted = claim(
         "a",
         {

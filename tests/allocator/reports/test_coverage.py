@@ -34,7 +34,7 @@ def codes(found):
 MIXED = (device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
 
 
-def test_a_rule_that_makes_sense_has_its_devices_and_no_findings():
+def test_a_valid_rule_has_devices_and_no_findings():
     found = status(compatibility("r", MIG, MIG), *MIXED, second=[device("mig-2", "mig")])
     assert (found.devices, codes(found)) == (3, [])
 
@@ -56,7 +56,7 @@ def test_errors_in_a_compatibility_rule_are_reported_in_its_status(rule, expecte
     assert words in " ".join(f"{one.path} {one.message}" for one in found.findings)
 
 
-def test_a_device_on_which_the_selector_fails_carries_the_rule_as_it_does_in_the_search():
+def test_a_device_with_a_failing_selector_carries_the_rule():
     found = status(compatibility("r", MIG, MIG), device("odd", ""), device("mps-0", "mps"))
     assert (found.devices, codes(found)) == (1, ["D505"])
 
@@ -69,7 +69,7 @@ def test_devices_that_never_meet_do_not_contradict_each_other():
     assert codes(status(compatibility("r", MIG), device("mig-0", "mig"), second=[device("mps-0", "mps")])) == []
 
 
-def test_a_rule_about_nodes_looks_across_pools_and_at_no_device_that_several_nodes_may_use():
+def test_a_node_rule_covers_all_pools_of_one_node():
     rule = compatibility("r", MIG, scope="node")
     mig, mps = device("mig-0", "mig"), device("mps-0", "mps")
     found = status(rule, mig, second=[mps])

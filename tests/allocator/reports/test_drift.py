@@ -22,7 +22,7 @@ def test_claims_that_hold_one_device_are_named():
     assert found == Drift(("team/a", "team/b"))
 
 
-def test_a_reservation_of_a_pod_that_is_gone_is_named_and_one_of_a_living_pod_is_not():
+def test_only_reservations_of_vanished_pods_are_reported():
     held = claim_holding("a", {"device": "d0"}, pods=["p", "q"])
     found = drift(stock(held), {"pod-p"})
     assert found.left_behind == ("claim team/a is reserved for pod q, which no longer exists",)

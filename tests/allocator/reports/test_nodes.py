@@ -20,7 +20,7 @@ def texts(amounts):
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def test_devices_are_free_held_or_shared_and_totals_add_up_what_is_left():
+def test_devices_are_free_held_or_shared_with_totals():
     part = {"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "16Gi"}}
     held = [claim_holding("whole", {"device": "d1"}), claim_holding("part", part)]
     found = report(gpu("d0"), gpu("d1"), gpu("d2", allowMultipleAllocations=True), claims=held)
@@ -38,7 +38,7 @@ def test_a_partition_whose_counters_are_drawn_is_blocked():
     assert found.count(DeviceState.FREE) == 0
 
 
-def test_a_node_without_holders_is_idle_and_one_without_devices_is_not():
+def test_a_node_is_idle_with_devices_and_without_holders():
     assert report(gpu("d0")).is_idle
     assert not node_report(Stock.of(nodes=[node()]), "n0").is_idle
 

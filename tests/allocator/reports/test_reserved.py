@@ -16,7 +16,7 @@ def ledger(hold, *, node="n", state=ReservationState.COMMITTING):
     return Ledger(holds={"c": hold}, ahead={"c": WANTED}, reservations={"p": mine})
 
 
-def test_an_unwritten_allocation_is_reserved_on_the_node_of_its_pod():
+def test_an_unwritten_allocation_is_reserved_on_its_node():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p", "forgotten"}))
     [one] = reserved_on(ledger(hold), "n")
     assert (one.namespace, one.claim, one.uid, one.in_doubt) == ("team", "c", "c", False)
@@ -24,12 +24,12 @@ def test_an_unwritten_allocation_is_reserved_on_the_node_of_its_pod():
     assert list(reserved_on(ledger(hold), "m")) == []
 
 
-def test_an_allocation_in_the_claim_status_is_not_reserved_even_if_unconfirmed():
+def test_an_allocation_in_the_status_is_not_a_reservation():
     hold = Hold(WANTED, intent=GIVEN, users=frozenset({"p"}))
     assert list(reserved_on(ledger(hold), "n")) == []
 
 
-def test_in_doubt_is_a_write_without_an_answer_for_pods_that_need_it_or_not():
+def test_an_unanswered_write_is_reported_in_doubt():
     hold = Hold(BARE, intent=GIVEN, users=frozenset({"p"}))
     for state, lost, doubt in (
         (ReservationState.ASSUMED, False, False),

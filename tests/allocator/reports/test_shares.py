@@ -18,7 +18,7 @@ def rows(*claims, pods=(), devices=("d0", "d1")):
     return list(shares(Stock.of(slices=[slice_("s", *devices)], nodes=[node()], claims=claims), pods))
 
 
-def test_a_share_names_the_pod_its_node_the_devices_uuid_and_what_it_takes():
+def test_a_share_names_pod_node_uuid_and_consumption():
     published = {"name": "d0", "attributes": {"uuid": {"string": "GPU-7"}}, "allowMultipleAllocations": True}
     part = {"device": "d0", "shareID": "s-1", "consumedCapacity": {"memory": "16Gi"}}
     [row] = rows(
@@ -29,13 +29,13 @@ def test_a_share_names_the_pod_its_node_the_devices_uuid_and_what_it_takes():
     assert row == Share("team", "p", "c", DRIVER, "p", "d0", "n1", "GPU-7", "s-1", {"memory": Quantity.parse("16Gi")})  # fmt: skip
 
 
-def test_a_uuid_may_be_qualified_by_the_driver_and_a_device_without_one_has_none():
+def test_a_uuid_may_be_qualified_by_the_driver():
     published = {"name": "d0", "attributes": {f"{DRIVER}/uuid": {"string": "GPU-8"}}}
     both = claim_holding("c", {"device": "d0"}, {"device": "d1"}, {"device": "gone"}, pods=["p"])
     assert [row.uuid for row in rows(both, devices=[published, "d1"])] == ["GPU-8", "", ""]
 
 
-def test_a_claim_has_a_row_per_reserving_pod_or_one_row_without_a_pod():
+def test_a_claim_has_a_row_per_reserving_pod():
     found = rows(claim_holding("both", {"device": "d0"}, pods=["a", "b"]), claim_holding("kept", {"device": "d1"}))
     assert [(row.claim, row.pod) for row in found] == [("both", "a"), ("both", "b"), ("kept", "")]
 

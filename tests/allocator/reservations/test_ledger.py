@@ -121,7 +121,7 @@ class World:
             self.tell(ClaimSeen(one))
 
 
-def test_a_pod_gets_its_devices_in_two_writes_and_may_then_be_bound():
+def test_a_pod_may_be_bound_after_two_writes():
     world = World(claim("c"))
     assert world.assume("a", part(claim("c"), granted("d0"))) == []
     assert world.held() == {"d0"}
@@ -166,7 +166,7 @@ def test_a_decision_that_rests_on_an_older_ledger_is_declined():
     assert world.state("b") is ReservationState.PENDING
 
 
-def test_a_quota_line_is_not_crossed_and_says_how_much_would_pass():
+def test_a_reservation_beyond_a_quota_is_refused():
     world = World(claim("c"))
     line = QuotaLine("team/gpus", requested=3, hard=8, used=6)
     assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", line)]
@@ -184,7 +184,7 @@ def test_a_second_pod_of_a_claim_only_reserves_it():
     assert reserved == ["a", "b"]
 
 
-def test_the_first_pod_to_commit_writes_the_allocation_of_a_shared_claim():
+def test_the_first_commit_allocates_a_shared_claim():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.assume("b", part(claim("c")))
@@ -204,14 +204,14 @@ def test_256_pods_share_a_claim_and_not_one_more():
     assert world.assume("late", part(one)) == [Declined("t-late", "claim team/c has no room for another pod")]
 
 
-def test_a_claim_that_has_its_finalizer_from_the_beginning_takes_one_write():
+def test_a_claim_with_its_finalizer_takes_one_write():
     world = World(claim("c", finalizers=[FINALIZER]))
     world.assume("a", part(claim("c", finalizers=[FINALIZER]), granted("d0")))
     assert [type(write) for write in world.commit("a")] == [PatchAllocation]
     assert world.state("a") is ReservationState.RESERVED
 
 
-def test_a_lost_write_into_a_claim_with_its_finalizer_from_the_beginning_is_fenced_by_taking_that_away():
+def test_removing_the_finalizer_fences_a_lost_write():
     world = World(claim("c", finalizers=[FINALIZER]))
     world.assume("a", part(claim("c", finalizers=[FINALIZER]), granted("d0")))
     world.tell(Commit("t-a"))
@@ -236,7 +236,7 @@ def test_a_conflict_is_looked_into_and_written_again():
     assert world.state("a") is ReservationState.RESERVED
 
 
-def test_a_claim_allocated_by_another_writer_returns_the_pod_to_pending():
+def test_a_foreign_allocation_returns_the_pod_to_pending():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -249,7 +249,7 @@ def test_a_claim_allocated_by_another_writer_returns_the_pod_to_pending():
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_an_unreserved_pod_stays_in_a_shared_claim_until_the_other_pod_decides(comes):
+def test_an_unreserved_pod_stays_until_the_other_pod_decides(comes):
     """Else it would be allocated and not reserved: a new leader would not know its pod."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
@@ -270,7 +270,7 @@ def test_an_unreserved_pod_stays_in_a_shared_claim_until_the_other_pod_decides(c
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_a_write_without_an_answer_leaves_doubt_until_the_claim_tells(landed):
+def test_an_unanswered_write_is_in_doubt_until_the_claim_arrives(landed):
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -286,7 +286,7 @@ def test_a_write_without_an_answer_leaves_doubt_until_the_claim_tells(landed):
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_devices_of_a_lost_write_are_held_until_it_cannot_land_any_more(late):
+def test_devices_of_a_lost_write_are_held_until_fenced(late):
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -310,7 +310,7 @@ def test_devices_of_a_lost_write_are_held_until_it_cannot_land_any_more(late):
     assert world.state("a") is ReservationState.PENDING
 
 
-def test_a_reserved_pod_keeps_what_it_has_while_its_binding_may_have_landed():
+def test_a_reserved_pod_keeps_devices_while_binding_is_uncertain():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -333,7 +333,7 @@ def test_a_reserved_pod_keeps_what_it_has_while_its_binding_may_have_landed():
     assert Wake(frozenset(["a"])) in world.told
 
 
-def test_a_pod_that_was_bound_unheard_is_looked_at_before_its_devices_are_taken():
+def test_an_unconfirmed_binding_is_checked_before_devices_are_freed():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -347,7 +347,7 @@ def test_a_pod_that_was_bound_unheard_is_looked_at_before_its_devices_are_taken(
     assert is_reserved_for(world.server.claims["c"], "a")
 
 
-def test_a_pod_that_is_gone_unheard_loses_what_was_kept_for_it():
+def test_a_vanished_pod_loses_its_reservation():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -372,7 +372,7 @@ def test_a_retry_of_a_reserved_pod_finds_everything_written():
     assert world.tell(Commit("t-a")) == [Dropped("t-a", "", "the reservation is not known")]
 
 
-def test_a_reserved_pod_whose_scheduler_was_never_told_loses_what_it_has_as_soon_as_it_is_let_go_of():
+def test_an_unanswered_reservation_ends_at_once_when_released():
     """No binding can be under way, so nothing is waited for and no pod is looked at."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
@@ -384,7 +384,7 @@ def test_a_reserved_pod_whose_scheduler_was_never_told_loses_what_it_has_as_soon
     assert world.tell(BindingReported("t-a")) == []
 
 
-def test_a_reservation_lasts_longer_while_the_scheduler_keeps_asking_for_it():
+def test_requests_of_the_scheduler_extend_a_reservation():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -398,7 +398,7 @@ def test_a_reservation_lasts_longer_while_the_scheduler_keeps_asking_for_it():
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may_be_under_way(told):
+def test_unusable_devices_are_freed_unless_a_binding_is_uncertain(told):
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -419,7 +419,7 @@ def test_devices_that_cannot_be_used_are_taken_back_at_once_unless_a_binding_may
     assert Wake(frozenset(["a"])) in world.told
 
 
-def test_a_pod_with_unusable_shared_devices_leaves_them_to_the_other_pods():
+def test_a_pod_leaves_unusable_shared_devices_to_the_others():
     world = World(claim("c"))
     for name in ("a", "b"):
         world.assume(name, part(world.server.claims["c"], None if name == "b" else granted("d0")))
@@ -432,7 +432,7 @@ def test_a_pod_with_unusable_shared_devices_leaves_them_to_the_other_pods():
 
 
 @pytest.mark.parametrize("reserved", [False, True])
-def test_another_schedulers_allocation_is_removed_only_if_no_pod_uses_it(reserved):
+def test_a_foreign_allocation_is_removed_only_without_pods(reserved):
     """It allocated, and let go; or another pod uses what it allocated."""
     one = claim("c", finalizers=(FINALIZER,))
     consumers = (ResourceClaimConsumerReference(resource="pods", name="x", uid="x"),) if reserved else ()
@@ -444,7 +444,7 @@ def test_another_schedulers_allocation_is_removed_only_if_no_pod_uses_it(reserve
     assert (world.server.claims["c"].status.allocation is None) is not reserved
 
 
-def test_a_refused_write_sends_the_pod_back_with_the_servers_words():
+def test_a_rejected_write_requeues_the_pod_with_the_reason():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -468,7 +468,7 @@ def refused(world, name, why="the API server will not have it", others=()):
     return writes
 
 
-def test_a_claim_that_cannot_be_written_is_tried_ever_later_and_its_pod_called_each_time():
+def test_a_claim_with_rejected_writes_is_retried_with_backoff():
     """At once for the first time, since the first refusal may have been about the moment."""
     world = World(claim("c"))
     world.told = [Wake(frozenset({"a"}))]
@@ -520,7 +520,7 @@ def test_a_refused_deallocation_is_retried_with_growing_pauses():
     assert world.held() == {"d0"}
 
 
-def test_refusals_are_forgotten_on_success_claim_deletion_or_a_new_leadership():
+def test_success_deletion_or_new_leadership_resets_the_backoff():
     world = World(claim("c"))
     for _ in range(2):
         world.assume("a", part(claim("c"), granted("d0")))
@@ -538,7 +538,7 @@ def test_refusals_are_forgotten_on_success_claim_deletion_or_a_new_leadership():
     assert "c" not in world.ledger.holds
 
 
-def test_another_version_of_a_claim_does_not_make_it_written_at_once():
+def test_a_new_claim_version_does_not_skip_the_backoff():
     """Its owner could have us write any number of times."""
     world = World(claim("c"))
     for _ in range(2):
@@ -579,7 +579,7 @@ def test_a_new_leader_recovers_reservations_from_claims_and_pods():
     assert world.held() == {"d1"}
 
 
-def test_a_pod_that_is_deleted_while_its_claims_are_written_leaves_nothing():
+def test_a_pod_deleted_during_its_writes_leaves_nothing():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -594,7 +594,7 @@ def test_a_pod_that_is_deleted_while_its_claims_are_written_leaves_nothing():
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("seen_running", [True, False])
-def test_a_pod_that_ends_on_its_node_needs_its_devices_no_more(phase, seen_running):
+def test_a_finished_pod_frees_its_devices(phase, seen_running):
     """It is on its node and done, and its claim still says its name: which of the two counts is settled once."""
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
@@ -621,7 +621,7 @@ def test_contradictory_facts_about_a_reservation_do_not_loop_forever():
     assert world.ledger.reservations["a"].state in (ReservationState.RESERVED, ReservationState.BOUND)
 
 
-def test_a_claim_deleted_while_it_is_written_sends_the_pod_back():
+def test_a_claim_deleted_during_a_write_requeues_the_pod():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))
@@ -633,7 +633,7 @@ def test_a_claim_deleted_while_it_is_written_sends_the_pod_back():
     assert "c" not in world.ledger.holds
 
 
-def test_a_claim_that_came_again_under_its_name_is_another_one():
+def test_a_recreated_claim_is_another_claim():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(ClaimSeen(claim("c", uid="again", resourceVersion="9")))
@@ -655,7 +655,7 @@ def test_an_allocation_of_an_unstarted_pod_yields_to_another_writers():
     assert world.held() == {"d0"}
 
 
-def test_overlapping_allocations_of_started_pods_are_in_doubt_until_one_is_gone():
+def test_overlapping_allocations_are_in_doubt_until_one_is_gone():
     world = World(claim("c"), claim("e"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.commit("a")
@@ -700,7 +700,7 @@ def test_events_that_come_again_change_nothing():
     assert world.ledger.reservations["a"] == state
 
 
-def test_a_write_that_is_never_answered_for_is_taken_for_lost():
+def test_a_write_that_is_never_answered_counts_as_lost():
     world = World(claim("c"))
     world.assume("a", part(claim("c"), granted("d0")))
     world.tell(Commit("t-a"))

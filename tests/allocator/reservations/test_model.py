@@ -26,7 +26,7 @@ SCENES = {
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_no_order_of_events_gives_something_twice_or_leaves_something_behind(name):
+def test_no_order_of_events_allocates_twice_or_leaks(name):
     found = explore(SCENES[name](), most=draws(300))
     assert found.states == draws(300)
 
@@ -34,7 +34,7 @@ def test_no_order_of_events_gives_something_twice_or_leaves_something_behind(nam
 @pytest.mark.long
 @pytest.mark.time_limit(3600, "it walks through tens of thousands of worlds")
 @pytest.mark.parametrize("name", SCENES)
-def test_no_order_of_events_gives_something_twice_in_a_long_search(name):
+def test_no_order_of_events_allocates_twice_in_long_runs(name):
     found = explore(SCENES[name](), most=30_000)
     print(f"{name}: {found.states} worlds, {found.moves} moves, {found.depth} deep")
 
@@ -147,7 +147,7 @@ LOST = [
 ]
 
 
-def test_the_search_finds_devices_given_away_while_a_lost_write_may_land(monkeypatch):
+def test_the_search_finds_devices_freed_before_the_fence(monkeypatch):
     as_meant = Ledger.as_meant
 
     def forgetful(ledger, hold):

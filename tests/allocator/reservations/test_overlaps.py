@@ -99,7 +99,7 @@ HONEST = {
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("generation", [1, 2**62])
 @pytest.mark.parametrize("held", HONEST)
-def test_slices_that_a_node_publishes_for_anothers_pool_cause_no_overlap(held, generation, lie):
+def test_slices_in_a_foreign_pool_cause_no_overlap(held, generation, lie):
     """A stolen node publishes a pool of the name of another's: counters that do not suffice, capacity that is not there."""
     counters = {"k": {"m": "1"}} if generation > 1 else {}
     stolen = slice_("s", *LIES[lie], generation=generation, counters=counters)
@@ -113,7 +113,7 @@ def test_slices_that_a_node_publishes_for_anothers_pool_cause_no_overlap(held, g
         assert overlaps(there) == ()
 
 
-def test_devices_of_two_nodes_that_have_one_name_are_two_devices():
+def test_equal_device_names_on_two_nodes_do_not_overlap():
     slices = [slice_("s", "d0"), slice_("t", "d0", node="n1")]
     one, other = holding("c", "d0", node="n0"), holding("e", "d0")
     assert overlaps(Stock.of(slices=slices, nodes=[node(), node("n1")], claims=[one, other])) == ()

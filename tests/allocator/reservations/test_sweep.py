@@ -22,7 +22,7 @@ def ledger(*events):
     return found
 
 
-def test_the_reservation_of_a_pod_that_is_gone_is_taken_back_at_the_second_sight():
+def test_a_reservation_of_a_vanished_pod_ends_when_seen_twice():
     one = reserved("c", "a")
     book = ledger(ClaimSeen(one))
     first = sweep(book, {"b"})
@@ -32,14 +32,14 @@ def test_the_reservation_of_a_pod_that_is_gone_is_taken_back_at_the_second_sight
     assert second.effects == (Unallocate(one),)
 
 
-def test_a_deleted_pod_is_removed_from_a_claim_that_a_living_pod_shares():
+def test_a_deleted_pod_is_removed_from_a_shared_claim():
     one = reserved("c", "a", "b")
     book = ledger(ClaimSeen(one))
     first = sweep(book, {"b"})
     assert sweep(book, {"b"}, first.suspects).effects == (PatchReservedFor(one, one.status.reserved_for[1:]),)
 
 
-def test_a_pod_that_the_copy_does_not_have_yet_is_not_a_ghost_the_second_time():
+def test_a_pod_unknown_to_the_cache_is_not_swept():
     book = ledger(ClaimSeen(reserved("c", "a")))
     first = sweep(book, set())
     assert sweep(book, {"a"}, first.suspects).effects == ()
@@ -50,7 +50,7 @@ def test_a_pod_that_the_ledger_knows_is_not_a_ghost():
     assert sweep(book, set()).suspects == frozenset()
 
 
-def test_consumers_that_are_not_pods_and_allocations_made_in_advance_are_left_alone():
+def test_other_consumers_and_advance_allocations_are_left_alone():
     other = ResourceClaimConsumerReference(api_group="x", resource="groups", name="g", uid="g")
     one = reserved("c")
     group = replace(one, status=replace(one.status, reserved_for=(other,)))

@@ -163,11 +163,11 @@ def serves(stock, name):
         ("exclusive", "mps", False),
     ],
 )
-def test_the_four_modes_of_the_proposal_refuse_each_other_as_its_comments_say(in_use, mode, together):
+def test_the_four_modes_exclude_each_other_as_proposed(in_use, mode, together):
     assert serves(modes(held=[holding("h", in_use)]), mode) is together
 
 
-def test_a_device_without_groups_is_alone_upstream_and_welcome_in_the_proposal():
+def test_a_device_without_groups_is_exclusive_only_upstream():
     loner = {
         "name": "loner",
         "attributes": {"mode": {"string": "loner"}},
@@ -190,7 +190,7 @@ def test_a_device_without_groups_is_alone_upstream_and_welcome_in_the_proposal()
         assert serves(stock, "loner") is together
 
 
-def test_a_rule_of_one_device_keeps_others_away_in_both_directions():
+def test_a_rule_of_one_device_applies_in_both_directions():
     rule = compatibility("alone", "false", f'{ATTRIBUTES}.mode == "mig"')
     assert not serves(modes(rule, held=[holding("h", "mig-0")]), "mps")
     assert not serves(modes(rule, held=[holding("h", "mps-0")]), "mig")

@@ -81,7 +81,7 @@ def ask(seed):
     return stock, claims, expected
 
 
-def test_the_same_devices_as_a_brute_force_finds_in_several_pools():
+def test_brute_force_finds_the_same_devices_in_several_pools():
     served = refused_by_a_rule = 0
     for seed in range(draws(1_000)):
         stock, claims, expected = ask(seed)
@@ -101,7 +101,7 @@ def test_the_same_devices_as_a_brute_force_finds_in_several_pools():
 @pytest.mark.long
 @pytest.mark.time_limit(900, "twenty thousand fleets, each with a brute force")
 @pytest.mark.slow_turn(900, "no loop is turned")
-def test_the_same_devices_as_a_brute_force_finds_in_twenty_thousand_fleets():
+def test_brute_force_finds_the_same_devices_in_twenty_thousand_fleets():
     assert sum(ask(seed)[2] is not None for seed in range(1_000, 21_000)) > 4_000
 
 
@@ -124,7 +124,7 @@ def claims_for(*modes, **fields):
     return [typed(claim("c", *requests, namespace="team", uid="c"))]
 
 
-def test_a_device_in_use_in_another_pool_that_a_rule_keeps_apart_is_named():
+def test_the_conflicting_device_of_another_pool_is_named():
     answer = fleet(stocked(holding("theirs", "mig-0")), claims_for("full"))["n0"]
     assert not answer.feasible
     [reason] = [one for one in answer.reasons if one.stage is Stage.COMPATIBILITY]
@@ -141,7 +141,7 @@ def test_two_pools_of_one_node_cannot_serve_one_claim_together():
     assert allocate(stocked(rules=()), "n0", claims_for("mig", "full")).feasible
 
 
-def test_a_device_that_several_nodes_may_use_is_on_none_of_them():
+def test_node_rules_ignore_a_device_of_several_nodes():
     slices = [
         slice_("a", mode("mig-0", "mig"), pool="p"),
         slice_("b", mode("full-0", "full"), pool="q", allNodes=True),
@@ -149,7 +149,7 @@ def test_a_device_that_several_nodes_may_use_is_on_none_of_them():
     assert allocate(stocked(slices=slices), "n0", claims_for("mig", "full")).feasible
 
 
-def test_a_device_that_its_slice_puts_on_a_node_by_itself_is_on_it():
+def test_a_device_with_its_own_node_name_is_local():
     both = [mode("here", "full", nodeName="n0"), mode("there", "full", nodeName="n1")]
     slices = [
         slice_("a", mode("mig-0", "mig"), pool="p"),
@@ -160,7 +160,7 @@ def test_a_device_that_its_slice_puts_on_a_node_by_itself_is_on_it():
     assert allocate(stock, "n1", claims_for("full")).feasible
 
 
-def test_a_device_in_a_pool_that_is_just_being_published_anew_stays_in_use():
+def test_a_held_device_stays_in_use_during_republication():
     """The driver is halfway: no claim gets devices of the pool, but a claim that has one keeps it."""
     slices = [
         slice_("a1", mode("mig-0", "mig"), pool="p"),
@@ -174,7 +174,7 @@ def test_a_device_in_a_pool_that_is_just_being_published_anew_stays_in_use():
         assert not fleet(stock, claims_for("full"))["n0"].feasible
 
 
-def test_nodes_that_differ_only_in_holders_of_the_other_pool_are_told_apart():
+def test_nodes_with_different_holders_in_another_pool_are_unequal():
     slices = []
     for name in ("n0", "n1", "n2"):
         slices.append(slice_(f"a-{name}", mode("mig-0", "mig"), pool=f"p-{name}", node=name))
@@ -183,7 +183,7 @@ def test_nodes_that_differ_only_in_holders_of_the_other_pool_are_told_apart():
     assert fleet(stock, claims_for("full")).feasible == ["n0", "n2"]
 
 
-def test_a_further_share_of_a_device_in_use_joins_the_claims_since():
+def test_a_further_share_joins_the_holders_of_a_device():
     """A claim that shares a device is not judged again: the device is in use already."""
     slices = [
         slice_("a", mode("mig-0", "mig"), pool="p"),
@@ -194,7 +194,7 @@ def test_a_further_share_of_a_device_in_use_joins_the_claims_since():
     assert not allocate(stocked(*held, slices=slices), "n0", claims_for("mig")).feasible
 
 
-def test_counter_sets_of_one_name_in_two_pools_are_two_sets():
+def test_equal_counter_set_names_in_two_pools_are_independent():
     def drawing(name, kind):
         return mode(name, kind, consumesCounters=[{"counterSet": "s", "counters": {"m": {"value": "2"}}}])
 
@@ -209,7 +209,7 @@ def test_counter_sets_of_one_name_in_two_pools_are_two_sets():
     assert not allocate(stock, "n0", claims_for("mig", "mps")).feasible
 
 
-def test_shares_of_a_device_that_a_rule_ties_to_another_pool_are_still_counted():
+def test_shares_are_counted_under_a_rule_across_pools():
     def roomy(name, kind, **more):
         return mode(name, kind, capacity={"memory": {"value": "10"}}, **more)
 

@@ -23,7 +23,7 @@ def test_hard_questions_are_answered_in_few_steps(name):
 
 
 @pytest.mark.parametrize("name", [name for name, (_, fits) in HARD.items() if fits])
-def test_an_allocation_is_legal_and_the_same_with_and_without_search_cuts(name):
+def test_search_cuts_do_not_change_the_allocation(name):
     case = HARD[name][0]()
     answer = ours(case)
     claims = [convert(one, ResourceClaim) for one in case["claims"]]
@@ -35,7 +35,7 @@ def test_an_allocation_is_legal_and_the_same_with_and_without_search_cuts(name):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", HARD)
-def test_where_in_tree_finds_an_answer_to_a_hard_question_it_is_ours(allocate_oracle, name):
+def test_hard_cases_get_the_answer_of_the_in_tree_allocator(allocate_oracle, name):
     case = HARD[name][0]()
     theirs = allocate_oracle.ask(**case)
     assert difference(ours(case), theirs) is None
@@ -112,17 +112,17 @@ def test_faults_name_the_object_and_the_field(made, error):
     assert error in answer.error
 
 
-def test_a_broken_selector_does_not_matter_where_no_device_is_looked_at():
+def test_a_broken_selector_is_ignored_if_no_device_is_examined():
     assert ours(question([hard.request("r", "gpu", 1, "device.")])).verdict is Verdict.INFEASIBLE
 
 
-def test_all_with_an_incomplete_pool_is_an_error_even_if_nothing_of_it_could_match():
+def test_mode_all_with_an_incomplete_pool_is_an_error():
     case = question([ALL], devices=TWO)
     case["slices"].append(hard.slice_("other", [hard.device("z", {})], "z", total=2))
     assert "resourceSliceCount says 2" in ours(case).error
 
 
-def test_an_invalid_pool_rules_out_the_node_only_if_nothing_else_fits():
+def test_an_invalid_pool_matters_only_if_nothing_else_fits():
     case = question([hard.request("r", "gpu")], devices=TWO)
     twice = hard.device("z", {})
     case["slices"].append(hard.slice_("g", [twice, twice], "z", pool="q"))
@@ -138,7 +138,7 @@ def test_a_node_that_is_not_there_is_named():
     assert allocate(stock_of(question([])), "n9", []).error == "Node/n9 does not exist"
 
 
-def test_a_claim_without_requests_and_no_claims_at_all_are_served():
+def test_empty_claims_and_no_claims_are_served():
     empty = ours(question([]))
     assert empty.feasible
     assert empty.allocations[0].allocation.devices.results == ()

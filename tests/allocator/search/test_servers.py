@@ -64,7 +64,7 @@ def judged(found):
 
 
 @pytest.mark.oracle
-def test_the_same_verdict_and_the_same_devices_as_each_minor_with_any_gates(referee, minor):
+def test_each_minor_allocates_the_same_devices_with_any_gates(referee, minor):
     found = Counter()
     cases = referee.cases(CASES, recorded=RECORDED)
     for family in FAMILIES:
@@ -130,7 +130,7 @@ WORDS = {"feasible": "yes", "infeasible": "no", "error": "error"}
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_the_verdict_on_a_field_is_as_expected_in_every_minor(field):
+def test_each_minor_has_the_expected_verdict_on_a_field(field):
     servers = [*map(server_of, MINORS), EVERYTHING]
     said = [WORDS[ours(asked_of(server, FIELDS[field])).verdict] for server in servers]
     *by_minor, with_everything = BECOMES[field].split()
@@ -175,7 +175,7 @@ def test_the_upstream_allocator_of_each_minor_gives_the_expected_verdicts(refere
 @pytest.mark.long
 @pytest.mark.oracle
 @pytest.mark.time_limit(3600, "21,000 cases a minor")
-def test_the_same_answers_of_each_minor_for_as_long_as_it_takes(referee, minor):
+def test_each_minor_gives_the_same_answers_in_long_runs(referee, minor):
     found = Counter()
     for first in range(0, LONG, 100):
         for family in FAMILIES:

@@ -41,14 +41,14 @@ def scene(nodes, *held, more=()):
 TWO = {"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}
 
 
-def test_pods_of_a_node_that_is_taken_away_go_where_there_is_room():
+def test_pods_of_a_removed_node_are_placed_elsewhere():
     here = scene(TWO, held_by("a", "n0", "gpu-0"), held_by("b", "n1", "gpu-0"))
     assert places(run(without_nodes(here, ["n0"]))) == {"a": ("n1", ["gpu-1"])}
     assert places(run(without_nodes(here, ["n1"]))) == {"b": (None, [])}
     assert "n1" not in without_nodes(here, ["n1"]).stock.nodes
 
 
-def test_a_claim_that_a_pod_elsewhere_has_reserved_too_is_not_given_anew():
+def test_a_claim_shared_with_another_node_keeps_its_allocation():
     (a, claim), (b, _) = held_by("a", "n0", "gpu-0"), held_by("b", "n1", "gpu-0")
     other = ResourceClaimConsumerReference(resource="pods", name="b", uid="uid-b")
     both = replace(claim, status=replace(claim.status, reserved_for=(*claim.status.reserved_for, other)))
@@ -56,7 +56,7 @@ def test_a_claim_that_a_pod_elsewhere_has_reserved_too_is_not_given_anew():
     assert [one.status.allocation for one in after.claims] == [both.status.allocation]
 
 
-def test_pods_that_no_controller_moves_elsewhere_are_removed_with_their_node():
+def test_pods_without_a_moving_controller_leave_with_their_node():
     daemon = (OwnerReference(kind="DaemonSet", name="d", uid="d"),)
     here = scene(
         TWO,

@@ -64,7 +64,7 @@ def test_pods_are_tried_by_priority_then_age_then_name():
     assert [one.metadata.name for one in pending(pods)] == ["urgent", "b", "a", "c"]
 
 
-def test_pods_that_run_or_are_done_or_are_gated_are_not_tried():
+def test_running_finished_and_gated_pods_are_skipped():
     pods = [
         pending_pod("runs", nodeName="n0"),
         pending_pod("done", phase="Succeeded"),
@@ -73,7 +73,7 @@ def test_pods_that_run_or_are_done_or_are_gated_are_not_tried():
     assert pending(pods) == []
 
 
-def test_a_device_given_to_one_pod_is_not_given_to_the_next():
+def test_a_device_is_given_to_one_pod_only():
     found = run(
         TWO,
         pending_pod("a", templates=["double"]),
@@ -102,7 +102,7 @@ WAITING = [
 ]
 
 
-def test_equal_waiting_pods_are_told_why_as_if_each_were_alone():
+def test_equal_waiting_pods_get_equal_reasons():
     """Of the last two one claim has what the other lacks, so their reasons name their own claim."""
     held = [taken("n1", "gpu-0"), taken("n1", "gpu-1")]
     stock = fleet({"n0": (gpu("gpu-0"),), "n1": (gpu("gpu-0"), gpu("gpu-1"))}, *held)
@@ -144,7 +144,7 @@ def test_a_pod_that_names_a_claim_twice_gets_its_devices_once():
     assert places(found) == {"p": ("n0", ["gpu-0"])}
 
 
-def test_a_claim_that_is_allocated_keeps_its_pod_on_its_node():
+def test_an_allocated_claim_keeps_its_pod_on_its_node():
     held = taken("n1", "gpu-1", name="mine")
     on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     held = convert(
@@ -165,7 +165,7 @@ def test_a_claim_that_is_allocated_keeps_its_pod_on_its_node():
         (pending_pod("a", templates=["none"]), "ResourceClaimTemplate default/none does not exist"),
     ],
 )
-def test_a_pod_whose_claim_or_template_is_missing_waits_for_it(missing, told):
+def test_a_pod_waits_for_a_missing_claim_or_template(missing, told):
     (place,) = run(TWO, missing).pods
     assert (place.node, place.summary) == (None, told)
 
@@ -189,7 +189,7 @@ def test_extended_resources_that_a_class_offers_are_devices():
     assert places(found) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": (None, [])}
 
 
-def test_a_pod_whose_claim_core_has_made_already_has_its_devices():
+def test_a_pod_with_an_extended_claim_has_its_devices():
     """Without its status the simulation would look for two more devices."""
     spec = {"extendedResourceName": "example.com/gpu", "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}  # fmt: skip
     results = [
@@ -232,7 +232,7 @@ FULL = {"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "2"}}}
             (requesting("a", {"cpu": "5"}), zoned_node(), ""),
     ],
 )  # fmt: skip
-def test_a_node_takes_a_pod_or_says_in_a_few_words_why_not(one, here, told):
+def test_a_node_accepts_a_pod_or_gives_the_reason(one, here, told):
     assert podfit.refusal(one, here, {}) == told
 
 
@@ -252,7 +252,7 @@ def test_cpu_requested_by_running_pods_is_not_available():
     assert podfit.refusal(requesting("a", {"cpu": "1"}), zoned_node(**FULL), used["n0"]) == ""
 
 
-def test_init_containers_count_where_they_ask_for_more_and_sidecars_count_on():
+def test_init_containers_count_by_maximum_and_sidecars_add():
     def container(cpu, **more):
         return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
 
@@ -301,14 +301,14 @@ def asking_for(cpu):
     return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
 
 
-def test_a_pod_without_a_place_is_told_who_would_have_to_go():
+def test_an_unplaced_pod_names_its_victims():
     place = crowded(5, 5, 3, 9, priority=10, templates=["single"])
     assert (place.node, place.victims) == (None, ("default/p2",))
     assert place.summary.endswith("would fit on n1 once these are gone: default/p2")
     assert crowded(5, 5, 3, 9, priority=10, templates=["double"]).victims == ("default/p0", "default/p1")
 
 
-def test_a_pod_that_may_not_preempt_or_would_not_fit_has_no_victims():
+def test_a_pod_that_may_not_preempt_has_no_victims():
     assert crowded(5, 5, 5, 5, priority=5, templates=["single"]).victims == ()
     assert crowded(5, 20, 5, 20, priority=10, templates=["double"]).victims == ()
     assert crowded(1, 1, 1, 1, priority=5, templates=["single"], preemptionPolicy="Never").victims == ()
@@ -320,7 +320,7 @@ def test_preemption_also_frees_enough_cpu_for_the_pod():
     assert len(crowded(1, 1, 9, 9, priority=5, templates=["single"], **asking_for("2")).victims) == 2
 
 
-def test_a_quota_holds_pods_back_with_what_would_pass_and_counts_what_was_just_given():
+def test_a_quota_counts_allocations_of_the_same_simulation():
     """As at the bridge's reservation: two are asked for one after the other, and two devices are all there may be."""
     stock = fleet({"n0": [gpu(f"gpu-{at}") for at in range(5)]})
     hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 3}}}

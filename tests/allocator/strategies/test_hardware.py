@@ -46,7 +46,7 @@ QUARTERS = pool(
 )
 
 
-def test_devices_on_one_counter_set_are_one_unit_and_others_are_units_of_their_own():
+def test_devices_of_one_counter_set_are_one_unit():
     found = units(pool(part("a", [0]), part("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
     assert [(unit.name, [one.device.name for one in unit.parts]) for unit in found] == [
         ("gpu-0", ["a", "b"]),
@@ -54,12 +54,12 @@ def test_devices_on_one_counter_set_are_one_unit_and_others_are_units_of_their_o
     ]
 
 
-def test_a_partition_is_as_large_as_what_it_draws_of_the_set():
+def test_a_partition_has_the_size_of_its_counters():
     (unit,) = units(QUARTERS)
     assert [one.size for one in unit.parts] == [0.25, 0.25, 0.5, 1.0]
 
 
-def test_a_partition_that_draws_hundreds_of_digits_is_as_large_as_the_set():
+def test_a_partition_with_huge_counters_fills_the_set():
     """The API server stores such a slice; the strategies ended with an error, for all nodes."""
     endless = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
     draws = DeviceCounterConsumption(counter_set="gpu-0", counters=endless.counters)
@@ -73,7 +73,7 @@ def test_a_unit_without_allocations_is_entirely_free():
     assert room(unit, FREE) == Room(1.0, 1.0, busy=False)
 
 
-def test_a_partition_in_use_takes_the_options_that_need_its_counters():
+def test_a_held_partition_removes_options_with_its_counters():
     (unit,) = units(QUARTERS)
     left = room(unit, PoolUse(frozenset({"q0"})))
     assert left.free == 0.75

@@ -55,7 +55,7 @@ def test_every_strategy_serves_what_first_fit_serves_and_legally(family):
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_strategy_serves_what_first_fit_serves_over_very_many_questions(family):
+def test_every_strategy_serves_what_first_fit_serves(family):
     assert disagreements(family, range(1000, 9000), enough=400) == []
 
 
@@ -82,7 +82,7 @@ def test_compact_first_fills_the_gpu_that_is_in_use():
     assert devices(ask(stock, claim("a", exactly("1g")), strategy="CompactFirst")) == ["gpu-1-1g-1"]
 
 
-def test_low_load_first_takes_the_gpu_that_is_not_in_use():
+def test_low_load_first_takes_the_idle_gpu():
     stock = fleet({"n0": MIG}, taken("n0", "gpu-0-1g-0"))
     assert devices(ask(stock, claim("a", exactly("1g")), strategy="LowLoadFirst")) == ["gpu-1-1g-0"]
 
@@ -92,7 +92,7 @@ def test_low_load_first_spreads_one_request_over_gpus():
     assert {name[:5] for name in found} == {"gpu-0", "gpu-1"}
 
 
-def test_low_load_first_spreads_the_claims_of_one_pod_over_shareable_gpus():
+def test_low_load_first_spreads_claims_over_shared_gpus():
     stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
     pair = [claim(name, exactly("gpu", memory="10Gi")) for name in ("a", "b")]
     assert devices(ask(stock, *pair, strategy="CompactFirst")) == ["gpu-0", "gpu-0"]
@@ -129,7 +129,7 @@ def test_least_fragmentation_gives_a_small_request_the_small_gpu():
     assert devices(ask(stock, claim("a", exactly("gpu")), strategy="least-fragmentation")) == ["small"]
 
 
-def test_least_fragmentation_takes_a_lone_gpu_from_the_neighbourhood_that_is_broken_already():
+def test_least_fragmentation_takes_the_gpu_of_a_broken_domain():
     roots = tuple(gpu(f"gpu-{at}", root=f"r{at // 2}") for at in range(4))
     stock = fleet({"n0": roots}, taken("n0", "gpu-3"))
     assert devices(ask(stock, claim("a", exactly("gpu")), strategy="least-fragmentation")) == ["gpu-2"]
@@ -214,12 +214,12 @@ TWO = {"n0": MIG, "n1": MIG}
     ("strategy", "node"),
     [("CompactFirst", "n1"), ("NodeCompactGPULowLoad", "n1"), ("LowLoadFirst", "n0"), ("least-fragmentation", "n1")],
 )
-def test_packing_strategies_prefer_the_node_in_use_and_spreading_ones_the_other(strategy, node):
+def test_packing_prefers_the_used_node_and_spreading_the_idle(strategy, node):
     stock = fleet(TWO, taken("n1", "gpu-0-1g-0"))
     assert choice(stock, claim("a", exactly("1g")), strategy) == node
 
 
-def test_node_compact_gpu_low_load_takes_the_empty_gpu_of_the_fuller_node():
+def test_node_compact_gpu_low_load_takes_the_fuller_node():
     stock = fleet(TWO, taken("n1", "gpu-0-1g-0"))
     assert devices(ask(stock, claim("a", exactly("1g")), strategy="NodeCompactGPULowLoad", node="n1")) == ["gpu-1-1g-0"]
 
@@ -231,7 +231,7 @@ def test_topology_prefers_the_node_where_neighbours_are_free():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_node_that_offers_a_better_alternative_is_preferred_by_every_strategy(strategy):
+def test_every_strategy_prefers_the_better_alternative(strategy):
     stock = fleet(TWO, taken("n0", "gpu-0-1g-0"), taken("n0", "gpu-1-1g-0"))
     wanted = claim(
         "a",
@@ -258,7 +258,7 @@ def test_a_strategy_stops_when_the_caller_loses_patience():
     assert chosen.answer.verdict == "undecided"
 
 
-def test_devices_chosen_by_a_strategy_count_as_load_for_the_next_claim():
+def test_chosen_devices_are_load_for_the_next_claim():
     stock = fleet({"n0": (shared("gpu-0", "80Gi"), shared("gpu-1", "80Gi"))})
     got = []
     for at in range(4):
