@@ -10,7 +10,7 @@ from runtime.metrics import MetricsPort
 from runtime.process import run_until
 
 
-async def test_a_process_that_was_told_to_stop_is_unready_and_drains_while_its_work_goes_on():
+async def test_a_stopping_process_is_unready_and_drains():
     metrics, stop, seen = MetricsPort(), asyncio.Event(), []
     metrics.checks["cluster"] = str
 
@@ -37,7 +37,7 @@ async def test_a_process_that_was_told_to_stop_is_unready_and_drains_while_its_w
     ]
 
 
-async def test_an_error_in_one_work_ends_the_others_and_closes_the_port():
+async def test_an_error_in_one_task_ends_the_process():
     metrics, ended = MetricsPort(), []
 
     async def fail():

@@ -139,7 +139,7 @@ async def test_many_pods_get_one_claim_each(controlled, home):
     assert len(names) == 20
 
 
-async def test_a_pod_bound_by_others_is_entered_in_its_allocated_claim(controlled, home):
+async def test_a_pod_bound_elsewhere_is_added_to_reserved_for(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     owner = await create_pod(controlled, home, user("train"))
     made = await made_for(controlled, home, "train")
@@ -197,7 +197,7 @@ class Late(Embedded):
             yield late(events) if resource.id == PODS.id else events
 
 
-async def test_a_pod_that_the_controller_has_not_seen_yet_keeps_its_reservation():
+async def test_an_unseen_pod_keeps_its_reservation():
     cluster, home = Late(), "default"
     controller = ClaimController(cluster)
     async with asyncio.TaskGroup() as tasks:
@@ -220,7 +220,7 @@ async def test_a_pod_that_the_controller_has_not_seen_yet_keeps_its_reservation(
         running.cancel()
 
 
-async def test_a_claim_that_was_made_after_a_reading_is_not_made_again_because_it_is_not_in_it():
+async def test_a_claim_missing_in_an_old_list_is_not_recreated():
     """The reading of the whole collection was under way when the claim was made."""
     cluster, home = Embedded(), "default"
     controller = ClaimController(cluster)
@@ -239,7 +239,7 @@ async def test_a_claim_that_was_made_after_a_reading_is_not_made_again_because_i
     assert again.metadata.uid != made.metadata.uid, "what a later reading does not have is gone"
 
 
-async def test_a_claim_made_for_a_pod_goes_when_the_pod_has_finished(controlled, home):
+async def test_the_claim_of_a_finished_pod_is_deleted(controlled, home):
     await controlled.create(RESOURCE_CLAIM_TEMPLATES, template("t"), home)
     owner = await create_pod(controlled, home, user("train"))
     made = await made_for(controlled, home, "train")
@@ -275,7 +275,7 @@ async def test_a_deleted_claim_waits_for_its_user(controlled, home):
     assert await is_gone(controlled, home, "shared")
 
 
-async def test_a_deleted_claim_that_no_pod_uses_is_deallocated_and_removed(controlled, home):
+async def test_an_unused_deleted_claim_is_deallocated_and_removed(controlled, home):
     await controlled.create(RESOURCE_CLAIMS, claim("unused"), home)
     await allocate(controlled, home, "unused")
     await controlled.delete(RESOURCE_CLAIMS, "unused", home)
@@ -349,11 +349,11 @@ def kinds(actions):
     ],
     ids=["new", "foreign claim of the name", "made", "made and lost", "none needed", "finished"],
 )
-def test_a_claim_of_a_pod_is_created_when_it_is_needed_and_missing(pod, claims, expected):
+def test_a_missing_claim_of_a_pod_is_created(pod, claims, expected):
     assert actions_for_pod(pod, claims) == expected
 
 
-def test_a_claim_whose_name_was_lost_from_the_status_is_found_again():
+def test_a_claim_missing_in_the_pod_status_is_found():
     assert kinds(actions_for_pod(typed_pod(), [typed_claim()])) == ["RecordNames"]
 
 
@@ -376,7 +376,7 @@ def test_an_allocation_without_our_finalizer_is_not_taken_back():
     assert write.patch.body["status"] == {"reservedFor": None}
 
 
-def test_a_claim_that_is_protected_and_not_allocated_yet_stays_so_until_it_is_to_go():
+def test_a_protected_claim_keeps_its_finalizer_until_deletion():
     assert actions_for_claim(typed_claim(finalizers=[FINALIZER]), lambda _: typed_pod()) == []
     going = typed_claim(finalizers=[FINALIZER])
     going = msgspec.structs.replace(

@@ -36,7 +36,7 @@ from tests.cluster.objects import claim
 from tests.limits import PATIENCE
 
 
-def test_every_outcome_that_a_phase_can_have_is_in_the_table():
+def test_every_outcome_of_a_phase_is_in_the_table():
     impossible = {
         (ReflectionPhase.LIST, StepOutcome.ENDED),
         (ReflectionPhase.LIST, StepOutcome.SILENT),
@@ -274,7 +274,7 @@ def test_no_selector_selects_all_and_looks_at_nothing():
     assert selector("pods", "", " ").matches({}, lambda: 1 / 0)
 
 
-def test_a_field_that_is_not_set_is_empty_and_a_truth_is_a_word():
+def test_unset_fields_are_empty_and_booleans_are_words():
     assert selector("pods", "", "spec.nodeName=").matches({}, lambda: {"metadata": {}})
     assert selector("nodes", "", "spec.unschedulable=true").matches({}, lambda: {"spec": {"unschedulable": True}})
 
@@ -294,7 +294,7 @@ def test_objects_give_equal_answers_in_both_forms():
     assert CONFIG_MAPS.raw.plain({"metadata": {}})["kind"] == "ConfigMap"
 
 
-def test_a_probe_finds_its_field_where_the_feature_gate_is_on():
+def test_a_probe_finds_its_field_if_the_gate_is_on():
     for probe in PROBES:
         assert survives(probe, probe.object), probe.gate
         assert not survives(probe, {"spec": {}}), probe.gate
@@ -348,7 +348,7 @@ async def test_a_key_waits_at_most_once():
     assert done == ["a", "b"]
 
 
-async def test_a_key_that_comes_while_it_is_worked_on_is_worked_on_again():
+async def test_a_key_added_during_its_work_is_repeated():
     queue, done = WorkQueue("q"), []
 
     async def work(key):
@@ -365,7 +365,7 @@ async def test_a_key_that_comes_while_it_is_worked_on_is_worked_on_again():
     assert done == ["a", "a", "later"]
 
 
-async def test_a_failed_key_is_retried_and_does_not_delay_other_keys():
+async def test_a_failed_key_is_retried_without_delaying_others():
     queue, done = WorkQueue("q", backoff=Backoff(least=0.01, most=0.01)), []
 
     async def work(key):

@@ -56,7 +56,7 @@ async def test_one_of_several_leads():
         await candidate.leave()
 
 
-async def test_a_leader_that_leaves_hands_over_without_waiting_for_its_term():
+async def test_a_leaving_leader_releases_its_lease():
     cluster, leading = Embedded(), set()
     first = Candidate(cluster, "first", leading, SLOW)
     await until(lambda: leading == {"first"})
@@ -66,7 +66,7 @@ async def test_a_leader_that_leaves_hands_over_without_waiting_for_its_term():
     await second.leave()
 
 
-async def test_a_leader_that_was_killed_is_followed_when_its_term_is_over():
+async def test_a_killed_leader_is_replaced_after_its_term():
     cluster, leading = Embedded(), set()
     spec = {"holderIdentity": "killed", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"}
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "lock"}, "spec": spec}
@@ -80,7 +80,7 @@ async def test_a_leader_that_was_killed_is_followed_when_its_term_is_over():
     await candidate.leave()
 
 
-async def test_a_leader_that_cannot_renew_stops_before_its_term_is_over():
+async def test_a_leader_that_cannot_renew_stops_in_time():
     class Cut(Embedded):
         cut = False
 
@@ -104,7 +104,7 @@ async def give_lease_to(cluster, identity):
     await cluster.patch(resources.LEASES, "lock", Merge({"spec": spec}), "default")
 
 
-async def test_a_leader_that_lost_its_lease_rests_and_lets_other_candidates_lead():
+async def test_a_leader_that_lost_its_lease_waits():
     cluster, leading = Embedded(), set()
     first = Candidate(cluster, "first", leading, SLOW._replace(rest=3600))
     await until(lambda: leading == {"first"})
@@ -216,6 +216,6 @@ async def test_an_error_of_the_work_is_not_swallowed():
 
 
 @pytest.mark.parametrize("duration", [0.2, 1.0, 2.0, 5.0, 9.9, 15.0, 3600.0])
-def test_a_leader_gives_up_before_another_may_begin_whatever_the_duration(duration):
+def test_a_leader_gives_up_before_another_may_begin(duration):
     term = Term(duration=duration)
     assert term.renew_deadline < duration <= term.lease_duration_seconds

@@ -88,7 +88,7 @@ async def test_events_of_cluster_objects_live_in_default():
 
 
 @pytest.mark.parametrize("name", ["a" * 199 + "-" + "b" * 50, "a" * 199 + "." + "b" * 50, "a" * 198 + "--" + "b" * 50])
-async def test_the_event_of_an_object_with_a_long_name_has_a_valid_name(name):
+async def test_an_event_about_a_long_name_has_a_valid_name(name):
     cluster = Embedded()
     made = await cluster.create(NODES, {"metadata": {"name": name}})
     written = recorder(cluster, Time())
@@ -98,7 +98,7 @@ async def test_the_event_of_an_object_with_a_long_name_has_a_valid_name(name):
         assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", event.metadata.name)
 
 
-async def test_an_event_that_cannot_be_written_is_logged_and_raises_no_error(caplog):
+async def test_an_event_that_cannot_be_written_is_logged(caplog):
     class Broken(Embedded):
         async def create(self, *_args, **_options):
             raise Unavailable("no server answers")
@@ -116,7 +116,7 @@ async def test_the_number_of_remembered_events_is_bounded():
     assert len(told._known) == MOST_REMEMBERED
 
 
-async def test_a_kept_event_is_updated_in_place_also_by_a_new_recorder(cluster, home):
+async def test_a_new_recorder_updates_an_existing_event(cluster, home):
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     time = Time()
     assert await recorder(cluster, time).keep(made, "Busy", "all GPUs are in use", warning=True)
@@ -166,7 +166,7 @@ async def test_an_event_recorded_several_times_at_once_is_one_event(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_two_that_keep_the_same_from_one_moment_on_have_both_said_it(seed):
+async def test_two_recorders_of_one_event_both_count(seed):
     cluster = Crowded(seed)
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), "default")
     two = [recorder(cluster, Time(), first=first) for first in (1, 9)]

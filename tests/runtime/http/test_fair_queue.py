@@ -58,7 +58,7 @@ def log():
     return []
 
 
-async def test_an_expensive_client_is_overtaken_by_cheaper_ones_and_still_served(log):
+async def test_cheap_clients_overtake_an_expensive_one(log):
     line = FairQueue()
     dear = Guest(log, "dear", 2 * UNKNOWN_COST)
     line.join(dear, "tenant", None, b"")
@@ -103,7 +103,7 @@ async def test_work_of_one_turn_is_bounded(log):
     assert turns >= 4
 
 
-async def test_neither_a_shared_account_nor_a_shared_connection_makes_a_request_wait(log):
+async def test_sharing_an_account_or_connection_does_not_delay_requests(log):
     line = FairQueue()
     dear, shared = Guest(log, "dear", 2 * UNKNOWN_COST), Guest(log, "shared")
     line.join(dear, "tenant", None, b"")
@@ -124,7 +124,7 @@ async def test_neither_a_shared_account_nor_a_shared_connection_makes_a_request_
     assert log[2:] == ["dear"]
 
 
-async def test_one_expensive_answer_does_not_mark_a_cheap_client_as_expensive(log):
+async def test_one_expensive_answer_does_not_make_a_client_expensive(log):
     """A memory that others had emptied, or the collector, may make any review dear once."""
     line = FairQueue()
     honest = Guest(log, "honest")
@@ -142,7 +142,7 @@ async def test_one_expensive_answer_does_not_mark_a_cheap_client_as_expensive(lo
     await over(line)
 
 
-async def test_an_expensive_client_that_is_cheap_for_a_while_counts_as_cheap(log):
+async def test_an_expensive_client_becomes_cheap_again(log):
     line = FairQueue()
     guest = Guest(log, "dear", 2 * UNKNOWN_COST)
     line.join(guest, "tenant", None, b"")
@@ -164,7 +164,7 @@ async def test_accounts_are_bounded(log):
     assert len(line._accounts) <= lines.ACCOUNTS
 
 
-async def test_a_bug_while_answering_ends_one_connection_and_others_are_served(log, caplog):
+async def test_a_bug_while_answering_ends_one_connection_only(log, caplog):
     line = FairQueue()
     broken = Guest(log, "broken")
     line.join(broken, "", None, b"bug")
@@ -175,7 +175,7 @@ async def test_a_bug_while_answering_ends_one_connection_and_others_are_served(l
     assert "a bug while answering" in caplog.text
 
 
-async def test_an_expensive_client_is_not_starved_by_a_crowd_of_new_ones(log):
+async def test_new_clients_do_not_starve_an_expensive_one(log):
     line = FairQueue()
     dear = Guest(log, "dear", 2 * UNKNOWN_COST)
     line.join(dear, "tenant", None, b"")
@@ -187,7 +187,7 @@ async def test_an_expensive_client_is_not_starved_by_a_crowd_of_new_ones(log):
     assert log.index("dear", 1) <= 3
 
 
-async def test_in_a_crowd_a_cheap_account_is_before_a_dear_one_however_late_it_comes(log):
+async def test_a_late_cheap_account_precedes_expensive_ones(log):
     """Each of a crowd asks for less than a dear one does, and together they would hold an honest one for as long as they are many."""
     line = FairQueue()
     honest, crowd = Guest(log, "honest"), [Guest(log, number, 1.5 * CHEAP) for number in range(32)]
@@ -207,7 +207,7 @@ async def test_in_a_crowd_a_cheap_account_is_before_a_dear_one_however_late_it_c
     assert len(log) == 33
 
 
-async def test_an_account_that_has_been_cheap_is_before_others_on_whatever_connection(log):
+async def test_a_cheap_account_has_priority_on_any_connection(log):
     line = FairQueue()
     shared, other = Guest(log, "shared", 2 * UNKNOWN_COST), Guest(log, "other", 0.2 * UNKNOWN_COST)
     for _ in range(20):
@@ -311,7 +311,7 @@ LONGEST, LATE, BRIEF = 1.4 * DecisionLimits().hold, 0.036, 0.01
     }.items(),
     ids=lambda crowd: crowd[0],
 )
-async def test_an_honest_client_is_held_up_less_than_100_ms_by_any_load_of_32_others(log, clock, monkeypatch, crowd):
+async def test_a_client_waits_under_100_ms_beside_32_others(log, clock, monkeypatch, crowd):
     """By the processor's time, all turns together: an account that is always the next but one is answered late, too."""
     line = FairQueue()
     honest = Honest(log, clock, line, 0.001)

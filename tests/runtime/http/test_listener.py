@@ -52,7 +52,7 @@ async def test_a_connection_that_arrives_while_the_listener_closes_is_closed(tur
     assert not listener.connections
 
 
-async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path):
+async def test_only_a_stale_socket_is_replaced(tmp_path):
     """The first would go on without being found, and would not notice."""
     path = tmp_path / "s" / "listener.sock"
     first, second = (Listener(Unasked(), Limits(), [].append) for _ in range(2))
@@ -80,7 +80,7 @@ def held():
 
 
 @pytest.mark.parametrize("given_up", ["for want of room", "for want of time"])
-async def test_of_a_body_that_is_given_up_nothing_is_kept_until_its_peer_has_gone(given_up):
+async def test_an_abandoned_body_is_freed_at_once(given_up):
     """Peers that keep sending for as long as they may would each have theirs in memory, and room is made for others meanwhile."""
     others = held()
     few, most = Limits(deadline=0.0, flush=1e9), 0
@@ -140,7 +140,7 @@ class Echo(Friend):
         return text(200, f"{head.method} {head.path} {head.query} {head.headers['Host']} {head.length} {body.decode()}")
 
 
-async def test_a_later_request_of_a_connection_is_read_whatever_pieces_it_comes_in():
+async def test_a_later_request_is_read_in_any_pieces():
     listener = Listener(Echo(), Limits(), [].append)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
     sent = [b"a", b"bc", b"x" * 99, b"", b"d"]
@@ -173,7 +173,7 @@ FOLLOWING = {
 
 
 @pytest.mark.parametrize("case", FOLLOWING)
-async def test_a_second_request_on_a_connection_is_read_like_a_first_one(case):
+async def test_a_second_request_is_read_like_the_first(case):
     second, said = FOLLOWING[case]
 
     async def ask(*requests):
@@ -191,7 +191,7 @@ async def test_a_second_request_on_a_connection_is_read_like_a_first_one(case):
     assert said is None or after[-1] == said
 
 
-async def test_an_idle_connection_without_a_certificate_is_not_closed_under_its_client_when_ours_is_renewed():
+async def test_renewing_our_certificate_keeps_anonymous_idle_connections():
     """A POST that crosses the close would be lost; the next answer announces the close instead."""
     listener = Listener(Friend(), Limits(), [].append)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
@@ -207,7 +207,7 @@ async def test_an_idle_connection_without_a_certificate_is_not_closed_under_its_
 
 @pytest.mark.parametrize("asked_before", [False, True])
 @pytest.mark.parametrize("going", ["end", "renew"])
-async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connection_is_closed(going, asked_before):
+async def test_an_arrived_request_is_answered_before_closing(going, asked_before):
     """No client repeats a POST for us: what came in the moment before the end would be lost."""
     listener = Listener(Friend(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
@@ -229,7 +229,7 @@ async def test_a_request_that_has_arrived_unseen_is_answered_before_its_connecti
     writer.close()
 
 
-async def test_of_clients_that_ask_at_any_moment_of_the_end_none_loses_a_request():
+async def test_no_request_is_lost_during_shutdown():
     """A close that is on its way when a client writes costs the request: so none is sent while clients may still ask."""
     listener = Listener(Friend(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
@@ -257,7 +257,7 @@ async def test_of_clients_that_ask_at_any_moment_of_the_end_none_loses_a_request
     assert not listener.connections
 
 
-async def test_a_client_that_asks_no_more_and_closes_nothing_holds_the_end_for_so_long_and_no_longer():
+async def test_a_silent_client_delays_shutdown_for_a_bounded_time():
     listener = Listener(Friend(), Limits(), [].append)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.open("127.0.0.1", 0))
     await in_phase(listener, ConnectionPhase.QUIET)
@@ -275,7 +275,7 @@ async def in_phase(listener, phase):
 
 
 @pytest.mark.parametrize("rest", [b"}", b""], ids=["the rest comes", "the rest never comes"])
-async def test_a_request_of_which_half_is_there_when_the_end_begins_has_the_grace_and_no_more(rest):
+async def test_half_a_request_at_shutdown_has_the_grace_period(rest):
     listener = Listener(Friend(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -294,7 +294,7 @@ async def test_a_request_of_which_half_is_there_when_the_end_begins_has_the_grac
 
 
 @pytest.mark.parametrize("unseen", [False, True])
-async def test_of_requests_behind_one_another_the_first_is_answered_and_the_connection_ends(unseen):
+async def test_pipelined_requests_end_the_connection_after_one_answer(unseen):
     """What is behind it holds no listener open, whether the loop has seen it or the kernel has it."""
     listener = Listener(Friend(), Limits(), [].append)
     port = listener.open("127.0.0.1", 0)
@@ -317,7 +317,7 @@ async def test_of_requests_behind_one_another_the_first_is_answered_and_the_conn
 @pytest.mark.parametrize(
     "first", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", post(b"x" * 100_000), post(b"x", "X-Long: " + "y" * 4000)]
 )
-async def test_of_what_arrives_at_once_the_parser_gets_no_more_than_a_head(monkeypatch, first):
+async def test_the_parser_gets_at_most_one_head_at_once(monkeypatch, first):
     """It reads every request of what it gets: 9,000 in a read of 256 KiB, which held the loop for 40 ms, for each of a crowd."""
     given = []
 
@@ -349,7 +349,7 @@ async def answer(reader):
     return head.splitlines()
 
 
-async def test_the_time_in_which_the_process_was_stopped_is_on_no_peers_account(monkeypatch):
+async def test_time_while_the_process_was_stopped_is_not_charged(monkeypatch):
     """Bytes that had arrived meanwhile were cut unread: an honest review, lost because the machine stood still."""
     loop = asyncio.get_running_loop()
     jump, real, swept = 0.0, loop.time, []
@@ -379,7 +379,7 @@ async def closed(reader):
 
 
 @pytest.mark.parametrize("why", ["they are too many", "their time to read is over"])
-async def test_a_connection_evicted_in_the_middle_of_a_body_is_closed_in_the_end(monkeypatch, why):
+async def test_a_connection_evicted_within_a_body_is_closed(monkeypatch, why):
     """Each held a descriptor without end, and a few hundred of one peer shut all others out."""
     soon = why == "their time to read is over"
     if not soon:
@@ -460,7 +460,7 @@ async def test_a_crowd_with_large_bodies_is_read_from_in_turns(handler, answer, 
         writer.close()
 
 
-async def test_a_client_that_never_reads_its_answers_is_disconnected_in_the_end():
+async def test_a_client_that_never_reads_is_disconnected():
     class Long(Friend):
         answered = 0
 
@@ -490,7 +490,7 @@ async def test_a_client_that_never_reads_its_answers_is_disconnected_in_the_end(
         await listener.end(0.0)
 
 
-async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypatch):
+async def test_many_simultaneous_timeouts_are_answered_in_batches(monkeypatch):
     """Three hundred answers of 408 held an honest review for a tenth of a second."""
     now, told, turns = 0.0, [], 0
     monkeypatch.setattr(listeners, "thread_time", lambda: now)
@@ -523,7 +523,7 @@ async def test_a_crowd_that_is_late_at_one_moment_is_told_so_in_pieces(monkeypat
 
 
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
-async def test_a_crowd_of_unknown_peers_makes_room_before_a_known_idle_one():
+async def test_unknown_peers_are_evicted_before_a_known_idle_one():
     """An API server keeps its connections, and is idle on most."""
     listener = Listener(Friend(), Limits(connections=8), [].append)
     port = listener.open("127.0.0.1", 0)

@@ -83,7 +83,7 @@ async def ask(reader, writer, pieces):
     return await reader.readexactly(len(str(sum(pieces))))
 
 
-async def test_records_of_one_byte_delay_no_other_connection_and_end_their_own(monkeypatch):
+async def test_one_byte_records_end_only_their_own_connection(monkeypatch):
     """OpenSSL decrypted all that had arrived, 12,000 records in 100 ms, before any other connection was read from."""
     decrypted, clock = Decrypted(monkeypatch), count(0.0, reading.SHARE / 3)
     monkeypatch.setattr(reading, "thread_time", lambda: next(clock))
@@ -220,7 +220,7 @@ async def test_an_ended_connection_leaves_nothing_for_the_garbage_collector(end)
             gc.enable()
 
 
-async def test_a_bug_while_reading_ends_one_connection_and_others_are_served(caplog, monkeypatch):
+async def test_a_bug_while_reading_ends_one_connection_only(caplog, monkeypatch):
     def refuse(_own, head):
         if head.path == "/bug":
             raise RuntimeError("a bug")

@@ -77,7 +77,7 @@ class Log:
             await self.stay.wait()
 
 
-async def test_of_hellos_that_are_there_at_one_moment_a_turn_of_the_loop_begins_a_few(guests):
+async def test_one_loop_iteration_begins_few_handshakes(guests):
     log = Log(Handshakes(turn=4))
     asyncio.get_running_loop().call_soon(log._count)
     crowd = guests(*["stranger"] * 40)
@@ -89,7 +89,7 @@ async def test_of_hellos_that_are_there_at_one_moment_a_turn_of_the_loop_begins_
     assert not log.greetings._called
 
 
-async def test_known_peers_and_each_address_get_a_turn_in_a_crowd_of_handshakes(guests):
+async def test_known_peers_and_addresses_get_handshakes_in_turn(guests):
     log = Log(Handshakes(turn=4), known={"known"})
     crowd = guests(*["stranger"] * 40, "another", "known")
     async with asyncio.timeout(PATIENCE):
@@ -99,7 +99,7 @@ async def test_known_peers_and_each_address_get_a_turn_in_a_crowd_of_handshakes(
     assert "another" in names[:4]
 
 
-async def test_too_many_unfinished_handshakes_cut_those_of_the_peer_with_most(guests):
+async def test_too_many_handshakes_cut_those_of_the_largest_peer(guests):
     log = Log(Handshakes(turn=16, most=4))
     log.stay.clear()
     many, (honest,) = guests(*["many"] * 4), guests("honest")
@@ -119,7 +119,7 @@ async def test_too_many_unfinished_handshakes_cut_those_of_the_peer_with_most(gu
 
 
 @pytest.mark.parametrize("said", [b"", HELLO[:1], HELLO[:8], HELLO[:-1]])
-async def test_an_incomplete_client_hello_uses_no_turn_and_is_cleaned_up(guests, said):
+async def test_an_incomplete_client_hello_is_cleaned_up(guests, said):
     log = Log(Handshakes(turn=1))
     slow, others = guests(*["slow"] * 8, said=said), guests(*["other"] * 20)
     tasks = [asyncio.create_task(log.greet(one)) for one in slow]
@@ -144,7 +144,7 @@ async def test_an_incomplete_client_hello_uses_no_turn_and_is_cleaned_up(guests,
         b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",  # the other side's hello
     ],
 )
-async def test_a_peer_without_a_client_hello_in_one_piece_gets_no_handshake(guests, said):
+async def test_a_fragmented_client_hello_gets_no_handshake(guests, said):
     log = Log(Handshakes())
     (guest,) = guests("odd", said=said)
     async with asyncio.timeout(PATIENCE):

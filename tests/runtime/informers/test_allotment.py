@@ -25,7 +25,7 @@ TEMPLATES = replace(RESOURCE_CLAIM_TEMPLATES, room=8 * MIB)
 CLAIMS = replace(RESOURCE_CLAIMS, room=4 * MIB)
 
 
-def test_an_owner_has_a_share_of_a_collection_and_a_little_whatever_others_have_taken():
+def test_every_owner_has_a_guaranteed_share():
     room = Allotment(8 * MIB)
     assert all(room.take(("a", str(number)), "a", MIB) for number in range(4))
     assert not room.take(("a", "4"), "a", MIB)  # half of it is one owner's
@@ -34,7 +34,7 @@ def test_an_owner_has_a_share_of_a_collection_and_a_little_whatever_others_have_
     assert room.take(("c", "1"), "c", FLOOR)
 
 
-def test_an_object_takes_room_once_however_often_it_changes_and_gives_it_back():
+def test_a_changed_object_takes_its_room_once():
     room = Allotment(4 * MIB)
     for _ in range(10):
         assert room.take(("a", "x"), "a", 2 * MIB)
@@ -50,7 +50,7 @@ def test_one_that_grows_beyond_the_room_has_none_any_more():
     assert not room.has(("a", "x"))
 
 
-def test_objects_set_aside_are_counted_by_owner_until_the_last_is_gone():
+def test_quarantined_objects_are_counted_by_owner():
     room = Allotment(4 * MIB)
     room.put_aside("a", "x", MIB)
     assert "2 objects are not kept, the last one y of 2.00 MiB" in room.put_aside("a", "y", 2 * MIB)
@@ -60,7 +60,7 @@ def test_objects_set_aside_are_counted_by_owner_until_the_last_is_gone():
     assert room.aside == {}
 
 
-def test_a_collection_is_worth_reading_anew_when_there_is_room_for_what_is_aside():
+def test_a_collection_is_relisted_when_room_is_free():
     room = Allotment(4 * MIB)
     assert room.take(("a", "x"), "a", 2 * MIB)
     room.put_aside("a", "y", MIB)
@@ -78,7 +78,7 @@ def test_a_collection_is_worth_reading_anew_when_there_is_room_for_what_is_aside
         (convert({"metadata": {"name": "s"}, "spec": {"driver": "d", "allNodes": True, "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}, ResourceSlice), ""),
     ],
 )  # fmt: skip
-def test_an_object_is_its_namespaces_or_the_nodes_that_writes_it(obj, whose):
+def test_an_object_belongs_to_its_namespace_or_writing_node(obj, whose):
     assert owner(obj) == whose
 
 
@@ -157,7 +157,7 @@ ALLOCATED = {
 }
 
 
-async def test_of_a_claim_without_room_it_stays_known_what_it_has():
+async def test_a_claim_without_room_keeps_its_allocation():
     cluster = Embedded()
     copy = Informer(cluster, CLAIMS, backoff=QUICK)
     many = {f"label-{number}": "" for number in range(40_000)}
@@ -184,7 +184,7 @@ def wide(count):
     return {f"k{number}": "v" * 300 for number in range(count)}
 
 
-def test_a_pod_or_claim_outline_is_small_however_large_the_object_is():
+def test_the_outline_of_a_large_object_is_small():
     references = [{"apiVersion": "v" * 9000, "kind": "K" * 9000, "name": "n" * 9000, "uid": "u"}] * 1000
     metadata = {"name": "x", "labels": wide(5000), "annotations": wide(5000), "ownerReferences": references, "finalizers": ["a/b" * 50] * 5000}  # fmt: skip
     amounts = {f"e.x/{number}": "1" for number in range(5000)}
@@ -197,7 +197,7 @@ def test_a_pod_or_claim_outline_is_small_however_large_the_object_is():
     assert footprint(outline_of_claim(convert({"metadata": metadata, "spec": spec}, ResourceClaim))) < 64 * 1024
 
 
-def test_a_pod_on_a_node_keeps_its_place_and_its_claims_in_outline():
+def test_an_outlined_pod_keeps_its_node_and_claims():
     uses = [{"name": "gpu", "resourceClaimName": "c"}]
     made = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"nodeName": "node", "resourceClaims": uses}, "status": {"phase": "Running"}}  # fmt: skip
     found = outline_of_pod(convert(made, Pod))

@@ -185,7 +185,7 @@ async def test_a_server_without_streamed_lists_is_asked_for_pages():
     assert [options["initial"] for options in trouble.watched][:2] == [True, False]
 
 
-async def test_a_streamed_list_that_breaks_is_restarted_and_never_seen_in_part():
+async def test_a_broken_streamed_list_is_restarted():
     trouble = Trouble(cut=[(2, Unavailable("the connection broke"))])
     informer, heard = await follow(trouble)
     assert heard[0][1] == ["a", "b", "c"]
@@ -214,7 +214,7 @@ async def test_a_watch_that_breaks_is_resumed_without_reading_all_again():
     assert [deltas for deltas, _ in heard[1:]] == [[("a", True, True)], [("b", True, False)]]
 
 
-async def test_a_version_that_is_gone_leads_to_one_new_reading_that_tells_only_the_difference():
+async def test_an_expired_version_causes_one_relist_with_differences():
     # Five events pass (three objects, the mark, one change); then the watch breaks and its version is forgotten.
     trouble = Trouble(cut=[(4, Gone("too old resource version"))])
     informer, heard = await follow(trouble)
@@ -248,7 +248,7 @@ async def test_trouble_shows_in_the_health_and_goes_away(caplog):
     assert "no server answers" in caplog.text
 
 
-async def test_the_same_trouble_is_told_once_and_again_when_it_comes_back(caplog):
+async def test_a_repeated_error_is_logged_once_per_occurrence(caplog):
     """An older server never has the kind: it is logged once."""
     caplog.set_level(logging.WARNING)
     trouble = Trouble(watches=[*[Unavailable("down")] * 3, Unavailable("busy"), None, *[Unavailable("down")] * 3], cut=[(0, Unavailable("down"))])  # fmt: skip
@@ -272,7 +272,7 @@ async def test_a_listener_that_breaks_ends_the_informer_loudly():
         await asyncio.wait_for(informer.run(), PATIENCE)
 
 
-async def test_a_server_that_ends_every_watch_at_once_is_not_hammered():
+async def test_a_server_ending_every_watch_is_not_hammered():
     class Short(Trouble):
         @asynccontextmanager
         async def watch(self, *_args, **options):
@@ -324,7 +324,7 @@ async def test_a_storm_of_changes_ends_in_the_right_copy():
     assert informer.health.reads > 1  # the storm outran the window, so the copy was read anew at least once
 
 
-async def test_a_loaded_object_of_another_shape_is_an_error_for_each_reader():
+async def test_a_misshapen_object_is_an_error_for_each_reader():
     cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
     with pytest.raises(Unavailable, match="what is stored is not a ResourceClaim"):
         await cluster.get(RESOURCE_CLAIMS, "bad", "default")
@@ -416,7 +416,7 @@ async def test_a_watch_that_is_not_believed_ends_at_once_and_the_collection_is_l
         assert await agrees(mute.inner, informer, "default")
 
 
-async def test_a_copy_is_confirmed_by_what_is_heard_and_not_by_connections_that_stand():
+async def test_only_received_data_confirms_a_cache():
     now = itertools.count(1000)
     mute = Mute(1, *[0] * 1000, lists=False)
     informer = Informer(mute, CONFIG_MAPS, "default", backoff=QUICK, silence=0.01, clock=lambda: next(now))
@@ -435,7 +435,7 @@ async def test_a_copy_is_confirmed_by_what_is_heard_and_not_by_connections_that_
     assert informer.health.confirmed_at == informer.confirmed_at
 
 
-async def test_a_copy_of_a_quiet_collection_is_confirmed_again_and_again(cluster, home):
+async def test_a_cache_of_a_quiet_collection_is_confirmed_repeatedly(cluster, home):
     informer = Informer(cluster, RESOURCE_CLAIMS, home, watch_seconds=3, silence=30)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)

@@ -34,7 +34,7 @@ def recursive(value):
     return max((recursive(one) for one in value.values()), default=0) + 1 if isinstance(value, dict) else 0
 
 
-def test_a_decision_that_fails_sets_its_object_aside_and_goes_on():
+def test_a_failing_decision_quarantines_its_object():
     quarantine = Quarantine()
     with quarantine.guard("pods", "default", "a", version="7"):
         recursive(nested(5000))
@@ -62,7 +62,7 @@ def test_an_error_that_is_not_the_objects_fault_is_raised(error):
         raise error
 
 
-def test_an_object_is_named_once_in_the_log_and_in_one_line_of_bounded_length(caplog):
+def test_a_quarantined_object_is_logged_once_in_one_line(caplog):
     quarantine = Quarantine()
     for _ in range(5):
         with quarantine.guard("pods", "default", "a"):
@@ -73,7 +73,7 @@ def test_an_object_is_named_once_in_the_log_and_in_one_line_of_bounded_length(ca
     assert "\n" not in record.getMessage()
 
 
-def test_an_error_that_cannot_be_written_is_named_all_the_same():
+def test_an_error_that_cannot_be_printed_is_named():
     class Odd(Exception):  # noqa: N818  an error like those of libraries
         def __str__(self):
             return str(10**5000)
@@ -93,7 +93,7 @@ def test_many_bad_objects_are_counted_and_not_all_remembered():
     assert str(quarantine).endswith("; and 997 more")
 
 
-async def test_a_listener_that_fails_on_one_object_learns_of_all_the_others():
+async def test_a_failing_listener_gets_all_other_objects():
     cluster = Embedded.of([config_map(name, data={"n": name}) for name in "abcdef"])
     informer, seen = Informer(cluster, CONFIG_MAPS), {}
 
@@ -113,7 +113,7 @@ async def test_a_listener_that_fails_on_one_object_learns_of_all_the_others():
     assert not informer.quarantine.objects
 
 
-async def test_a_change_after_a_quarantined_one_is_reported_against_the_form_before():
+async def test_a_change_after_quarantine_has_the_last_good_object():
     cluster = Embedded.of([config_map("a", data={"n": "1"})])
     informer, heard = Informer(cluster, CONFIG_MAPS), []
 
@@ -134,7 +134,7 @@ async def test_a_change_after_a_quarantined_one_is_reported_against_the_form_bef
     assert not informer.quarantine.objects
 
 
-async def test_of_several_listeners_one_that_fails_does_not_hide_an_object_from_the_others():
+async def test_a_failing_listener_does_not_affect_other_listeners():
     cluster = Embedded.of([config_map("a")])
     informer, seen = Informer(cluster, CONFIG_MAPS), []
     informer.listen(lambda batch: [1 / 0 for _ in batch.deltas])
@@ -145,7 +145,7 @@ async def test_of_several_listeners_one_that_fails_does_not_hide_an_object_from_
     assert informer.quarantine.objects
 
 
-async def test_an_object_that_cannot_be_read_is_set_aside_until_it_is_gone(caplog):
+async def test_an_unreadable_object_is_quarantined_until_deleted(caplog):
     caplog.set_level(logging.WARNING)
     cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("good")])
     informer = Informer(cluster, RESOURCE_CLAIMS)
@@ -192,7 +192,7 @@ async def test_no_stored_object_ends_the_claim_controller(what):
         await asyncio.wait({task})
 
 
-async def test_a_template_that_yields_no_claim_does_not_delay_other_pods():
+async def test_a_bad_template_does_not_delay_other_pods():
     odd = template("odd")
     odd["spec"]["metadata"] = {"annotations": ["x"]}
     cluster = Embedded.of([odd, template("t")])
@@ -216,7 +216,7 @@ async def test_a_template_that_yields_no_claim_does_not_delay_other_pods():
         await asyncio.wait({task})
 
 
-async def test_work_that_fails_is_set_aside_until_its_key_comes_again():
+async def test_failing_work_is_quarantined_until_its_key_returns():
     queue, done, broken = WorkQueue("q", backoff=QUICK), [], {"bad"}
 
     async def work(key):
@@ -238,7 +238,7 @@ async def test_work_that_fails_is_set_aside_until_its_key_comes_again():
     await asyncio.wait({task})
 
 
-async def test_work_that_failed_by_no_fault_of_its_own_heals_by_itself():
+async def test_work_with_a_transient_failure_recovers():
     queue, looks = WorkQueue("q", healing=0.02), []
 
     async def work(key):
@@ -270,7 +270,7 @@ async def test_work_that_never_waits_leaves_others_their_turn():
     await asyncio.wait({task})
 
 
-async def test_a_caller_that_never_waits_cannot_keep_the_loop_for_itself():
+async def test_a_caller_that_never_waits_yields_to_the_loop():
     cluster, turns = Embedded.of([config_map("a")]), 0
 
     async def other():
@@ -288,7 +288,7 @@ async def test_a_caller_that_never_waits_cannot_keep_the_loop_for_itself():
     assert turns > 10
 
 
-async def test_an_object_nested_too_deeply_for_the_store_is_refused_and_not_stored():
+async def test_the_store_refuses_a_deeply_nested_object():
     cluster = Embedded()
     deep = nested(500_000)  # from where on it is too deep differs between versions of Python
     with pytest.raises(BadRequest, match="nested too deeply"):
@@ -328,7 +328,7 @@ def an_item(name, inner=b"{}", version="5"):
 
 @pytest.mark.parametrize("levels", [900, 1000, 1100, 9000])
 @pytest.mark.parametrize("read_as", [PODS, PODS.raw], ids=["typed", "plain"])
-def test_a_list_with_an_object_of_any_depth_gives_all_the_others(levels, read_as):
+def test_a_deep_object_does_not_hide_the_others(levels, read_as):
     items = b",".join([an_item("a"), an_item("deep", deep_json(levels)), an_item("b")])
     data = b'{"kind":"PodList","metadata":{"resourceVersion":"9","continue":"more"},"items":[' + items + b"]}"
     page = answers.page(data, read_as)
@@ -341,7 +341,7 @@ def _name(obj):
     return obj["metadata"]["name"] if isinstance(obj, dict) else obj.metadata.name
 
 
-def test_an_event_with_an_object_of_any_depth_is_one_that_cannot_be_read():
+def test_an_event_with_a_deep_object_is_unreadable():
     event = answers.line(b'{"type":"MODIFIED","object":' + an_item("deep", deep_json(500_000)) + b"}", PODS)
     assert event == Unreadable("default", "deep", "5", "nested too deeply to be read")
     event = answers.line(b'{"type":"DELETED","object":' + an_item("deep", deep_json(500_000)) + b"}", PODS)
@@ -385,7 +385,7 @@ def test_every_resource_can_say_the_version_of_its_objects():
 @pytest.mark.real
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "listed"])
 @pytest.mark.parametrize("read_as", [RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw], ids=["typed", "plain"])
-async def test_an_informer_survives_a_deeply_nested_claim_of_a_real_server(control_plane, tmp_path, stream, read_as):
+async def test_an_informer_survives_a_deep_claim_of_a_server(control_plane, tmp_path, stream, read_as):
     """A claim whose driver parameters are nested 4,800 levels deep passes the server's validation."""
     home = f"hostile-{uuid.uuid4().hex[:8]}"
     control_plane.kubectl("create", "namespace", home)

@@ -60,7 +60,7 @@ async def test_accounts_take_turns_however_many_wait_for_one_of_them():
     assert waiting.served == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
-async def test_in_a_crowd_the_last_request_of_the_largest_account_goes():
+async def test_the_largest_account_loses_its_last_request():
     waiting = Waiting(Slots(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4", "b1")]
     with pytest.raises(Crowded):
@@ -96,7 +96,7 @@ async def test_a_cancelled_waiter_leaves_its_slot_to_the_next(when):
     assert waiting.served[-1] == "d1"
 
 
-async def test_a_waiter_turned_away_as_it_is_cancelled_releases_no_slot():
+async def test_a_cancelled_rejected_waiter_releases_no_slot():
     waiting = Waiting(Slots(1, 3))
     tasks = [await waiting.ask(name) for name in ("a1", "a2", "a3", "a4")]
     coming = asyncio.create_task(waiting.wait("b1"))  # in whose stead the last of them is sent away
@@ -121,7 +121,7 @@ async def test_room_that_is_made_of_a_leaving_request_is_room():
     assert waiting.served == ["a1", "b1", "a2"]
 
 
-async def test_a_peer_that_names_many_namespaces_has_not_all_places_once_another_was_heard_of():
+async def test_many_namespaces_do_not_give_a_peer_every_place():
     waiting = Waiting(Slots(2, 16))
     for name in ("h1@api", "a1@mallory", "b1@mallory", "c1@mallory"):
         await waiting.ask(name)
@@ -157,7 +157,7 @@ class Later:
         return asyncio.get_running_loop().create_future()
 
 
-async def test_of_the_waiting_requests_the_peer_with_fewer_places_goes_first():
+async def test_the_peer_with_fewer_places_is_served_first():
     waiting = Waiting(Slots(4, 16))
     for name in ("a1@mallory", "b1@mallory", "c1@mallory", "h1@api", "d1@mallory", "e1@mallory", "i1@api"):
         await waiting.ask(name)
@@ -167,7 +167,7 @@ async def test_of_the_waiting_requests_the_peer_with_fewer_places_goes_first():
     assert waiting.served[-1] == "i1@api"
 
 
-async def test_in_a_full_queue_a_peer_with_many_namespaces_loses_only_its_own_places():
+async def test_in_a_full_queue_a_peer_loses_its_own_places():
     waiting = Waiting(Slots(1, 4))
     tasks = [await waiting.ask(name) for name in ("z0@mallory", "a1@mallory", "b1@mallory", "c1@mallory", "h1@api")]
     late = await waiting.ask("h2@api")
@@ -218,7 +218,7 @@ async def test_used_seconds_are_forgotten(monkeypatch, later, next_):
 
 
 @pytest.mark.parametrize(("slots", "served"), [(2, ["l1", "s1", "s2"]), (1, ["l1", "s1", "s2"])])
-async def test_large_requests_of_many_accounts_leave_the_last_slot_to_small_ones(slots, served):
+async def test_large_requests_leave_the_last_slot_to_small_ones(slots, served):
     """They had both slots for a second and a half each, and small ones were not decided in time."""
     places, order = Slots(slots, 16), []
 
