@@ -23,7 +23,7 @@ def standing(told):
     return told["pod"]["standing"]["message"]
 
 
-def test_explain_and_the_dashboard_place_a_pod_after_those_before_it_as_simulate_does(tmp_path):
+def test_explain_and_dashboard_place_pods_in_simulated_order(tmp_path):
     objects = [*fleet(1, 1), *FIRST, *SECOND]
     file = dump(tmp_path, *objects)
     simulated = {one["pod"]: one["node"] for one in run_json("simulate", "-f", file)[1]["pods"]}
@@ -38,7 +38,7 @@ def test_explain_and_the_dashboard_place_a_pod_after_those_before_it_as_simulate
     assert rows == {f"default/{name}": standing(one) for name, one in told.items()}
 
 
-def test_a_pod_beyond_those_that_are_placed_is_placed_after_them(monkeypatch):
+def test_a_pod_beyond_the_bound_is_placed_last(monkeypatch):
     monkeypatch.setattr("analysis.outlook.MOST_PLACED", 1)
     scene = reading_of([*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")], Features())
     queue = queue_of(scene, Configuration())
@@ -58,7 +58,7 @@ def test_pods_ahead_cost_a_bounded_number_of_steps(monkeypatch):
     assert queue.place("default/b").devices == last
 
 
-def test_no_node_is_asked_about_a_pod_once_the_time_for_reasons_is_over(monkeypatch):
+def test_no_node_is_examined_after_the_time_for_reasons(monkeypatch):
     objects = [*fleet(1, 2), *FIRST, *SECOND, claim("c"), pod("c", "c")]
     asked, find = [], Queue.place
     monkeypatch.setattr(Queue, "place", lambda queue, key: asked.append(key) or find(queue, key))
@@ -175,7 +175,7 @@ def by_name(**amounts):
     return asking
 
 
-def test_a_node_whose_plugin_serves_one_name_and_whose_devices_serve_the_other_has_room(tmp_path):
+def test_plugin_and_devices_of_a_node_serve_two_resources(tmp_path):
     classes = device_class(extendedResourceName=NAME), device_class("fpga", extendedResourceName=OTHER)
     mixed = node("n0", allocatable={"cpu": "4", OTHER: "1"})
     objects = [*classes, mixed, gpus("n0", 1), by_name(**{NAME: "1", OTHER: "1"})]
@@ -185,7 +185,7 @@ def test_a_node_whose_plugin_serves_one_name_and_whose_devices_serve_the_other_h
     assert standing({"pod": told}) == "devices for it are free, and default-scheduler has not placed it yet"
 
 
-def test_a_plugin_has_no_room_for_a_pod_that_another_request_keeps_away(tmp_path):
+def test_a_plugin_has_no_room_for_an_excluded_pod(tmp_path):
     """The plugin has a device, and no device is free for the claim beside it."""
     full_node = node("n0", allocatable={"cpu": "4", NAME: "1"})
     asking = by_name(**{NAME: "1"})
