@@ -7,7 +7,7 @@ from bench.chart import Bars, ChartLine, bars, lines, stack
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_a_line_chart_has_a_path_for_every_line_and_names_it():
+def test_a_line_chart_names_every_line():
     picture = lines("a < b", [ChartLine("one", ((0, 0), (1, 2))), ChartLine("two", ((0, 1), (1, 1)))], x="time", y="%")
     root = ET.fromstring(picture)
     assert [path.find(f"{SVG}title").text for path in root.iter(f"{SVG}path")] == ["one", "two"]

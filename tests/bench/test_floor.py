@@ -14,7 +14,7 @@ from webhook.state import Configuration
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
-def test_its_patch_makes_the_pod_that_has_its_claims_by_hand_of_the_one_in_legacy_words():
+def test_the_patched_legacy_pod_equals_the_handwritten_one():
     before, by_hand = throughput.legacy_pod(), throughput.claiming_pod()
     for pod in (before, by_hand):  # as an API server completes them
         for container in pod["spec"]["containers"]:

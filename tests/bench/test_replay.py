@@ -97,13 +97,13 @@ def test_equal_seeds_give_equal_workloads_and_other_seeds_others(kind):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_pod_of_every_workload_fits_an_idle_fleet_under_every_strategy(kind, strategy):
+def test_every_pod_fits_an_idle_fleet_under_every_strategy(kind, strategy):
     workload = KINDS[kind](random.Random(7).random, nodes=1, pods=12)
     for arrival in workload.arrivals:
         assert choose_devices(workload.stock, "node-00", arrival.claims, strategy=strategy).answer.feasible
 
 
-def test_packing_by_partitions_puts_more_hardware_to_use_than_first_fit():
+def test_packing_partitions_uses_more_hardware_than_first_fit():
     workload = KINDS["mig"](random.Random(5).random, nodes=1, pods=80, load=1.4)
     use = {
         strategy: replay(

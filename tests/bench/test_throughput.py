@@ -20,7 +20,7 @@ def test_a_ratio_is_the_median_of_the_rounds_own_ratios():
     assert row.note.startswith("0.50x theirs, median of 3 rounds")
 
 
-def test_every_way_is_told_and_every_pair_of_which_both_were_taken(monkeypatch, capsys):
+def test_every_measured_way_and_pair_is_reported(monkeypatch, capsys):
     taken = {"by-hand": runs(200, 100), "floor": runs(180, 90), "legacy": runs(150, 75)}
     monkeypatch.setattr(throughput, "in_turn", lambda *_: taken)
     throughput.main(2, list(taken))
@@ -37,7 +37,7 @@ def test_every_way_is_told_and_every_pair_of_which_both_were_taken(monkeypatch, 
 
 
 @pytest.mark.parametrize("name", throughput.WAYS)
-def test_a_benchmark_uses_old_resource_names_only_where_they_are_translated(name):
+def test_a_benchmark_uses_old_names_only_where_translated(name):
     way = throughput.WAYS[name]
     asks = any("nvidia.com/gpu" in str(item) for item in way.items)
     assert asks == (bool(way.webhook) and way.claims)
