@@ -66,7 +66,7 @@ def pods(draw, most: int = 5) -> dict:
 
 @settings(max_examples=draws(150), deadline=None)
 @given(pods())
-def test_a_pod_takes_as_many_devices_as_kubernetes_counts_and_each_container_sees_its_number(value):
+def test_each_container_sees_its_number_of_devices(value):
     views, total = seen(value)
     assert total == effective(value)
     for one in (*value["spec"]["initContainers"], *value["spec"]["containers"]):
@@ -75,7 +75,7 @@ def test_a_pod_takes_as_many_devices_as_kubernetes_counts_and_each_container_see
 
 @settings(max_examples=draws(150), deadline=None)
 @given(pods())
-def test_containers_that_run_at_the_same_time_never_share_a_device(value):
+def test_concurrent_containers_never_share_a_device(value):
     views, _ = seen(value)
     running: set = set()
     for one in value["spec"]["initContainers"]:
@@ -101,7 +101,7 @@ def test_a_device_that_an_init_container_reuses_is_counted_once():
     assert seen(value)[1] == 100
 
 
-def test_an_init_container_that_needs_more_gets_the_rest_to_itself():
+def test_a_larger_init_container_gets_extra_devices():
     value = pod({GPU: 1}, init=(sized("i", 3),))
     views, total = seen(value)
     assert (len(views["i"]), total) == (3, 3)
@@ -172,7 +172,7 @@ SHARE = Demand(target="vgpu", memory=10, cores=10)
         (Demand(target="vgpu", memory_percent=50, cores=0), Demand(target="vgpu", memory_percent=40, cores=0), False),
     ],
 )
-def test_an_init_container_uses_a_claim_of_the_same_kind_with_no_smaller_amounts(large, small, yes):
+def test_an_init_container_reuses_a_claim_with_sufficient_amounts(large, small, yes):
     claims = Claims(specs=(ResourceClaimSpec(),), needs=(), base="gpu")
     lasting = ContainerDemand(container="c", demand=large, claims=claims, separable=False, order=1)
     init = ContainerDemand(container="i", demand=small, claims=claims, separable=False, order=0, init=True)

@@ -76,7 +76,7 @@ def test_the_secrets_own_key_seals_nothing_by_itself():
     assert template.code_of(body, KEY, POD) != hmac.new(KEY, covered, "sha256").hexdigest()
 
 
-def test_a_raw_pod_and_a_read_one_are_the_same_bearer():
+def test_raw_and_typed_pods_are_the_same_bearer():
     raw = {
         "metadata": {"generateName": "train-", "name": "train-x7", "annotations": {ORIGINAL: "{}"}},
         "spec": {"serviceAccountName": "builder"},
@@ -86,7 +86,7 @@ def test_a_raw_pod_and_a_read_one_are_the_same_bearer():
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": []}, {"metadata": {"annotations": 1, "name": 7}}])
-def test_a_pod_of_odd_shape_is_a_bearer_without_a_name(raw):
+def test_a_misshapen_pod_is_a_bearer_without_a_name(raw):
     assert template.identify_raw(raw, "team-a").namespace == "team-a"
 
 

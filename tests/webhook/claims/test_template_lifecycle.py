@@ -51,7 +51,7 @@ def test_a_pod_that_proves_its_templates_wants_them():
     assert template_lifecycle.read_proven(sealed_pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
 
 
-def test_a_template_that_the_pod_does_not_refer_to_is_not_wanted():
+def test_a_template_without_a_reference_is_not_wanted():
     sealed = seal({NAME: WANTED})
     assert template_lifecycle.read_proven(sealed_pod("another-pods", annotation=sealed), [KEY]) == {}
 
@@ -62,7 +62,7 @@ def test_a_pod_that_is_over_wants_nothing():
     assert template_lifecycle.templates_of(sealed_pod(NAME, phase="Failed")) == frozenset()
 
 
-def test_a_pod_without_the_annotation_wants_nothing_and_is_not_a_forgery():
+def test_a_pod_without_the_annotation_wants_nothing():
     assert template_lifecycle.read_proven(sealed_pod(NAME), [KEY]) == {}
 
 
@@ -78,7 +78,7 @@ def test_admin_access_is_never_made_even_with_a_proof():
     assert template_lifecycle.read_proven(sealed_pod(name, annotation=seal({name: wanted})), [KEY]) == {}
 
 
-def test_a_missing_template_is_created_and_an_equal_one_is_left():
+def test_only_a_missing_template_is_created():
     assert template_lifecycle.due(WANTED, None) is Due.CREATE
     assert template_lifecycle.due(WANTED, stored(WANTED)) is Due.NOTHING
     assert template_lifecycle.due(WANTED, stored(WANTED, labels={})) is Due.NOTHING
@@ -90,12 +90,12 @@ def test_defaults_that_the_api_server_filled_in_are_no_difference():
 
 
 @pytest.mark.parametrize("other", [spec(2), spec(adminAccess=True), {"spec": {"devices": {}}}])
-def test_other_content_under_our_name_is_replaced_if_it_is_ours_and_left_if_not(other):
+def test_other_content_is_replaced_only_if_it_is_ours(other):
     assert template_lifecycle.due(WANTED, stored(other)) is Due.REPLACE
     assert template_lifecycle.due(WANTED, stored(other, labels={})) is Due.TAKEN
 
 
-def test_an_unused_template_that_does_not_match_its_name_has_no_grace_period():
+def test_a_mismatched_unused_template_has_no_grace_period():
     other = stored(spec(7))
     assert template_lifecycle.sweep({}, [other], frozenset(), now=0.0, grace=60.0)[1] == [other]
     assert template_lifecycle.sweep({}, [other], frozenset({("ns", NAME)}), now=0.0, grace=60.0)[1] == []
@@ -123,14 +123,14 @@ def test_a_pod_that_is_skipped_gets_nothing():
     )
 
 
-def test_a_quota_on_what_the_pod_asked_with_is_not_escaped():
+def test_a_quota_on_the_original_key_blocks_the_template():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     assert "requests.nvidia.com/gpu" in template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(**limited))
     elsewhere = {"quotas": {"other": frozenset({"requests.nvidia.com/gpu"})}}
     assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(**elsewhere)) == ""
 
 
-def test_a_limit_range_on_what_the_pod_asked_with_is_not_escaped():
+def test_a_limit_range_on_the_original_key_blocks_the_template():
     ranged = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
     assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(sealed_pod(NAME), [WANTED], ranged)
     assert (
@@ -138,7 +138,7 @@ def test_a_limit_range_on_what_the_pod_asked_with_is_not_escaped():
     )
 
 
-def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
+def test_a_mapped_or_charged_quota_blocks_nothing():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
     assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
@@ -151,7 +151,7 @@ def test_a_quota_that_is_mapped_or_charged_by_the_class_holds_nothing_back():
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "ResourceQuota", "LimitRange"])
-def test_no_template_is_made_where_it_is_not_known_what_the_namespace_allows(kind):
+def test_no_template_is_made_in_an_unreadable_namespace(kind):
     objection = template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
     assert objection == f"the rules of its namespace could not be read: {kind} could not be read"
     assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
@@ -171,7 +171,7 @@ def test_the_canary_decides_as_it_did_at_admission():
 # A name that is taken
 
 
-def test_a_name_that_holds_what_it_says_or_nothing_is_free():
+def test_a_name_with_matching_or_no_content_is_free():
     there = {("ns", NAME): stored(WANTED).spec.spec}
     assert template_lifecycle.name_conflicts({NAME: WANTED}, "ns", state()) == ()
     assert template_lifecycle.name_conflicts({NAME: WANTED}, "ns", state(templates=there)) == ()
@@ -183,7 +183,7 @@ def test_a_name_that_holds_what_it_says_or_nothing_is_free():
     )
 
 
-def test_a_name_that_holds_something_else_is_told_with_its_owner():
+def test_a_name_with_other_content_is_reported_with_its_owner():
     there = {("ns", NAME): stored(spec(7)).spec.spec}
     (problem,) = template_lifecycle.name_conflicts(
         {NAME: WANTED}, "ns", state(templates=there, template_owners={("ns", NAME): "it belongs to Job x"})
@@ -192,7 +192,7 @@ def test_a_name_that_holds_something_else_is_told_with_its_owner():
     assert "it belongs to Job x" in problem
 
 
-def test_only_what_is_ours_is_swept_and_only_after_the_grace_period():
+def test_our_templates_are_swept_after_the_grace_period():
     mine, foreign = stored(WANTED), stored(WANTED, labels={})
     named = stored(WANTED, name="drawbridge-by-hand")
     everything = [mine, foreign, named]

@@ -94,7 +94,7 @@ OLD_FULL = tuple(gpu_pod(f"full-{i}", 4, nodeName=f"old-{i}") for i in (1, 2, 3)
 NEW_FULL = held("new-1", 4)
 
 
-def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_leave_it():
+def test_without_a_policy_advertising_nodes_keep_the_key():
     outcome = reviewing.mutate(review(gpu_pod()), fleet(*MIXED))
     assert outcome.record.outcome == "left"
     assert "still serves it" in outcome.record.decisions[0].detail
@@ -118,7 +118,7 @@ def test_without_a_policy_nodes_that_still_hand_the_name_out_are_a_reason_to_lea
     ],
     ids=["dra", "plugin", "dra is full", "plugins are full", "all full, dra", "all full, plugin", "one node is free"],
 )
-def test_the_preferred_side_is_taken_unless_it_is_full_and_the_other_is_not(policy, besides, side, words):
+def test_the_preferred_mechanism_is_used_unless_only_it_is_full(policy, besides, side, words):
     went, why, said = decided(gpu_pod(), fleet(*MIXED, *besides, policy=policy))
     assert went == side
     assert words in why
@@ -127,7 +127,7 @@ def test_the_preferred_side_is_taken_unless_it_is_full_and_the_other_is_not(poli
     )
 
 
-def test_a_pod_is_warned_only_if_it_does_not_get_the_preferred_mechanism():
+def test_a_pod_without_the_preferred_mechanism_is_warned():
     assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=PLUGIN))[2]
     assert "warnings" not in decided(gpu_pod(), fleet(*MIXED, policy=DRA))[2]
     [told] = decided(gpu_pod(), fleet(*MIXED, NEW_FULL, policy=DRA))[2]["warnings"]
@@ -136,7 +136,7 @@ def test_a_pod_is_warned_only_if_it_does_not_get_the_preferred_mechanism():
     assert "node new-1, with a driver, has a free one" in told
 
 
-def test_a_pod_that_one_mechanism_can_never_serve_goes_to_the_other_even_if_busy():
+def test_an_impossible_mechanism_is_avoided_even_if_preferred():
     wide = fleet(*old("old-1", 2), *new("new-1", 4), held("new-1", 4), policy=PLUGIN)
     assert decided(gpu_pod(amount=4), wide)[0] == "dra"
     narrow = fleet(
@@ -180,7 +180,7 @@ WHERE = {
 
 
 @pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
-def test_a_pod_that_may_run_on_one_side_only_goes_there_whatever_is_preferred(where):
+def test_a_pod_goes_to_its_only_possible_mechanism(where):
     in_a, in_b = {"labels": {"pool": "a"}}, {"labels": {"pool": "b"}}
     asked = gpu_pod(**where)
     side, why, _ = decided(asked, fleet(*old("in-a", **in_a), *new("in-b", **in_b), policy=DRA))
@@ -217,7 +217,7 @@ def test_unknown_device_usage_does_not_rule_out_the_preferred_mechanism():
     assert decided(gpu_pod(amount=4), fleet(*old("old-1", 2), *new("new-1"), policy=PLUGIN, **uncounted))[0] == "dra"
 
 
-def test_a_stale_cluster_copy_does_not_move_a_pod_to_the_other_mechanism():
+def test_a_stale_cache_does_not_change_the_mechanism():
     world = msgspec.structs.replace(fleet(*MIXED, *OLD_FULL, policy=PLUGIN), stock=None, confirmed=False)
     outcome = reviewing.mutate(review(gpu_pod()), world)
     assert outcome.record.outcome == "left"
@@ -263,7 +263,7 @@ def owned(number, kind="ReplicaSet", name="web-5d9"):
     return asked
 
 
-def test_a_percentage_deals_workloads_always_the_same_way_and_growing_only_adds():
+def test_a_growing_percentage_only_adds_workloads():
     sides = {}
     for percent in (0, 20, 60, 100):
         world = fleet(*MIXED, policy={"percent": percent})
@@ -276,7 +276,7 @@ def test_a_percentage_deals_workloads_always_the_same_way_and_growing_only_adds(
     assert len({decided(owned(number), half)[0] for number in range(8)}) == 1, "the pods of a workload stay together"
 
 
-def test_a_deployment_in_a_file_goes_where_its_pods_go_at_admission():
+def test_a_deployment_in_a_file_is_decided_like_its_pods():
     half = fleet(*MIXED, policy={"percent": 50})
     for name in map("app-{}".format, range(12)):
         template = {"metadata": {"labels": {"a": "b"}}, "spec": gpu_pod()["spec"]}
@@ -290,7 +290,7 @@ def test_a_deployment_in_a_file_goes_where_its_pods_go_at_admission():
         assert bool(decide_object(deployment, half).operations) is (decided(asked, half)[0] == "dra")
 
 
-def test_in_observe_and_warn_the_same_is_decided_and_nothing_done():
+def test_observe_and_warn_decide_equally_without_changes():
     for mode in ("observe", "warn"):
         for policy, would in ((PLUGIN, "left"), (DRA, "would translate")):
             world = fleet(*MIXED, policy=policy)
@@ -306,7 +306,7 @@ def test_a_pod_with_claims_of_its_own_has_no_choice():
     assert outcome.record.outcome == "translated"
 
 
-def test_a_pod_that_was_translated_stays_so_in_a_second_round():
+def test_a_translated_pod_stays_translated_on_reinvocation():
     """A neighbour's change makes the API server ask again; by then the devices may be in use."""
     before = fleet(*MIXED, policy=DRA)
     after = applied(gpu_pod(), reviewing.mutate(review(gpu_pod()), before))
@@ -315,7 +315,7 @@ def test_a_pod_that_was_translated_stays_so_in_a_second_round():
     assert "patch" not in answer(outcome)
 
 
-def test_a_node_that_lies_about_what_it_has_decides_for_itself_only():
+def test_a_lying_node_affects_only_itself():
     """What a stolen node hands out draws pods to it, as it does without us; it takes no free device of another out of account."""
     liar = plugin_node("liar", 10**9)
     assert decided(gpu_pod(), fleet(*MIXED, liar, policy=DRA))[0] == "dra"
@@ -355,7 +355,7 @@ def test_a_bad_policy_is_named_and_never_in_force(mixed, path, words):
     assert any(one.path.startswith(path) and words in one.message for one in findings), findings
 
 
-def test_a_workload_that_stays_with_the_device_plugin_is_not_warned_about_claims():
+def test_a_device_plugin_workload_has_no_claim_warnings():
     template = {"metadata": {"labels": {"a": "b"}}, "spec": gpu_pod(amount=4)["spec"]}
     deployment = {
         "apiVersion": "apps/v1",

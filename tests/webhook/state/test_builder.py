@@ -42,7 +42,7 @@ def labelled_namespace(name, **labels):
     return typed(namespace(name, labels=labels))
 
 
-def test_before_everything_was_read_there_is_no_stock_and_no_fleet():
+def test_there_is_no_stock_before_everything_was_read():
     state = world(CLASS, SLICE, NODE).state(fresh=True)
     assert state.stock is None
     assert not state.fleet.known
@@ -54,7 +54,7 @@ def test_the_first_stock_contains_objects_that_were_read_earlier():
     assert state.fleet.classes["gpu.nvidia.com"].devices == 4
 
 
-def test_an_object_that_went_before_everything_was_read_is_not_in_it():
+def test_an_object_deleted_before_the_first_stock_is_absent():
     made = world(CLASS, SLICE, NODE, holding())
     made.take_in([], [holding()])
     made.settle()
@@ -89,14 +89,14 @@ def test_a_heartbeat_of_a_node_changes_nothing():
     assert made.state(fresh=True) is before
 
 
-def test_a_node_that_begins_to_give_a_legacy_name_is_noticed():
+def test_a_node_that_starts_to_advertise_a_key_is_noticed():
     made = settled(CLASS, SLICE, NODE)
     made.take_in([wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}, Node)])
     made.refresh()
     assert made.state(fresh=True).fleet.handed_out == {"nvidia.com/gpu": {"n"}}
 
 
-def test_a_state_that_is_not_fresh_has_no_stock_but_everything_else():
+def test_a_stale_state_lacks_only_the_stock():
     state = settled(CLASS, SLICE, NODE, labelled_namespace("ns", a="b")).state(fresh=False)
     assert state.stock is None
     assert state.fleet.known
@@ -126,7 +126,7 @@ def test_a_state_that_was_handed_out_never_changes():
     assert (later.namespaces, later.templates, later.quotas) == ({"a": {"x": "2"}, "b": {}}, {}, {})
 
 
-def test_an_object_of_a_file_that_names_no_namespace_is_in_default():
+def test_an_object_without_a_namespace_is_in_default():
     template = wire.convert({"metadata": {"name": "t"}, "spec": {"spec": {}}}, ResourceClaimTemplate)
     ranges = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}}
     state = settled(quota_of("q", "cpu", namespace=""), template, wire.convert(ranges, LimitRange)).state(fresh=True)
@@ -217,7 +217,7 @@ def declaring(**kubernetes):
     return configuration
 
 
-def test_feature_gates_the_server_does_not_report_are_taken_from_the_configuration():
+def test_unreported_feature_gates_come_from_the_configuration():
     shares, counters = "DRAConsumableCapacity", "DRAPartitionableDevices"
     made = settled(CLASS, SLICE, NODE)
     made.learn(features=Features.combine(37, {counters: True}))
@@ -259,7 +259,7 @@ def settled_as(features):
 EIGHT = [{"name": "big", "devices": [{"driver": "gpu.nvidia.com", "count": 8}]}]
 
 
-def test_a_configuration_that_believes_others_or_declares_nodes_has_the_fleet_looked_at_again():
+def test_changed_evidence_or_node_templates_rescan_the_fleet():
     made = settled(CLASS, SLICE, NODE)
     assert made.survey() is None
     before = made.state(fresh=True)
@@ -274,7 +274,7 @@ def test_a_configuration_that_believes_others_or_declares_nodes_has_the_fleet_lo
     assert made.survey() is None, "nothing of it has changed"
 
 
-def test_nodes_that_were_made_since_count_against_what_may_be_made():
+def test_new_nodes_count_against_the_limit_of_a_template():
     made = StateBuilder(configured(nodeTemplates=[EIGHT[0] | {"labels": {"pool": "big"}, "maxNodes": 1}]))
     for obj in (CLASS, SLICE, NODE):
         made.take_in([obj])

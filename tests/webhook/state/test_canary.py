@@ -15,12 +15,12 @@ def test_a_deployment_keeps_its_answer_across_revisions():
     assert first == second == PodOwner("ns", "ReplicaSet", "web")
 
 
-def test_an_owner_that_does_not_control_does_not_name_the_workload():
+def test_only_a_controller_names_the_workload():
     metadata = {"name": "p", "ownerReferences": [{"kind": "Node", "name": "n"}]}
     assert workload("ns", metadata) == PodOwner("ns", "Pod", "p")
 
 
-def test_a_bare_pod_is_its_own_workload_by_name_or_generate_name():
+def test_a_bare_pod_is_its_own_workload():
     assert workload("ns", {"generateName": "p-"}).name == "p-"
     assert workload("ns", {"name": "p-x1", "generateName": "p-"}).name == "p-x1"
     assert workload("ns", {}).name == ""

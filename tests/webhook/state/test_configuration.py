@@ -37,7 +37,7 @@ def mistakes(**fields) -> dict[str, str]:
     return {finding.path: finding.message for finding in findings}
 
 
-def test_a_feature_gate_that_no_server_has_is_warned_of_and_the_rest_holds():
+def test_an_unknown_feature_gate_is_a_warning():
     kubernetes = {"version": "1.36", "featureGates": {"DRADeviceTaint": True, "DRAPartitionableDevices": False}}
     configuration, findings = read({**HEAD, "mode": "warn", "kubernetes": kubernetes})
     assert configuration.file.mode == "warn"
@@ -83,7 +83,7 @@ def placing(**fields):
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3, {}])
-def test_a_value_that_is_not_a_configuration_is_rejected_with_findings(value):
+def test_a_value_other_than_a_configuration_is_rejected(value):
     configuration, findings = read(value)
     assert configuration is None
     assert findings
@@ -109,7 +109,7 @@ def test_every_mistake_is_named_at_once():
     }
 
 
-def test_names_that_a_broken_table_would_make_known_are_not_called_unknown():
+def test_names_in_a_broken_table_are_not_called_unknown():
     table = {"name": "ours", "title": 7, "keys": [{"name": "our.org/nic", "meaning": "NICs"}]}
     joint = [{"primary": "nvidia.com/gpu", "secondary": "our.org/nic"}]
     found = mistakes(dialects=[table], joint=joint, meanings={"x": "ours"}, disabled=["ours"], canary=101)
@@ -136,7 +136,7 @@ def test_a_misspelt_field_gets_a_suggestion():
         ({"meanings": {"nvidia.com/gpu": "HAMi"}}, "hami"),
     ],
 )
-def test_a_misspelt_word_gets_a_suggestion_and_each_other_word_once(fields, meant):
+def test_a_misspelt_word_gets_one_suggestion(fields, meant):
     _, findings = read({**HEAD, **fields})
     (one,) = findings
     assert one.remedy.startswith(f"did you mean {meant}? ")
@@ -220,7 +220,7 @@ def test_an_invalid_field_is_reported_at_its_path(fields, path):
         f"{BY_CLASS} ",
     ],
 )
-def test_a_quota_key_that_counts_no_claims_is_turned_back_with_those_that_do(quota):
+def test_a_quota_key_that_counts_no_claims_is_rejected(quota):
     assert list(mistakes(quotas={"nvidia.com/gpu": quota})) == ["/quotas/nvidia.com~1gpu"]
     _, (finding,) = read({**HEAD, "quotas": {"nvidia.com/gpu": quota}})
     for form in ("CLASS.deviceclass.resource.k8s.io/devices", "requests.NAME", "count/resourceclaims.resource.k8s.io"):
@@ -238,7 +238,7 @@ def test_a_quota_key_that_counts_no_claims_is_turned_back_with_those_that_do(quo
         "count/resourceclaims.resource.k8s.io",
     ],
 )
-def test_every_key_by_which_a_resource_quota_counts_claims_is_accepted(quota):
+def test_every_resource_quota_key_for_claims_is_accepted(quota):
     assert configured(quotas={"nvidia.com/gpu": quota}).file.quotas == {"nvidia.com/gpu": quota}
 
 
@@ -327,13 +327,13 @@ def table(*keys: dict, name: str = "ours", **more) -> dict:
         ({"hami": {"defaultCores": 101}}, "/hami/defaultCores", "percentage"),
     ],
 )
-def test_a_table_that_would_not_work_as_written_is_turned_back(fields, path, says):
+def test_an_ineffective_table_is_rejected(fields, path, says):
     ((where, message),) = mistakes(**fields).items()
     assert where.endswith(path)
     assert says in message
 
 
-def test_a_row_may_take_the_name_of_a_key_that_was_renamed_or_switched_off():
+def test_a_row_may_reuse_a_renamed_or_disabled_key():
     ours = [table({"name": "nvidia.com/gpumem", "role": "memory", "unit": "MiB"}, target="vgpu")]
     assert configured(dialects=ours, keys={"hami": {"nvidia.com/gpumem": ""}})
     assert configured(dialects=ours, disabled=["hami"])
@@ -348,14 +348,14 @@ AMD = {
 }
 
 
-def test_a_kind_of_device_can_be_declared_and_stands_beside_ours():
+def test_a_declared_device_kind_is_added_to_ours():
     ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     done = became(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
     requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
     assert {(one["deviceClassName"], one["count"]) for one in requests} == {("gpu.amd.com", 2), ("gpu.nvidia.com", 1)}
 
 
-def test_pairs_of_two_kinds_with_one_name_have_requests_of_two_names():
+def test_two_kinds_of_one_name_get_distinct_request_names():
     ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     joint = [{"primary": "nvidia.com/gpu", "secondary": "amd.example.com/gpu", "attribute": PCIE_ROOT}]
     target = {**AMD, "attributes": [PCIE_ROOT]}
@@ -364,7 +364,7 @@ def test_pairs_of_two_kinds_with_one_name_have_requests_of_two_names():
     assert [one["name"] for one in devices(done)["requests"]] == ["gpu-0", "gpu-beside-0", "gpu-1", "gpu-beside-1"]
 
 
-def test_a_key_that_needs_an_undeclared_field_of_its_target_is_left_with_a_warning():
+def test_a_key_needing_an_undeclared_target_field_is_left():
     target = {"name": "mi300", "driver": "gpu.amd.com", "classes": ["gpu.amd.com"]}
     rows = [{"name": "our/gpu", "role": "count"}, {"name": "our/mem", "role": "memory", "unit": "bytes"}]
     percent = {"name": "our/percent", "role": "memoryPercent"}

@@ -41,11 +41,11 @@ def kept(crd, obj):
     ],
     ids=range(10),
 )  # fmt: skip
-def test_a_field_stays_where_the_schema_has_it_or_lets_it_through(schema, spec, expected):
+def test_a_field_stays_where_the_schema_permits_it(schema, spec, expected):
     assert kept(definition(BOTH, schema), thing(spec)) == expected
 
 
-def test_an_object_passes_the_schema_of_its_version_and_of_the_stored_one():
+def test_an_object_passes_served_and_stored_schemas():
     two = definition(BOTH, KEEPS, DROPS)
     assert kept(two, thing(POD)) == POD
     assert "resourceClaims" not in kept(two, thing(POD, "v2"))

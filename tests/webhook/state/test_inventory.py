@@ -83,7 +83,7 @@ def test_one_old_node_does_not_decide_for_the_fleet(old):
 
 
 @pytest.mark.parametrize("old", OLD)
-def test_as_many_old_nodes_as_new_ones_leave_a_bare_count(old):
+def test_a_bare_count_is_left_with_equally_many_old_nodes(old):
     nodes = [old_node(name, **old) for name in ("old", "older", "oldest")]  # the example has whole GPUs on three
     done = became(GPU, fleet=fleet(nodes=nodes))
     assert untouched(done)
@@ -106,7 +106,7 @@ SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "pool": "shared"}
         ({"pool": ["In", "not a value/"]}, False, "6 of 9 nodes show no whole GPU"),
     ],
 )
-def test_nodes_that_a_pod_does_not_select_say_nothing_of_its_devices(place, changed, shown):
+def test_nodes_outside_the_selector_of_a_pod_do_not_count(place, changed, shown):
     pools = fleet(nodes=[old_node(f"shared-{i}", labels=SHARED, allocatable={"nvidia.com/gpu": "4"}) for i in range(6)])
     if "pool" in place:
         operator, *values = place["pool"]
@@ -127,7 +127,7 @@ def test_nodes_that_a_pod_does_not_select_say_nothing_of_its_devices(place, chan
         old_node(labels={"nvidia.com/gpu.replicas": "many"}),
     ],
 )
-def test_a_node_without_evidence_against_whole_gpus_does_not_stop_translation(harmless):
+def test_a_node_without_contrary_evidence_permits_translation(harmless):
     assert became(GPU, fleet=fleet(nodes=[harmless])).changed
 
 
@@ -141,7 +141,7 @@ def test_an_incomplete_pool_is_not_evidence():
     assert untouched(became(GPU, fleet=fleet(slices=incomplete)))
 
 
-def test_a_pool_with_two_devices_of_one_name_is_not_evidence():
+def test_a_pool_with_duplicate_device_names_is_not_evidence():
     """It is complete, and no node can use it: what asks for a whole GPU would wait forever."""
     slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "gpu.nvidia.com"]
     assert fleet(slices=slices).classes["gpu.nvidia.com"].devices
@@ -191,7 +191,7 @@ def nics(name: str, **attributes: str) -> ResourceSlice:
     return wire.convert({"metadata": {"name": f"{name}-nic"}, "spec": spec}, ResourceSlice)
 
 
-def test_a_class_matched_by_devices_of_one_node_only_causes_no_ambiguity():
+def test_a_class_of_one_node_causes_no_ambiguity():
     ours = typed_class("our-nics", "device.driver == 'dra.net' && !has(device.attributes['dra.net'].lab)")
     unused = typed_class("lab-nics", "device.driver == 'dra.net' && has(device.attributes['dra.net'].lab)")
     honest = [nics(name) for name in ("a", "b", "c")]
@@ -220,7 +220,7 @@ def test_a_class_may_look_at_everything():
     assert fleet(classes=[whole]).classes["c"].devices == 8
 
 
-def test_of_two_classes_with_one_name_the_newest_serves_it_then_the_first_by_name():
+def test_the_newest_class_serves_an_extended_resource_then_by_name():
     old, new = (
         typed_class("a", creationTimestamp="2026-01-01T00:00:00Z", extendedResourceName="x/y"),
         typed_class("b", creationTimestamp="2026-02-01T00:00:00Z", extendedResourceName="x/y"),
@@ -268,7 +268,7 @@ JOINT = {
 }
 
 
-def test_the_numa_node_is_taken_where_no_root_is_published_and_a_warning_says_so():
+def test_the_numa_node_replaces_an_unpublished_pcie_root():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     done = became(value, fleet=fleet(slices=stripped("dra.net", PCIE_ROOT)), **JOINT)
     (spec,) = done.templates.values()
@@ -276,7 +276,7 @@ def test_the_numa_node_is_taken_where_no_root_is_published_and_a_warning_says_so
     assert any("pcieRoot" in warning and "dranet" in warning for warning in done.warnings)
 
 
-def test_a_node_with_one_card_that_lacks_an_attribute_does_not_publish_it():
+def test_an_attribute_missing_on_one_device_is_not_published():
     """A constraint on it would lose the card: so many say it, of all nodes, of each of their devices."""
     root = {PCIE_ROOT: {"string": "pci0000:10"}}
     every, some = [root, root], [root, {}]
@@ -347,7 +347,7 @@ def test_a_partition_that_is_published_ties_the_gpus():
     assert untouched(became(value, fleet=example_fleet()))
 
 
-def test_the_next_look_at_a_fleet_is_the_same_as_a_first_one():
+def test_an_incremental_inventory_equals_a_new_one():
     example = given()
     classes, nodes, slices = example.of(DeviceClass), example.of(Node), example.of(ResourceSlice)
     first = Inventory.of(classes, slices, nodes)
@@ -385,7 +385,7 @@ def test_a_decision_says_what_its_meaning_rests_on(config, selector, basis):
     assert [decision.basis for decision in done.decisions] == [basis]
 
 
-def test_pools_of_no_node_are_one_voice_however_many_they_are():
+def test_pools_without_a_node_count_as_one_node():
     def homeless(name: str) -> ResourceSlice:
         text = wire.encode(shares(name, ("X", "1Mi"))).replace(f'"nodeName":"{name}"'.encode(), b'"allNodes":true')
         return wire.decode(text, ResourceSlice)
@@ -444,7 +444,7 @@ def share_on(done, where: str, slices) -> str:
     ],
 )
 @pytest.mark.parametrize("honest", [1, 2])
-def test_a_percentage_is_of_what_the_device_has_whatever_another_node_says_of_its_product(honest, lies):
+def test_a_percentage_refers_to_the_memory_of_the_device(honest, lies):
     """Not of what most nodes say: of a product that is on one node, another would say as much."""
     good = [shares(f"n{number}", ("X", "40Gi"), ("Y", "80Gi")) for number in range(honest)]
     slices = [*good, shares("evil", *lies)]
@@ -454,7 +454,7 @@ def test_a_percentage_is_of_what_the_device_has_whatever_another_node_says_of_it
     assert share_on(done, "n0", only_y) == "40Gi"
 
 
-def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_with_a_warning():
+def test_a_product_has_the_size_that_most_nodes_publish():
     nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "40Gi")), shares("evil", ("X", "1Mi"))]
     done = became(HALF, fleet=fleet(slices=nodes))
     assert amounts(done) == ["20Gi"]
@@ -462,7 +462,7 @@ def test_a_product_of_several_sizes_is_taken_as_most_nodes_publish_it_with_a_war
     assert done.templates == became(HALF, fleet=fleet(slices=nodes[:2])).templates
 
 
-def test_two_sizes_with_as_many_nodes_are_alternatives_with_a_warning():
+def test_two_equally_common_sizes_are_alternatives():
     nodes = [shares("a", ("X", "40Gi")), shares("b", ("X", "38Gi"))]
     done = became(HALF, fleet=fleet(slices=nodes))
     assert amounts(done) == ["19Gi", "20Gi"]
@@ -470,7 +470,7 @@ def test_two_sizes_with_as_many_nodes_are_alternatives_with_a_warning():
     assert [share_on(done, where, nodes) for where in "ab"] == ["20Gi", "19Gi"]
 
 
-def test_a_node_with_many_made_up_products_pushes_no_real_one_out():
+def test_invented_products_of_one_node_displace_no_real_one():
     honest = [shares(f"n{i}", (f"real {i}", f"{40 + i}Gi")) for i in range(4)]
     evil = shares("evil", *((f"a tiny {i}", f"{i + 1}Mi") for i in range(12)))
     done = became(HALF, fleet=fleet(slices=[evil, *honest]))
@@ -478,7 +478,7 @@ def test_a_node_with_many_made_up_products_pushes_no_real_one_out():
     assert len(amounts(done)) == 8
 
 
-def test_a_node_with_odd_attributes_and_spellings_changes_nothing_for_others():
+def test_odd_attributes_of_one_node_do_not_affect_others():
     value = pod({"koordinator.sh/rdma": 100}, {"nvidia.com/gpumem": 1000})
     example = given().of(ResourceSlice)
     text = wire.encode(next(one for one in example if one.spec.driver == "dra.net"))
@@ -527,7 +527,7 @@ def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
     assert basis == "3 of 3 nodes that count (`evidence`) publish it as a whole GPU (class gpu.nvidia.com)"
 
 
-def test_slices_from_nodes_outside_the_evidence_selector_add_no_size_or_meaning():
+def test_slices_outside_the_evidence_selector_are_ignored():
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
     stolen = [shares(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
     nodes = [*(vouched(name) for name in names), *(old_node(f"stolen-{i}") for i in range(20))]
@@ -539,7 +539,7 @@ def test_slices_from_nodes_outside_the_evidence_selector_add_no_size_or_meaning(
     assert every_node.classes[HAMI].products != alone.classes[HAMI].products
 
 
-def test_among_nodes_that_count_one_still_does_not_decide_for_the_others():
+def test_one_counted_node_does_not_decide_for_the_others():
     names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
     one_of_them = old_node("old", labels=VOUCHED, allocatable={"nvidia.com/gpu": "8"})
     facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*(vouched(name) for name in names), one_of_them])
@@ -556,7 +556,7 @@ def test_a_driver_that_is_not_named_shows_nothing():
 
 
 @pytest.mark.parametrize(("drivers", "heard"), [((), False), (("dra.net",), True)])
-def test_devices_of_no_node_count_beside_chosen_nodes_only_if_their_driver_is_named(drivers, heard):
+def test_devices_without_a_node_count_if_their_driver_is_named(drivers, heard):
     slices = [
         msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, node_name=None, all_nodes=True))
         for one in given().of(ResourceSlice)
@@ -580,7 +580,7 @@ def kinds(count: int) -> ResourceSlice:
     return wire.convert({"metadata": {"name": "made-up"}, "spec": spec}, ResourceSlice)
 
 
-def test_a_dear_class_and_many_kinds_of_device_take_no_time_and_nothing_from_other_classes():
+def test_a_costly_class_takes_no_budget_from_other_classes():
     """Without a bound a look took 5.8 s for 512 kinds and 32 such selectors, and the webhook answers no review meanwhile at its start."""
     plain = "device.driver == 'made.up' && device.attributes['made.up'].productName.matches('^P[0-9]+$')"
     classes = [typed_class("dear", *[DEAR] * 32), typed_class("plain", plain)]
@@ -591,7 +591,7 @@ def test_a_dear_class_and_many_kinds_of_device_take_no_time_and_nothing_from_oth
     assert "128 products" in facts.classes["plain"].doubt
 
 
-def test_many_kinds_of_device_on_one_node_take_nothing_from_the_others():
+def test_many_device_kinds_on_one_node_affect_no_other():
     """What they cost was taken from what all kinds of a class may cost: then the class had no devices at all."""
     some = f"{NINE}.all(a, {NINE}.all(b, {NINE}.all(c, a + b + c > 0)))"
     honest = []
@@ -613,7 +613,7 @@ def test_a_selector_that_costs_something_is_asked_about_every_kind_as_long_as_th
 
 
 @pytest.mark.parametrize(("key", "offered"), [("by/plugin", True), ("by/class", True), ("by/template", True), ("by/none", False), ("by/nobody", False)])  # fmt: skip
-def test_a_resource_is_offered_by_a_class_a_device_plugin_or_a_declared_node(key, offered):
+def test_classes_device_plugins_and_node_templates_offer_resources(key, offered):
     configuration = configured(nodeTemplates=[{"name": "t", "allocatable": {"by/template": "1"}}])
     served = Inventory.of([typed_class("c", extendedResourceName="by/class")], [], [old_node(allocatable={"by/plugin": 1, "by/none": 0})])  # fmt: skip
     assert State(configuration=configuration, fleet=served).offers(key) is offered

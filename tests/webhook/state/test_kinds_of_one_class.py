@@ -66,7 +66,7 @@ def test_a_node_speaks_for_the_kind_that_it_publishes(key, nodes, basis):
         ),
     ],
 )
-def test_a_key_whose_device_kind_nodes_do_not_publish_is_left_with_a_reason(key, nodes, reason):
+def test_a_key_of_an_unpublished_device_kind_is_left(key, nodes, reason):
     done = became(pod({key: 1}), fleet=fleet(*nodes))
     assert untouched(done)
     assert reason in done.warnings[0]
@@ -98,28 +98,28 @@ def gpus(*policies: dict | None) -> Inventory:
 ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}
 
 
-def test_a_gpu_given_in_parts_without_an_option_is_not_a_whole_one():
+def test_a_partitioned_gpu_is_not_a_whole_one():
     done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE))
     assert untouched(done)
     assert "n0, which publishes parts of devices alone" in done.warnings[0]
 
 
 @pytest.mark.parametrize("policy", [ALL, None])
-def test_a_gpu_taken_whole_without_an_option_is_a_whole_one(policy):
+def test_an_unpartitioned_gpu_is_a_whole_one(policy):
     done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(policy))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
-def test_whole_gpus_are_not_asked_of_those_that_are_given_in_parts():
+def test_whole_gpus_are_not_requested_from_partitioned_ones():
     done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, PLAIN, PLAIN))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "cel": ["!device.allowMultipleAllocations"]}]
 
 
-def test_one_node_does_not_keep_the_pods_of_all_others_off_their_gpus():
+def test_one_node_does_not_exclude_the_gpus_of_others():
     done = became(pod({"nvidia.com/gpu": 1}), fleet=gpus(ONE, ALL, PLAIN))
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1}]
 
 
-def test_a_share_is_asked_of_those_that_are_given_in_parts():
+def test_a_share_is_requested_from_partitioned_gpus():
     done = became(pod({"nvidia.com/gpu.shared": 1}), fleet=gpus(ONE), nvidia={"consumableShares": True})
     assert exactly(done) == [{"class": "gpu.nvidia.com", "count": 1, "capacity": {"shares": "1"}}]

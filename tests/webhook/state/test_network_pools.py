@@ -52,7 +52,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("case", NAMED)
-def test_a_pool_has_the_resource_name_that_its_plugin_gives_it(case):
+def test_a_pool_has_the_resource_name_of_its_plugin(case):
     objects, name = NAMED[case]
     found = read(*objects)
     assert (list(found.pools), found.mistakes) == ([name], ())
@@ -84,7 +84,7 @@ def test_selectors_of_several_nodes_are_alternatives_of_one_pool():
     assert str(found) == f"pfNames=a… in {found.where}"
 
 
-def test_all_selectors_are_read_and_truths_only_where_they_are_true():
+def test_all_selectors_are_read_and_booleans_only_if_true():
     text = {"vendors": ["15b3"], "IsRdma": True, "needVhostNet": False, "vdpaType": "vhost", "drivers": ["mlx5_core"]}
     (found,) = read(config_map(config=sriov(pool(selectors=text, deviceType="auxNetDevice")))).pools.values()
     assert found.alternatives == (
@@ -118,7 +118,7 @@ MISTAKEN = {
 
 
 @pytest.mark.parametrize("case", MISTAKEN)
-def test_a_mistake_of_a_configuration_is_told_in_one_sentence_and_other_pools_count(case):
+def test_a_bad_pool_is_reported_and_the_others_are_read(case):
     _, value, problem = MISTAKEN[case]
     found = read(config_map(config=value), config_map("good", config=sriov(pool("good"))))
     (mistake,) = found.mistakes
@@ -148,7 +148,7 @@ def test_config_maps_of_a_plugin_are_those_that_it_mounts():
     assert config_maps_of(plugin("registry.example/other:1")) == []
 
 
-def test_an_outline_keeps_what_is_read_of_pools_and_no_secret():
+def test_an_outline_keeps_pools_and_no_secret():
     value = sriov(
         pool(
             selectors={"vendors": ["15b3"], "IsRdma": True, "password": ["hunter2"]},

@@ -61,7 +61,7 @@ def judged(asked, *values, stock=None):
     return judge(stock, [asked], prospects=prospects(templates(*values), stock))
 
 
-def test_a_pod_that_only_a_node_template_could_serve_waits_and_the_template_is_named():
+def test_a_pod_waits_for_the_named_node_template():
     assert judged(claim_for(8)).code is Code.TOO_MANY
     answer = judged(claim_for(8), BIG)
     assert answer.verdict is Feasibility.BUSY
@@ -71,12 +71,12 @@ def test_a_pod_that_only_a_node_template_could_serve_waits_and_the_template_is_n
     )
 
 
-def test_a_pod_that_no_node_template_could_serve_is_refused_as_before():
+def test_a_pod_that_no_node_template_serves_is_refused():
     assert judged(claim_for(9), BIG) == judged(claim_for(9))
     assert judged(claim_for(1, cel="device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('200Gi'))"), BIG).verdict is Feasibility.NEVER  # fmt: skip
 
 
-def test_the_answer_names_no_template_if_the_fleet_serves_the_pod_now_or_later():
+def test_no_template_is_named_if_the_fleet_serves_the_pod():
     assert judged(claim_for(4), BIG).verdict is Feasibility.FITS
     held = Stock.of(
         nodes=[typed_node("n0")], slices=[gpu_slice("n0", 4)], classes=[typed_class()], claims=[claim_for(4, held=[f"gpu-{i}" for i in range(4)])]
@@ -89,7 +89,7 @@ def test_the_answer_names_no_template_if_the_fleet_serves_the_pod_now_or_later()
 @pytest.mark.parametrize(
     ("there", "verdict"), [(0, Feasibility.BUSY), (2, Feasibility.BUSY), (3, Feasibility.NEVER), (4, Feasibility.NEVER)]
 )
-def test_where_there_are_as_many_nodes_as_there_may_be_no_other_can_be_made(there, verdict):
+def test_a_template_at_its_limit_makes_no_node(there, verdict):
     nodes = [labelled(f"b{i}", pool="big") for i in range(there)]
     assert judged(claim_for(8), BIG, stock=fleet(*nodes)).verdict is verdict
 
@@ -148,7 +148,7 @@ def test_an_impossible_node_template_is_rejected_at_its_path(value, pointer):
     assert pointer in mistakes(nodeTemplates=[value])
 
 
-def test_two_templates_of_one_name_and_too_many_of_them_are_turned_back():
+def test_duplicate_and_excessive_node_templates_are_rejected():
     assert "/nodeTemplates/1/name" in mistakes(nodeTemplates=[BIG, BIG])
     many = [BIG | {"name": f"t{i}"} for i in range(17)]
     assert list(mistakes(nodeTemplates=many)) == ["/nodeTemplates"]

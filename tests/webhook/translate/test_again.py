@@ -84,7 +84,7 @@ def assert_decided_as_before(asked, state):
     ids=["a plain key beside another system's", "a malformed annotation", "one of another system"],
 )
 @pytest.mark.parametrize("state", STATES)
-def test_keys_that_were_taken_off_still_say_which_system_a_pod_is_of(asked, state):
+def test_removed_keys_still_identify_the_system_of_a_pod(asked, state):
     assert_decided_as_before(asked, STATES[state])
 
 

@@ -17,7 +17,7 @@ _TABLE = re.compile(r"`(\w+: [{\[].*)` \(docs/configuration\.md\)")
 
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"])
-def test_a_whole_device_is_assumed_in_files_and_never_on_a_cluster(key):
+def test_a_whole_device_is_assumed_only_in_files(key):
     asks = pod({key: 1})
     [decision] = translate(asks, State(fleet=FILES), namespace="n").decisions
     assert (decision.outcome, decision.assumed) == ("translated", True)

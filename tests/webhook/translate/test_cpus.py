@@ -210,7 +210,7 @@ def test_exclusive_cpus_match_those_of_the_static_cpu_manager(value):
         {"limits": ["cpu"]},
     ],
 )
-def test_amounts_that_an_api_server_would_not_store_are_no_cpus(resources):
+def test_invalid_amounts_are_no_cpus(resources):
     value = pod(TWO)
     value["spec"]["containers"][0]["resources"] = resources
     assert untouched(became(value))
@@ -298,7 +298,7 @@ def test_a_second_look_and_a_second_application_change_nothing():
     ]
 
 
-def test_a_translated_file_is_the_same_when_it_is_translated_again():
+def test_translating_a_translated_file_changes_nothing():
     state = State(configuration=configured(**EVERYWHERE))
     value = pod(TWO)
     stored = patched(value, translate(value, state, namespace="n"))
@@ -416,7 +416,7 @@ def test_nodes_without_the_driver_decide_by_their_number_among_those_that_the_po
     assert untouched(became(there, given=half))
 
 
-def test_a_pod_with_a_claim_for_cpus_of_its_own_keeps_to_that():
+def test_a_pod_with_its_own_cpu_claim_keeps_it():
     spec = {"devices": {"requests": [{"name": "c", "exactly": {"deviceClassName": "dra.cpu"}}]}}
     other = {"devices": {"requests": [{"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
     templates = {("n", name): wire.convert(one, ResourceClaimSpec) for name, one in (("cpus", spec), ("gpu", other))}

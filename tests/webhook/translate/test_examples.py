@@ -73,7 +73,7 @@ def given_on(name: str) -> dict[str, list[str]]:
         ("own-claim", {"train-1", "train-2", "slice-1"}, 1),
     ],
 )
-def test_an_example_gets_its_devices_on_the_nodes_that_have_them(name, nodes, devices):
+def test_an_example_gets_its_devices(name, nodes, devices):
     found = given_on(name)
     assert set(found) == nodes
     assert {len(set(each)) for each in found.values()} == {devices}

@@ -50,7 +50,7 @@ def run(obj: dict, *, unknown: bool = False):
     return decide_object(obj, State(configuration=configured()), rewrite_unknown=unknown)
 
 
-def test_every_kind_that_kubernetes_gives_a_pod_template_is_tried_here():
+def test_every_kubernetes_kind_with_a_pod_template_is_tested():
     tried = {(api_version.rpartition("/")[0], kind): path for api_version, kind, path in KINDS}
     assert tried == {kind: site.path for kind, site in POD_TEMPLATES.items()}
 

@@ -100,7 +100,7 @@ def test_invalid_amounts_are_refused_with_their_text(amount):
     assert "nvidia.com/gpumem" in str(done.refusals[0])
 
 
-def test_a_null_is_a_zero_as_it_is_to_the_api_server():
+def test_a_null_amount_is_zero():
     nothing = pod({"nvidia.com/gpu": None})
     done = became(nothing, **WHOLE)
     assert untouched(done)
@@ -140,7 +140,7 @@ def test_a_key_that_another_webhook_puts_back_is_removed_again():
     assert again.templates == {}
 
 
-def test_a_key_put_back_with_another_number_is_a_double_request():
+def test_a_restored_key_with_another_number_requests_twice():
     value = pod({"nvidia.com/gpu": 2})
     after = patched(value, became(value, **WHOLE))
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": 3}
@@ -149,7 +149,7 @@ def test_a_key_put_back_with_another_number_is_a_double_request():
     assert "another webhook" in str(done.refusals[0])
 
 
-def test_a_key_of_another_dialect_that_came_later_is_translated_beside():
+def test_a_later_key_of_another_dialect_is_translated_too():
     value = pod({"nvidia.com/gpumem": 3000})
     after = patched(value, became(value))
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/mig-1g.5gb": 1}
@@ -232,7 +232,7 @@ def test_without_a_fleet_a_bare_count_is_left():
 # Stepping aside
 
 
-def test_a_key_that_a_device_class_serves_by_itself_is_left_without_warning():
+def test_a_key_served_by_a_class_is_left_silently():
     done = became(pod(GPU, scheduler="hami-scheduler"), fleet=serving("nvidia.com/gpu"), extendedResources={}, **WHOLE)
     assert untouched(done)
     assert done.warnings == ()
@@ -327,7 +327,7 @@ def test_a_pod_that_is_only_partly_translated_keeps_its_scheduler():
     assert after["containers"][1] == value["spec"]["containers"][1]
 
 
-def test_with_the_bridge_on_pods_for_managed_devices_get_its_scheduler():
+def test_pods_for_managed_devices_get_the_scheduler_of_the_bridge():
     bridge = {"schedulerName": "drawbridge-scheduler", "drivers": ["gpu.nvidia.com"]}
     value, other = pod(GPU), pod({"nvidia.com/gpumem": 1})
     after = patched(value, became(value, **WHOLE, bridge=bridge))
@@ -358,7 +358,7 @@ def test_only_claims_that_go_to_the_bridge_pass_the_fence_whether_it_stands_yet_
 # Quotas and approximations
 
 
-def test_a_key_that_a_limit_range_bounds_is_left_with_all_of_its_container():
+def test_a_key_under_a_limit_range_is_left():
     limited = frozenset({"nvidia.com/gpu"})
     done = became(pod(GPU), limit_range=limited, **WHOLE)
     assert untouched(done)
@@ -386,7 +386,7 @@ LIMITED = frozenset({"requests.nvidia.com/gpu"})
     [BY_CLASS, "requests.deviceclass.resource.kubernetes.io/gpu.nvidia.com", "count/resourceclaims.resource.k8s.io"],
 )
 @pytest.mark.parametrize("approximations", ["warn", "allow", "leave"])
-def test_a_mapped_key_that_no_quota_of_the_namespace_has_is_warned_of(key, approximations):
+def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     mapped = {**WHOLE, "quotas": {"nvidia.com/gpu": key}, "approximations": approximations}
     done = became(pod(GPU), quota=LIMITED, **mapped)
     assert done.changed
@@ -464,7 +464,7 @@ def test_warnings_keep_to_what_clients_show():
     assert all(len(warning.encode()) <= 256 for warning in became(value, approximations="warn").warnings)
 
 
-def test_a_quota_on_the_second_key_of_a_pair_keeps_both():
+def test_a_quota_on_one_key_of_a_pair_keeps_both():
     value = pod({"nvidia.com/gpu": 1, "example.com/nic": 1})
     pairs = {**TOGETHER, "fleet": example_fleet()}
     quota = frozenset({"requests.example.com/nic"})
@@ -538,7 +538,7 @@ NETWORK = {
 TOGETHER = {"dialects": [NETWORK], "joint": [{"primary": "nvidia.com/gpu", "secondary": "example.com/nic"}]}
 
 
-def test_a_gpu_and_a_nic_become_one_claim_where_it_is_asked_for():
+def test_a_gpu_and_a_nic_become_one_claim_on_request():
     done = became(pod({"nvidia.com/gpu": 2, "example.com/nic": 2}), fleet=example_fleet(), **TOGETHER)
     ties = [one["matchAttribute"] for one in devices(done)["constraints"]]
     assert ties == ["resource.kubernetes.io/pcieRoot"] * 2
@@ -622,7 +622,7 @@ def test_two_names_of_one_container_that_core_serves_are_left_whatever_stands_be
             assert not translate(patched(both, done), state, namespace="n").operations
 
 
-def test_the_keys_a_container_asks_for_are_listed_in_sorted_order():
+def test_the_requested_keys_of_a_container_are_sorted():
     """Files keep the order that was written, and the API server sorts: the refusal is the same."""
     words = {"nvidia.com/mig-1g.5gb": "0", "nvidia.com/gpu": "6"}
     for asked in (words, dict(sorted(words.items()))):

@@ -153,7 +153,7 @@ def pruned(value):
 
 @every
 @given(pods(), worlds)
-def test_a_patch_can_be_undone_exactly_and_the_input_pod_is_not_modified(pod, world):
+def test_a_patch_is_reversible_and_leaves_the_input_unmodified(pod, world):
     kept = copy.deepcopy(pod)
     done = run(pod, world)
     assert pod == kept

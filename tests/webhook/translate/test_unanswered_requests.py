@@ -52,7 +52,7 @@ def test_a_container_that_misspells_a_key_stays_as_it_is():
     assert "did you mean nvidia.com/gpumem?" in done.warnings[0]
 
 
-def test_a_key_that_a_node_advertises_is_not_taken_for_a_misspelling():
+def test_an_advertised_key_is_not_a_misspelling():
     from cluster import manifests
     from tests.webhook.pods import CLAIMED, configured, state_of_files
 
@@ -86,7 +86,7 @@ def test_devices_that_gke_injects_by_annotation_are_named():
     assert "takes devices without a request" in detail
 
 
-def test_a_label_with_the_same_domain_is_not_a_misspelling_of_another():
+def test_a_label_of_the_same_domain_is_no_misspelling():
     asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeSelector"] = {"cloud.google.com/gke-os-distribution": "cos", "nvidia.com/gpu.produkt": "A100"}
     said = outcomes_of(asked)
@@ -94,7 +94,7 @@ def test_a_label_with_the_same_domain_is_not_a_misspelling_of_another():
     assert said["nvidia.com/gpu.produkt"] == ("unknown", "did you mean nvidia.com/gpu.product?")
 
 
-def test_the_name_under_which_a_class_can_always_be_asked_for_is_served():
+def test_the_implicit_name_of_a_class_is_served():
     key = "deviceclass.resource.kubernetes.io/gpu.example.com"
     outcome, detail = outcomes_of(pod_in_n({key: 1}))[key]
     assert outcome == "served"
@@ -176,7 +176,7 @@ def test_a_pod_whose_demands_no_node_meets_together_is_named(spec, limits, keys)
     assert waits.keys() == keys
 
 
-def test_a_placeholder_in_a_selector_is_told_for_what_it_is():
+def test_a_placeholder_in_a_selector_is_reported():
     asked = pod_in_n({GPU: 1})
     asked["spec"]["nodeSelector"] = {"node.kubernetes.io/instance-type": "$INSTANCE_TYPE"}
     _, detail = outcomes_of(asked, STATE)["node.kubernetes.io/instance-type"]
@@ -190,7 +190,7 @@ def test_the_operators_own_selectors_ask_for_nothing():
     assert outcomes_of(asked)["nvidia.com/gpu.deploy.dcgm"][0] == "left"
 
 
-def test_of_more_words_than_are_looked_at_the_first_of_the_others_is_named():
+def test_the_first_unexamined_word_is_named():
     many = [f"example.com/gpu-{number:03}" for number in range(MOST + 2)]
     for count in (MOST, MOST + 1, MOST + 2):
         asked = pod_in_n(dict.fromkeys(many[:count], 1))
@@ -210,14 +210,14 @@ OURS = [
 
 
 @pytest.mark.parametrize(("where", "words", "key", "detail"), OURS)
-def test_a_word_of_ours_that_says_nothing_where_it_stands_is_told(where, words, key, detail):
+def test_an_ineffective_drawbridge_annotation_is_reported(where, words, key, detail):
     asked = pod_in_n({GPU: 1}, **{where: words})
     assert outcomes_of(asked)[key] == ("unknown", detail)
     assert any(detail in text for text in decide_object(asked, EMPTY).warnings)
 
 
 @pytest.mark.parametrize("value", ["false", "true"])
-def test_a_label_of_ours_that_says_what_it_may_is_not_told(value):
+def test_a_valid_drawbridge_label_is_not_reported(value):
     asked = pod_in_n({GPU: 1}, labels={"drawbridge.dev/skip": value}, annotations={"drawbridge.dev/strategy": "Packed"})
     assert "unknown" not in {outcome for outcome, _ in outcomes_of(asked).values()}
 
@@ -228,7 +228,7 @@ def test_the_webhook_warns_of_a_skip_label_that_skips_nothing():
     assert done.operations
 
 
-def test_a_key_under_a_field_that_the_api_server_drops_is_told():
+def test_a_key_under_a_dropped_field_is_reported():
     asked = pod_in_n({})
     asked["spec"]["containers"][0]["resources"] = {"limit": {GPU: 1}}
     assert outcomes_of(asked)[GPU] == ("unknown", "it is under limit, which is not a field of resources: did you mean limits?")  # fmt: skip
@@ -243,7 +243,7 @@ def test_a_key_under_a_field_that_the_api_server_drops_is_told():
         ("requests", {GPU: 1}, "resources.requests"),
     ],
 )
-def test_a_key_under_a_field_of_a_container_that_the_api_server_drops_is_told(field, value, meant):
+def test_a_key_under_a_dropped_container_field_is_reported(field, value, meant):
     asked = pod_in_n({})
     asked["spec"]["containers"][0] |= {field: value}
     said = f"it is under {field}, which is not a field of a container: did you mean {meant}?"

@@ -45,7 +45,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_container_in_a_custom_resource_is_decided_on_as_in_its_pod(place):
+def test_a_container_in_a_custom_resource_is_decided_like_pods(place):
     asked = PLACES[place]
     done = decide_object(asked, STATE)
     assert outcomes_of(asked) == {(place, GPU): "translated"}
@@ -55,7 +55,7 @@ def test_a_container_in_a_custom_resource_is_decided_on_as_in_its_pod(place):
     assert {one.object.partition("/")[0] for one in done.decisions} == {asked["kind"]}
 
 
-def test_its_pods_are_refused_for_what_a_pod_is_refused_for():
+def test_pods_of_unknown_kinds_are_refused_like_any_pod():
     many = copy.deepcopy(KSERVE)
     many["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 9}}
     assert "[R023]" in str(decide_object(many, STATE).refusals[0])
@@ -222,7 +222,7 @@ def test_an_unknown_kind_is_reported_with_every_key_in_it():
         ("nos.nebuly.com/v1alpha1", "ElasticQuota", {"min": {"nos.nebuly.com/gpu-memory": 9}}),
     ],
 )
-def test_a_quota_or_limit_on_a_key_is_reported_and_is_not_a_request(version, kind, spec):
+def test_a_quota_on_a_key_is_not_a_request(version, kind, spec):
     counting = obj(version, kind, spec)
     assert list(outcomes_of(counting).values()) == ["left"]
     assert decide_object(counting, STATE).warnings == ()
@@ -253,7 +253,7 @@ def unseen(asked, **more):
     return found
 
 
-def test_a_warning_names_the_place_where_reading_a_large_object_ended():
+def test_a_warning_names_where_reading_ended():
     rows = [{"gpus": 1}] * (MOST + 1)
     for kind, version in (("Odd", "x.io/v1"), ("InferenceService", "serving.kserve.io/v1beta1")):
         assert unseen(obj(version, kind, {"rows": rows})) == [(f"rows/{MOST}", "gpus")]
@@ -297,7 +297,7 @@ def test_fields_beside_a_spec_and_objects_without_one_are_examined():
         assert outcomes_of({**WORKSPACE, **silent}) == {}
 
 
-def test_a_namespace_that_is_off_is_left_alone_in_files_too():
+def test_objects_of_a_namespace_with_mode_off_are_skipped():
     off = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -318,7 +318,7 @@ def test_a_namespace_that_is_off_is_left_alone_in_files_too():
     assert decide_object(elsewhere, world).operations
 
 
-def test_a_pod_that_asks_not_to_be_looked_at_is_said_to_stay():
+def test_a_pod_with_the_skip_label_stays():
     asked = pod_in_n({GPU: 9}, labels={"drawbridge.dev/skip": "true"})
     assert outcomes_of(asked) == {("", "drawbridge.dev/skip"): "left"}
     assert outcomes_of(pod_in_n({"cpu": 1}, labels={"drawbridge.dev/skip": "true"})) == {}
@@ -374,7 +374,7 @@ def test_a_key_with_an_amount_in_a_text_is_named(both, field):
         "my-nvidia.com/gpu-1: 1",
     ],
 )
-def test_a_text_that_only_speaks_of_a_key_is_not_mentioned(text):
+def test_a_text_that_mentions_a_key_is_not_reported(text):
     assert outcomes_of(obj("x.io/v1", "Odd", {"text": text})) == {}
     assert outcomes_of(obj("x.io/v1", "Odd", {"annotations": {"a": TEXTS["manifest"]}})) == {}
 
@@ -425,7 +425,7 @@ POD_TEXT = f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{{GPU}: 1}}
         ("limits: {example.com/dongle: 1}", False),
     ],
 )
-def test_a_pod_in_a_text_of_a_config_map_is_named(kind, text, found):
+def test_a_pod_inside_a_config_map_is_named(kind, text, found):
     value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
     done = decide_object(value, STATE)
     assert outcomes_of(value) == ({("data", GPU): "unknown"} if found else {})
@@ -442,7 +442,7 @@ def test_of_a_map_of_many_texts_the_first_are_named():
     ("version", "kind"),
     [("argoproj.io/v1alpha1", "Application"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")],
 )
-def test_values_of_a_chart_have_what_it_renders_as_their_remedy(version, kind):
+def test_chart_values_have_a_remedy(version, kind):
     for values in ({"values": {"resources": ONE}}, {"values": POD_TEXT}):
         done = decide_object(obj(version, kind, values), STATE)
         assert {one.remedy.partition(" (")[0] for one in done.decisions} == {

@@ -64,7 +64,7 @@ FREE = {"jobset": JOBSET, "lws": LWS, "mpi": workload("kubeflow.org/v2beta1", "M
 
 
 @pytest.mark.parametrize("obj", READ.values(), ids=READ)
-def test_a_template_its_controller_reads_stays_and_its_pods_are_warned_about(obj):
+def test_a_template_that_its_controller_reads_stays(obj):
     done = done_with(obj)
     assert untouched(done)
     assert outcomes(done) == {"nvidia.com/gpu": "translated"}
@@ -107,7 +107,7 @@ def done_beside(obj: dict, *definitions: dict):
 
 
 @pytest.mark.parametrize("both", KINDS, ids="/".join)
-def test_each_row_of_the_table_says_what_becomes_of_the_kind(both):
+def test_each_row_of_the_table_states_the_outcome(both):
     kind = KINDS[both]
     assert not kind.reads or " " in kind.reads
     for version in ("v7", *kind.drops):
@@ -153,7 +153,7 @@ def test_of_two_definitions_either_may_be_applied_last():
 TPUS = pod({"google.com/tpu": 4})
 
 
-def test_tpus_of_a_leader_worker_set_stay_on_its_pods_too():
+def test_tpus_stay_on_pods_of_a_leader_worker_set():
     """Its webhook comes after ours and reads the key on each pod, to number the workers."""
     assert became(TPUS).changed
     marked = copy.deepcopy(TPUS)
@@ -212,7 +212,7 @@ def queued(*limits: dict, **more) -> dict:
     return made
 
 
-def test_a_pod_in_a_queue_stays_and_the_mapping_to_write_is_told():
+def test_a_queued_pod_stays_with_the_missing_mapping():
     done = became(queued({"nvidia.com/gpu": 1}), **WHOLE)
     assert untouched(done)
     assert "deviceClassMappings: [{name: nvidia.com/gpu, deviceClassNames: [gpu.nvidia.com]}]" in done.warnings[0]
@@ -234,7 +234,7 @@ def test_kueue_does_not_count_alternatives():
     assert became(pod(half), **SIZES, **MAPPED).templates
 
 
-def test_a_job_in_a_queue_keeps_its_template_which_kueue_counts():
+def test_a_queued_job_keeps_its_template():
     job = workload("batch/v1", "Job", {"template": TEMPLATE}, QUEUED)
     done = done_with(job)
     assert untouched(done)
@@ -243,7 +243,7 @@ def test_a_job_in_a_queue_keeps_its_template_which_kueue_counts():
     assert done_with(workload("batch/v1", "Job", {"template": TEMPLATE})).templates
 
 
-def test_pods_of_a_deployment_in_a_queue_are_counted_one_by_one():
+def test_pods_of_a_queued_deployment_are_counted_individually():
     deployment = workload("apps/v1", "Deployment", {"template": TEMPLATE}, QUEUED)
     done = done_with(deployment)
     assert untouched(done)
