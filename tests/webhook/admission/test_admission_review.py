@@ -52,7 +52,7 @@ def test_fields_newer_than_we_are_do_not_disturb():
         (json.dumps(changed_review()).encode() + b"x", "not JSON"),
     ],
 )
-def test_a_malformed_review_is_rejected_with_status_400_and_a_reason(body, says):
+def test_a_malformed_review_is_rejected_with_status_400(body, says):
     with pytest.raises(reviews.ReviewError) as caught:
         reviews.decode(body)
     assert caught.value.status == 400
@@ -91,7 +91,7 @@ def test_a_denial_carries_code_reason_and_message():
     assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
 
 
-def test_warnings_are_few_short_single_lines_and_say_what_was_left_out():
+def test_warnings_are_few_short_single_lines():
     texts = [f"number {i}: " + "word " * 100 + "\n\x1b[31m" for i in range(9)] + ["number 0: " + "word " * 100]
     kept = reviews.shorten(texts)
     assert len(kept) == reviews.MAX_WARNINGS
@@ -104,7 +104,7 @@ def test_a_warning_in_wide_characters_is_cut_by_bytes():
     assert len(kept.encode()) <= reviews.MAX_WARNING
 
 
-def test_a_long_warning_keeps_the_code_that_it_can_be_looked_up_by():
+def test_a_long_warning_keeps_its_code():
     (kept,) = reviews.shorten([stated("R023", "a word " * 80)])
     assert len(kept.encode()) <= reviews.MAX_WARNING
     assert kept.endswith("… [R023]")

@@ -55,7 +55,7 @@ def test_a_guaranteed_pod_is_answered_with_a_sealed_claim_and_a_second_review_of
 
 @pytest.mark.parametrize("impossible", ["refuse", "warn"])
 @pytest.mark.parametrize("mode", MODES)
-def test_cpus_that_no_node_could_give_by_claim_stay_the_kubelets(mode, impossible):
+def test_cpus_beyond_every_node_stay_with_the_kubelet(mode, impossible):
     state = world(mode=mode, impossible=impossible)
     value, outcome = reviewed(DOOMED, state)
     said = answer(outcome)
@@ -69,7 +69,7 @@ def test_cpus_that_no_node_could_give_by_claim_stay_the_kubelets(mode, impossibl
         assert [one.detail for one in of_file.decisions] == [one.detail for one in outcome.record.decisions]
 
 
-def test_a_gpu_is_claimed_where_the_cpus_beside_it_cannot_be():
+def test_a_gpu_is_claimed_where_its_cpus_cannot_be():
     value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpus("a")))
     stored = applied(value, outcome)
     assert [one["name"] for one in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
@@ -80,7 +80,7 @@ def test_a_gpu_is_claimed_where_the_cpus_beside_it_cannot_be():
     assert [one.detail for one in of_file.decisions] == [one.detail for one in outcome.record.decisions]
 
 
-def test_a_gpu_that_no_node_has_is_a_reason_to_refuse_with_and_without_cpus():
+def test_an_impossible_gpu_is_refused_with_and_without_cpus():
     state = world(*gpus("a"))
     value, outcome = reviewed(pod(TWO | {"nvidia.com/gpu": "9"}), state)
     assert not answer(outcome)["allowed"]
@@ -89,7 +89,7 @@ def test_a_gpu_that_no_node_has_is_a_reason_to_refuse_with_and_without_cpus():
 
 
 @pytest.mark.parametrize("number", [2, 16, 24, 30])
-def test_a_deployment_in_a_file_is_given_what_its_pods_are_given(number):
+def test_a_deployment_in_a_file_gets_cpus_like_its_pods(number):
     state = world()
     limits = {"cpu": number, "memory": "1Gi"}
     value, outcome = reviewed(pod(limits), state)

@@ -180,7 +180,7 @@ def test_a_refusal_names_container_key_and_remedy():
         assert part in response["status"]["message"]
 
 
-def test_a_pod_whose_template_name_is_taken_is_refused_and_the_owner_named():
+def test_a_pod_with_a_taken_template_name_is_refused():
     """A template made in advance under the name of a pod's must not decide what the pod gets."""
     (name,) = mutated(gpu_pod())[1].record.templates
     other = wire.convert(
@@ -285,7 +285,7 @@ def test_the_same_manifest_applied_again_ends_where_it_began():
     assert outcome.record.outcome == "replayed"
 
 
-def test_an_update_is_replayed_where_the_user_is_only_warned_by_now():
+def test_an_update_is_replayed_in_mode_warn():
     stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
@@ -310,7 +310,7 @@ def test_an_update_translates_nothing():
     assert untouched(outcome)
 
 
-def test_a_strategy_is_nothing_for_the_webhook_when_a_pod_is_made_and_when_it_changes():
+def test_the_webhook_ignores_strategy_annotations():
     """It says how the bridge places a pod, and the bridge reads it from the pod itself: no claim depends on it, and it may change."""
     key = "drawbridge.dev/strategy"
     plain, _ = mutated(gpu_pod())
@@ -345,7 +345,7 @@ FORGED = {
 
 @pytest.mark.parametrize("names", [FORGED, ["drawbridge.dev/devices"], ["drawbridge.dev/original"]])
 @pytest.mark.parametrize("limits", [{"nvidia.com/gpu": "1"}, {"cpu": "1"}, {"nvidia.com/gpumemory": "1"}])
-def test_annotations_in_our_name_that_we_did_not_write_are_replaced_or_gone(names, limits):
+def test_forged_drawbridge_annotations_are_replaced_or_removed(names, limits):
     forged = gpu_pod(limits=limits, annotations={"team": "a", **{name: FORGED[name] for name in names}})
     after, _ = mutated(forged)
     clean, _ = mutated(gpu_pod(limits=limits, annotations={"team": "a"}))
@@ -377,7 +377,7 @@ def test_forged_annotations_are_removed_even_when_the_decision_times_out():
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("enforce", False), ("warn", False), ("observe", True), ("off", True)])
-def test_forged_annotations_go_also_when_the_decision_was_ended_from_outside(mode, kept):
+def test_forged_annotations_are_removed_after_a_timeout(mode, kept):
     forged = gpu_pod(annotations={"team": "a", **FORGED})
     outcome = answer_timeout("mutate", review(forged), state(mode=mode))
     assert (applied(forged, outcome) == forged) is kept
@@ -415,7 +415,7 @@ FULL = {
 
 @pytest.mark.parametrize("small", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
 @pytest.mark.parametrize("place", FULL)
-def test_a_late_answer_makes_nothing_of_what_the_object_is_full_of(small, place):
+def test_a_late_answer_ignores_oversized_content(small, place):
     """Seven MiB of `{}` took the loop 2.4 s to read, in one call that no alarm ends."""
     many = ",".join([small] * (1_000_000 // len(small)))
     body = review("OBJECT").replace(b'"OBJECT"', FULL[place].replace("MANY", many).encode())
@@ -440,7 +440,7 @@ def test_a_forged_record_changes_no_update(namespace):
     assert untouched(outcome)
 
 
-def test_a_record_that_was_copied_to_a_pod_without_our_claim_changes_no_update():
+def test_a_copied_record_without_our_claim_changes_no_update():
     ours, _ = mutated(gpu_pod())
     stored = gpu_pod(annotations=ours["metadata"]["annotations"])
     assert untouched(mutated(copy.deepcopy(stored), operation="UPDATE", old=stored)[1])
@@ -475,7 +475,7 @@ def test_tampering_with_one_annotation_removes_the_valid_record_beside_it(name):
     assert outcome.record.outcome == "cleaned"
 
 
-def test_a_pod_whose_annotations_would_grow_too_large_is_left_with_the_reason():
+def test_a_pod_with_oversized_annotations_is_left():
     large = gpu_pod(annotations={"team": "x" * (256 * 1024 - 200)})
     after, outcome = mutated(large)
     assert after == large
@@ -502,12 +502,12 @@ def test_a_claim_that_fits_passes_in_silence():
     assert untouched(validated(gpu_claim(), **of_claims()))
 
 
-def test_a_claim_that_no_node_could_serve_is_called_a_claim():
+def test_the_refusal_of_a_claim_names_a_claim():
     said = answer(validated(gpu_claim(count=9), **of_claims()))["status"]["message"]
     assert "could not serve this claim even if idle" in said
 
 
-def test_a_class_that_does_not_exist_is_refused_with_those_that_do():
+def test_a_missing_class_is_refused_with_the_existing_classes():
     response = answer(validated(gpu_claim("gpu.example.com"), **of_claims()))
     assert not response["allowed"]
     assert "no DeviceClass gpu.example.com" in response["status"]["message"]
@@ -523,7 +523,7 @@ def test_a_translated_pod_passes():
     assert untouched(validated(after))
 
 
-def test_a_forged_proof_proves_nothing_and_does_not_refuse_a_pod():
+def test_a_forged_proof_is_ignored():
     after, _ = mutated(gpu_pod())
     notes = after["metadata"]["annotations"]
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
@@ -566,7 +566,7 @@ def test_a_workload_is_warned_and_never_refused(kind):
 # Refusals
 
 
-def test_an_impossible_pod_only_gets_a_warning_if_the_admin_configures_it():
+def test_an_impossible_pod_is_warned_if_configured():
     after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     file = msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn")
     lenient = msgspec.structs.replace(ENFORCE, configuration=Configuration(file))
@@ -576,7 +576,7 @@ def test_an_impossible_pod_only_gets_a_warning_if_the_admin_configures_it():
     assert "never" in response["warnings"][0]
 
 
-def test_a_pod_that_a_node_template_could_serve_is_admitted_with_its_name():
+def test_a_pod_served_by_a_node_template_is_admitted():
     after = translated(gpu_pod(limits={"nvidia.com/gpu": "8"}))
     assert not answer(validated(after))["allowed"]
     (template,) = configured(nodeTemplates=[{"name": "big", "devices": [device_entry(8)]}]).file.node_templates
@@ -593,7 +593,7 @@ def device_entry(count):
 
 
 @pytest.mark.parametrize("kind", ["DeviceClass", "ResourceSlice", "Node"])
-def test_a_claim_is_warned_and_not_refused_if_some_objects_were_unreadable(kind):
+def test_unreadable_objects_turn_refusals_into_warnings(kind):
     asked = gpu_claim("gpu.elsewhere")
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
     assert "no DeviceClass gpu.elsewhere" in answer(validated(asked, **kwargs))["status"]["message"]
@@ -604,13 +604,13 @@ def test_a_claim_is_warned_and_not_refused_if_some_objects_were_unreadable(kind)
     assert "no DeviceClass gpu.elsewhere" in warning
 
 
-def test_a_template_that_a_tenant_made_unreadable_changes_no_refusal_of_other_pods():
+def test_an_unreadable_template_does_not_affect_other_pods():
     lacking = state(incomplete=frozenset({"ResourceClaim", "ResourceClaimTemplate"}))
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
     assert not answer(validated(gpu_claim("gpu.elsewhere"), lacking, **kwargs))["allowed"]
 
 
-def test_a_template_that_could_not_be_read_is_not_said_to_be_missing():
+def test_an_unreadable_template_is_not_called_missing():
     asked = gpu_pod()
     asked["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimTemplateName": "t"}]
     (missing,) = answer(validated(asked))["warnings"]
@@ -636,14 +636,14 @@ def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
     ("amount", "is_accepted"),
     [("9e19", True), ("9" * 64, True), ("9" * 310, True), ("10000000000000000000", False), ("1" * 64, False)],
 )
-def test_an_amount_beyond_64_bits_is_refused_where_the_api_server_refuses_it(amount, is_accepted):
+def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
     """It looks at the thousandths, which overflow (`tests/dra/validation/test_pods.py` asks it)."""
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": amount}))
     assert answer(outcome)["allowed"] is is_accepted
     assert [one.outcome for one in outcome.record.decisions] == ["left" if is_accepted else "refused"]
 
 
-def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():
+def test_a_review_that_times_out_is_allowed_with_warning():
     after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     outcome = admission.validate(review(after), ENFORCE, impatient=lambda: True)
     assert answer(outcome)["allowed"]
@@ -651,7 +651,7 @@ def test_a_review_that_cannot_be_decided_in_time_is_allowed_with_a_warning():
     assert outcome.record.outcome == "undecided"
 
 
-def test_nothing_is_refused_for_what_an_old_copy_of_the_cluster_shows():
+def test_nothing_is_refused_by_a_stale_cache():
     percent = gpu_pod(limits={"nvidia.com/gpumem-percentage": "50"})
     sizeless = msgspec.structs.replace(ENFORCE, fleet=Inventory(), configuration=configured(unresolved="refuse"))
     assert "[R006]" in answer(mutated(percent, sizeless)[1])["status"]["message"]
@@ -694,7 +694,7 @@ def broken(value, rng):
 
 
 @pytest.mark.parametrize("seed", range(draws(400)))
-def test_a_malformed_object_always_gets_an_answer_or_a_bad_request(seed):
+def test_a_malformed_object_always_gets_an_answer(seed):
     rng = random.Random(seed)
     start = mutated(gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "koordinator.sh/gpu": "50"}))[0]
     obj = rng.choice([gpu_pod(), start, limited_workload(**{"nvidia.com/gpu": "1"}), gpu_claim()])
@@ -715,7 +715,7 @@ def test_a_malformed_object_always_gets_an_answer_or_a_bad_request(seed):
                 assert response["uid"] == "u"
 
 
-def test_an_object_only_the_webhook_cannot_decode_is_allowed_with_a_warning():
+def test_an_object_that_cannot_be_decoded_is_allowed():
     strange = gpu_claim()
     strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
     response = answer(validated(strange, **of_claims()))
@@ -746,7 +746,7 @@ def test_a_rule_of_ours_that_makes_sense_passes():
     assert untouched(validated(good, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
 
 
-def test_a_rule_of_ours_whose_expression_does_not_compile_is_refused_where_it_stands():
+def test_a_compatibility_rule_that_does_not_compile_is_refused():
     bad = compatibility(driver=GPU, compatibleOnlyWith="device.driver = 'x'")
     response = answer(validated(bad, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
     assert not response["allowed"]
@@ -772,7 +772,7 @@ UNSURE = state(unsure={"ns": ("ResourceQuota",)})
 WHY = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so its rules are unknown"
 
 
-def test_a_pod_is_left_as_it_is_where_it_is_not_known_what_its_namespace_allows_and_told_why():
+def test_a_pod_of_an_unreadable_namespace_is_left():
     after, outcome = mutated(gpu_pod(), UNSURE)
     assert after == gpu_pod()
     assert outcome.record.outcome == "would translate"
@@ -789,7 +789,7 @@ def test_a_namespace_whose_mode_is_misspelt_only_gets_a_warning():
     assert "warnings" not in answer(mutated(gpu_pod(limits={}), misspelt)[1])
 
 
-def test_a_pod_is_not_refused_while_its_namespace_limits_cannot_be_read():
+def test_a_pod_is_not_refused_with_unreadable_limits():
     impossible = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
     assert not answer(mutated(impossible)[1])["allowed"]
     after, outcome = mutated(impossible, UNSURE)
@@ -798,7 +798,7 @@ def test_a_pod_is_not_refused_while_its_namespace_limits_cannot_be_read():
     assert answer(outcome)["warnings"][-1] == WHY
 
 
-def test_a_plain_pod_hears_nothing_of_what_is_not_known_and_another_namespace_loses_nothing():
+def test_unreadable_limits_affect_only_device_pods_of_the_namespace():
     assert "warnings" not in answer(mutated(gpu_pod(limits={}), UNSURE)[1])
     after, _ = mutated(gpu_pod(), UNSURE, namespace="elsewhere")
     assert after != gpu_pod()
@@ -811,7 +811,7 @@ def test_off_and_observe_modes_hold_while_limit_ranges_are_unknown():
         assert "warnings" not in answer(outcome)
 
 
-def test_a_pod_that_was_translated_stays_so_when_its_namespace_cannot_be_read_any_more():
+def test_a_translated_pod_survives_an_unreadable_namespace():
     """Its update would be refused by the API server: giving back what it asked for takes nothing away."""
     before, _ = mutated(gpu_pod())
     kept, outcome = mutated(gpu_pod(), UNSURE, operation="UPDATE", old=before)

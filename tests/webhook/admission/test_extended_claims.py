@@ -66,7 +66,7 @@ def at_webhook(obj, state):
 
 
 @pytest.mark.parametrize("key", [GPU, IMPLICIT])
-def test_a_request_that_no_node_can_ever_serve_is_refused_with_a_remedy(key):
+def test_an_impossible_request_is_refused_with_a_remedy(key):
     state = world()
     said = at_webhook(asked(3, key), state)
     assert not said["allowed"]
@@ -84,13 +84,13 @@ def test_a_request_that_no_node_can_ever_serve_is_refused_with_a_remedy(key):
         assert (served["allowed"], served.get("patch"), served.get("warnings")) == (True, None, None)
 
 
-def test_a_node_whose_device_plugin_has_enough_may_serve_what_devices_never_could():
+def test_a_sufficient_device_plugin_prevents_a_refusal():
     assert not at_webhook(asked(3), world(nodes=[plugin("b", "2")]))["allowed"]
     assert at_webhook(asked(3), world(nodes=[plugin("b", "3")]))["allowed"]
     assert not at_webhook(asked(3, IMPLICIT), world(nodes=[plugin("b", "3")]))["allowed"]
 
 
-def test_where_the_device_plugin_is_out_of_reach_or_full_the_pod_is_judged_by_devices():
+def test_without_a_usable_device_plugin_devices_decide():
     item = asked(3)
     beside = plugin("b", "4")
     assert "warnings" not in at_webhook(item, world(nodes=[beside]))
@@ -114,7 +114,7 @@ def used(state, node, count):
     return msgspec.structs.replace(state, uses={node: {GPU: count * 10**9}})
 
 
-def test_a_node_that_an_autoscaler_can_make_may_have_a_device_plugin():
+def test_an_autoscaled_node_may_have_a_device_plugin():
     for amount, allowed in (("2", False), ("3", True)):
         template = {"name": "plugins", "labels": {"pool": "plugins"}, "allocatable": {GPU: amount}}
         assert at_webhook(asked(3), world(nodeTemplates=[template]))["allowed"] is allowed
@@ -162,7 +162,7 @@ def test_init_containers_share_what_containers_have():
     assert "it would fit if they asked for no more than 2 devices" in said
 
 
-def test_containers_that_together_ask_for_more_than_a_node_has_are_all_named():
+def test_all_containers_of_an_excessive_sum_are_named():
     item = asked(2)
     item["spec"]["containers"] += [{"name": "beside", "resources": {"limits": {IMPLICIT: "1"}}}]
     start = {"name": "first", "resources": {"limits": {GPU: "3"}}}
@@ -175,7 +175,7 @@ def test_containers_that_together_ask_for_more_than_a_node_has_are_all_named():
     assert "together ask for 4 devices" in str(refusal)
 
 
-def test_the_remedy_offers_the_device_plugin_amount_if_it_exceeds_the_devices():
+def test_the_remedy_offers_the_larger_device_plugin_amount():
     for amount, offer in (("4", "no more than 4, which a device plugin hands out"), ("1", "no more than 2 devices")):
         [refusal] = decide_object(asked(5), world(nodes=[plugin("b", amount)])).refusals
         assert refusal.remedy == f"it would fit if container main asked for {offer}"
@@ -189,7 +189,7 @@ def test_a_request_within_device_plugin_capacity_is_never_refused():
 
 
 @pytest.mark.parametrize("counts", [[33], [20, 20], [1] * 33], ids=str)
-def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
+def test_an_extended_resource_serves_at_most_32_devices(counts):
     def asking(*each):
         item = asked(1)
         resources = [{"limits": {GPU: str(count)}} for count in each]
@@ -216,7 +216,7 @@ def test_a_claim_holds_32_devices_and_no_more_are_served_by_a_name(counts):
     ],
     ids=str,
 )
-def test_a_request_that_is_not_certain_to_fail_is_not_refused(passed):
+def test_a_request_that_may_succeed_is_not_refused(passed):
     item = asked(3, labels=passed.get("labels", {}))
     if "scheduler" in passed:
         item["spec"]["schedulerName"] = passed["scheduler"]
@@ -255,7 +255,7 @@ def translates(state, item):
     return bool(decide_object(item, state).templates)
 
 
-def test_the_bridge_takes_over_the_pods_of_its_drivers_and_leaves_the_others():
+def test_the_bridge_takes_only_pods_of_its_drivers():
     bridge = {"schedulerName": "drawbridge", "drivers": [DRIVER]}
     state = world(bridge=bridge)
     assert translates(state, asked(2))
@@ -264,7 +264,7 @@ def test_the_bridge_takes_over_the_pods_of_its_drivers_and_leaves_the_others():
     assert not translates(world(bridge=bridge | {"drivers": ["gpu.amd.com"]}), asked(2))
 
 
-def test_a_pod_that_is_left_behind_the_fence_is_warned_unless_the_bridge_makes_its_claim():
+def test_a_fenced_pod_is_warned_unless_the_bridge_claims():
     state = world(bridge=FENCED, rules=[taint_rule(DRIVER)])
     left = asked(1, annotations={"drawbridge.dev/extended-resources": "leave"})
     tainted, warning = at_webhook(left, state)["warnings"]
@@ -293,7 +293,7 @@ SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
         pytest.param(GPU, {"slices": SHARED}, id="shared devices"),
     ],
 )
-def test_a_pod_that_a_fence_keeps_from_its_driver_is_warned(key, extra, fenced):
+def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
     bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
     state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
     found = [one for one in decide_object(asked(1, key), state).decisions if one.code == "D218"]
@@ -321,7 +321,7 @@ def test_a_pod_that_a_fence_keeps_from_its_driver_is_warned(key, extra, fenced):
     assert not [one for one in decide_object(asked(1, key), apart).decisions if one.code]
 
 
-def test_a_pod_behind_the_fence_that_a_device_plugin_may_serve_is_told_that_only_this_may():
+def test_a_fenced_pod_is_told_that_only_the_plugin_remains():
     state = world(bridge=FENCED, nodes=[plugin("b", "4")])
     [told] = [one for one in decide_object(asked(1), state).decisions if one.code]
     assert told.detail.endswith("so only device plugins serve it")
@@ -360,7 +360,7 @@ def test_pod_namespace_driver_and_default_say_whether_it_is_translated(said, ann
     assert bool(found.warnings) is (annotation == "Leave")
 
 
-def test_a_change_of_the_setting_leaves_the_pods_that_run_as_they_are():
+def test_a_changed_setting_does_not_affect_running_pods():
     leave, translate = world(), world(extendedResources={"default": "translate"})
     plain = asked(1)
     translated, _ = mutated(plain, translate)
@@ -371,7 +371,7 @@ def test_a_change_of_the_setting_leaves_the_pods_that_run_as_they_are():
         assert "/spec/containers/0/resources/limits" in base64.b64decode(answer(again)["patch"]).decode()
 
 
-def test_an_extended_resource_is_judged_for_the_scheduler_the_pod_is_handed_to():
+def test_an_extended_resource_is_judged_for_the_new_scheduler():
     item = asked(1)
     item["spec"]["containers"] += [
         {"name": "beside", "resources": {"limits": {IMPLICIT: "1"}, "requests": {IMPLICIT: "1"}}}
@@ -382,7 +382,7 @@ def test_an_extended_resource_is_judged_for_the_scheduler_the_pod_is_handed_to()
 
 
 @pytest.mark.parametrize("name", [None, 3, ["x"], {}], ids=str)
-def test_a_container_whose_name_is_not_a_text_gets_an_answer(name):
+def test_a_container_name_that_is_no_string_gets_an_answer(name):
     item = asked(1)
     item["spec"]["containers"][0]["name"] = name
     for state in (world(), world(bridge=FENCED)):

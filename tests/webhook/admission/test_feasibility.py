@@ -51,11 +51,11 @@ def stock(*more, nodes=("n0", "n1"), count=4, **slices):
     )
 
 
-def test_a_claim_that_free_devices_can_serve_gets_the_verdict_fits():
+def test_a_claim_that_free_devices_serve_fits():
     assert judge(stock(), [claim_for(4)]).verdict is Feasibility.FITS
 
 
-def test_more_than_any_node_has_is_never_and_says_what_would_fit():
+def test_more_than_any_node_has_never_fits():
     told = judge(stock(), [claim_for(5)])
     assert told.verdict is Feasibility.NEVER
     assert "none of 2 nodes" in told.text
@@ -66,7 +66,7 @@ def test_more_than_any_node_has_is_never_and_says_what_would_fit():
     )
 
 
-def test_an_allocated_device_counts_as_busy_and_its_node_is_named():
+def test_an_allocated_device_is_busy():
     holders = [claim_for(4, name="holder", held=[f"gpu-{i}" for i in range(4)])]
     told = judge(stock(*holders, nodes=("n0",)), [claim_for(1)])
     assert told.verdict is Feasibility.BUSY
@@ -112,7 +112,7 @@ def test_an_incomplete_pool_does_not_make_a_claim_impossible():
 
 
 @pytest.mark.parametrize(("keeps", "verdict"), [(True, Feasibility.BUSY), (False, Feasibility.NEVER)])
-def test_a_pool_whose_newer_generation_is_empty_makes_a_claim_impossible_once_the_old_slices_are_gone(keeps, verdict):
+def test_an_empty_newer_generation_makes_a_claim_impossible(keeps, verdict):
     old = gpu_slice("n0", 4)
     pool = replace(old.spec.pool, generation=2)
     meta, spec = replace(old.metadata, name="new"), replace(old.spec, pool=pool, devices=())
@@ -123,7 +123,7 @@ def test_a_pool_whose_newer_generation_is_empty_makes_a_claim_impossible_once_th
     )
 
 
-def test_a_selector_that_fails_to_run_is_told_and_not_denied():
+def test_a_selector_that_fails_at_run_time_is_not_refused():
     told = judge(stock(), [claim_for(1, cel=f"device.attributes['{DRIVER}'].missing == 'x'")])
     assert told.verdict is Feasibility.BUSY
     assert "error" in told.text
@@ -145,7 +145,7 @@ def test_a_search_that_runs_out_of_steps_promises_nothing():
     assert judge(stock(), [claim_for(4)], steps=0).verdict is Feasibility.UNKNOWN
 
 
-def test_a_small_search_budget_yields_only_the_verdicts_never_or_unknown():
+def test_a_small_budget_yields_only_never_or_unknown():
     tied = [claim_for(2), claim_for(3, name="d", cel="true")]
     assert (
         judge(stock(), tied, budget=Budget()).remedy
@@ -157,7 +157,7 @@ def test_a_small_search_budget_yields_only_the_verdicts_never_or_unknown():
     assert judge(stock(), tied, budget=Budget(2)).verdict is Feasibility.UNKNOWN
 
 
-def test_equal_claims_for_more_than_a_node_has_are_told_the_sum():
+def test_equal_claims_beyond_a_node_report_the_sum():
     told = judge(stock(), [claim_for(name=f"c{at}") for at in range(5)])
     assert (told.code, told.remedy) == (Code.TOO_MANY, "it would fit if they asked for no more than 4 devices")
     asked = "; ".join(f"claim c{at}, request r" for at in range(4))
@@ -184,7 +184,7 @@ def test_claims_that_ask_for_different_devices_are_not_added_up(odd):
     assert "together" not in told.text
 
 
-def test_devices_that_several_claims_may_have_are_not_counted_as_if_they_were_whole():
+def test_shareable_devices_are_not_counted_as_whole():
     memory = {"value": "80Gi", "requestPolicy": {"default": "40Gi"}}
     fleet = stock(count=1, capacity={"memory": memory}, allowMultipleAllocations=True)
     assert judge(fleet, [claim_for(name="a"), claim_for(name="b")]).verdict is Feasibility.FITS
@@ -200,7 +200,7 @@ CURED = {
 
 
 @pytest.mark.parametrize("what", CURED)
-def test_a_curable_obstacle_is_never_judged_impossible_for_lack_of_budget(what):
+def test_a_curable_obstacle_is_never_impossible_without_budget(what):
     """Whatever the budget: the search may have ended, and the look at what is in the way has not."""
     taint, pools = CURED[what]
     rules = []
@@ -216,12 +216,12 @@ def test_a_curable_obstacle_is_never_judged_impossible_for_lack_of_budget(what):
     assert found == {Feasibility.UNKNOWN, Feasibility.BUSY} - ({Feasibility.UNKNOWN} if pools else set())
 
 
-def test_less_than_would_do_is_not_offered_where_the_time_ends():
+def test_no_insufficient_amount_is_offered_after_a_timeout():
     offered = {judge(stock(), [claim_for(9)], budget=Budget(steps)).remedy for steps in range(10, 2_000, 13)}
     assert offered == {"", "it would fit if claim c, request r asked for no more than 4 devices"}
 
 
-def test_a_pod_that_asks_by_device_plugin_key_is_not_offered_another_class():
+def test_a_device_plugin_key_is_not_offered_another_class():
     fleet = stock(typed_class("none", "false"))
     assert judge(fleet, [claim_for(class_="none")]).remedy == f"it would fit with class {DRIVER}"
     told = judge(fleet, [claim_for(class_="none")], given={"c": PodClaim("", users=("main",))})
@@ -248,7 +248,7 @@ def test_where_no_node_has_a_device_of_the_class_that_is_said_and_what_there_is_
         assert "device." not in told.text
 
 
-def test_alternatives_of_classes_without_devices_are_told_together_and_none_by_its_selector():
+def test_alternatives_of_empty_classes_are_reported_together():
     fleet = stock(typed_class("mig.nvidia.com", "false"), typed_class("acme", "device.driver == 'acme'"))
     told = judge(fleet, [alternatives("mig.nvidia.com", "acme")])
     assert (told.verdict, told.code) == (Feasibility.NEVER, Code.NO_DEVICE)
@@ -291,7 +291,7 @@ def test_products_and_profiles_that_there_are_are_named():
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-def test_which_class_is_offered_does_not_depend_on_which_was_heard_of_first(names):
+def test_the_offered_class_is_independent_of_informer_order(names):
     others = [typed_class(name, f"device.driver == '{DRIVER}'") for name in names]
     assert (
         judge(stock(typed_class("none", "false"), *others), [claim_for(class_="none")]).remedy
@@ -299,7 +299,7 @@ def test_which_class_is_offered_does_not_depend_on_which_was_heard_of_first(name
     )
 
 
-def test_a_product_that_does_not_exist_is_never_and_those_that_exist_are_listed():
+def test_a_missing_product_never_fits_and_existing_ones_are_listed():
     def gpu(name):
         return {"attributes": {"productName": {"string": name}, "uuid": {"string": f"GPU-{name}"}}}
 
@@ -343,7 +343,7 @@ def test_a_reason_names_the_container_and_not_the_generated_claim():
     assert "claim" not in told.text
 
 
-def test_the_largest_node_is_the_largest_of_all_kinds_and_what_is_offered_was_tried():
+def test_an_offered_amount_was_tried_on_the_largest_node():
     """Seventeen kinds of node, the largest last; and devices of which only some can be used at a time."""
     nodes = [typed_node(f"n{i}") for i in range(20)]
     slices = [gpu_slice(f"n{i}", i + 1, memory=f"{i + 1}Gi") for i in range(20)]
@@ -353,7 +353,7 @@ def test_the_largest_node_is_the_largest_of_all_kinds_and_what_is_offered_was_tr
     assert "no more than 20 devices" in told.remedy
 
 
-def test_a_taint_on_one_of_many_kinds_of_node_is_enough_for_not_now():
+def test_one_tainted_kind_of_node_is_enough_for_not_now():
     """Words are made from the first kinds of node only; whether something may change is asked of all."""
     names = [f"n{i:02}" for i in range(KINDS + 2)]
     small = [gpu_slice(name, 1 + i) for i, name in enumerate(names[1:])]
@@ -410,7 +410,7 @@ def test_reasons_of_another_question_are_searched_anew(diagnosed, change):
     assert len(diagnosed) > 2
 
 
-def test_reasons_on_other_nodes_that_a_pod_can_reach_are_searched_anew():
+def test_other_reachable_nodes_need_a_new_search_for_reasons():
     sizes = {"n0": 2, "n1": 4, "n2": 8}
     here = Stock.of(
         nodes=[typed_node(name) for name in sizes],

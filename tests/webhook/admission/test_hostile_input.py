@@ -79,7 +79,7 @@ STATE = State(configuration=configured(**WHOLE, **SIZES), fleet=example_fleet(),
 
 @many
 @given(spoiled(SEEDS))
-def test_a_spoiled_pod_is_translated_or_not_but_never_an_error(value):
+def test_a_spoiled_pod_never_causes_an_error(value):
     if not isinstance(value, dict):
         return
     done = translate(value, STATE, namespace="n", seal=True)
@@ -113,6 +113,6 @@ GOOD = {
 
 @many
 @given(spoiled([GOOD]))
-def test_a_spoiled_configuration_is_either_good_or_told_what_is_wrong(value):
+def test_a_spoiled_configuration_is_valid_or_has_findings(value):
     configuration, findings = read(value)
     assert (configuration is None) == bool(findings)

@@ -66,7 +66,7 @@ def plainly(value):
 
 @settings(max_examples=draws(2_000), deadline=None)
 @given(RANGES, st.lists(CONTAINERS, min_size=1, max_size=2), st.lists(CONTAINERS, max_size=1))
-def test_a_pod_is_judged_as_the_limit_ranger_hands_it_on(ranges, containers, init):
+def test_a_pod_is_judged_as_limit_ranger_defaults_it(ranges, containers, init):
     made = [limit_range(*items, name=f"l{i}") for i, items in enumerate(ranges)]
     value = pod_of(*containers, init=init)
     before = copy.deepcopy(value)

@@ -96,7 +96,7 @@ def refused(case):
     return not said["allowed"], "patch" in said
 
 
-def test_a_pod_that_the_webhook_refuses_could_not_be_served_by_any_node(allocate_oracle, extended_oracle):
+def test_a_refused_pod_could_not_run_on_any_node(allocate_oracle, extended_oracle):
     met = Counter()
     for seed in range(CASES):
         case = case_of(seed)

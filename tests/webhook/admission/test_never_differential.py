@@ -38,7 +38,7 @@ def compare(oracle, family, seeds):
     return met
 
 
-def test_a_pod_is_refused_for_its_place_only_where_no_node_there_could_serve_it():
+def test_a_pod_is_refused_only_if_no_reachable_node_serves():
     met = Counter()
     for family in FAMILIES:
         for seed in range(draws(24)):
@@ -65,7 +65,7 @@ def test_claims_judged_never_cannot_be_allocated_on_an_idle_fleet(allocate_oracl
 
 
 @pytest.mark.oracle
-def test_the_webhook_says_never_often_enough_for_that_to_mean_something(allocate_oracle):
+def test_the_verdict_never_is_common_enough_to_test(allocate_oracle):
     met = Counter()
     for family in FAMILIES:
         met += compare(allocate_oracle, family, range(CASES, CASES + 10))

@@ -31,7 +31,7 @@ def spoiled(rng):
 
 
 @pytest.mark.parametrize("seed", range(draws(300)))
-def test_a_pod_keeps_only_valid_drawbridge_marks_and_observe_changes_nothing(seed):
+def test_a_pod_keeps_only_valid_drawbridge_marks(seed):
     value = spoiled(random.Random(seed))
     for mode in ("enforce", "warn", "observe", "off"):
         here = state(mode=mode)

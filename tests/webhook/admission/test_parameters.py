@@ -65,7 +65,7 @@ def given(obj, known, **kwargs):
     return admission.mutate(review(obj), known, **kwargs)
 
 
-def test_a_pod_hears_what_the_driver_would_refuse_of_its_claims_and_passes():
+def test_parameters_that_the_driver_would_refuse_are_warned_about():
     outcome = given(bringing(), world(t=spec(WRONG)))
     assert answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == [f"claim own: {SAID}"]
@@ -78,7 +78,7 @@ def test_a_pod_whose_parameters_are_fine_hears_nothing(parameters):
     assert answer(given(bringing(), world(t=spec(*parameters)))) == {"uid": "u", "allowed": True}
 
 
-def test_a_setting_that_depends_on_how_the_driver_runs_causes_no_warning():
+def test_a_setting_dependent_on_driver_options_causes_no_warning():
     shared = typed("GpuConfig", sharing={"strategy": "MPS"})
     assert answer(given(bringing(), world(t=spec(shared)))) == {"uid": "u", "allowed": True}
 
@@ -95,7 +95,7 @@ def test_a_refusal_stays_one_beside_warnings():
     assert answer(outcome)["warnings"] == [f"claim own: {SAID}"]
 
 
-def test_a_claim_and_a_template_hear_it_when_they_are_written():
+def test_bad_parameters_are_warned_about_on_claims_and_templates():
     told = answer(validated(claimed(WRONG), **of_claims()))
     assert told["allowed"]
     assert told["warnings"] == [SAID]

@@ -99,7 +99,7 @@ def refused(obj, state):
     return said(obj, state).get("status", {}).get("message", "")
 
 
-def test_more_than_the_largest_node_hands_out_is_refused_with_what_would_fit():
+def test_more_than_the_largest_node_advertises_is_refused():
     message = refused(requesting(9), world(*TWO))
     has = "the largest node has 8 (device plugin on large)"
     assert f"none of 3 nodes could serve this pod even if idle: container main asks for 9 {GPU}, and {has}" in message
@@ -108,7 +108,7 @@ def test_more_than_the_largest_node_hands_out_is_refused_with_what_would_fit():
 
 
 @pytest.mark.parametrize("place", [on("small"), {"nodeName": "small"}], ids=["selector", "nodeName"])
-def test_more_than_the_nodes_that_a_pod_can_reach_hand_out_is_refused(place):
+def test_more_than_reachable_nodes_advertise_is_refused(place):
     message = refused(requesting(5, **place), world(*TWO))
     assert "of the nodes that the pod can run on, small has the most, 4 by its device plugin" in message
     assert (
@@ -142,13 +142,13 @@ SILENT = {
 
 
 @pytest.mark.parametrize(("obj", "nodes", "more"), SILENT.values(), ids=SILENT)
-def test_a_pod_that_some_node_may_yet_serve_is_not_refused(obj, nodes, more):
+def test_a_pod_that_may_be_served_is_not_refused(obj, nodes, more):
     state = world(*nodes, **more)
     assert said(obj, state)["allowed"]
     assert other_warnings(obj, state) == []
 
 
-def test_a_node_template_that_the_pod_cannot_use_does_not_prevent_refusal():
+def test_an_unusable_node_template_does_not_prevent_refusal():
     small = {"name": "t", "labels": {"a": "b"}, "allocatable": {GPU: "8"}}
     seen = Installed(autoscalers=(Autoscaler(name="Karpenter"),))
     assert refused(requesting(9), world(*TWO, installed=seen, nodeTemplates=[small]))
@@ -156,7 +156,7 @@ def test_a_node_template_that_the_pod_cannot_use_does_not_prevent_refusal():
     assert refused(requesting(9, **on("large")), world(*TWO, nodeTemplates=[large]))
 
 
-def test_a_node_counts_as_soon_as_it_is_read_and_the_fleet_is_surveyed_later():
+def test_a_node_counts_as_soon_as_it_is_read():
     builder = built(*TWO)
     builder.take_in([wire.convert(plugin_node("large", {GPU: 8}, {GPU: 9}), Node)])
     assert not refused(requesting(9), builder.state(fresh=True))
@@ -232,7 +232,7 @@ def test_of_two_names_one_node_needs_enough_of_both():
     assert not refused(both, world(*apart, plugin_node("c", {GPU: 8})))
 
 
-def test_a_full_fleet_is_told_where_it_is_known_what_is_used():
+def test_a_full_fleet_is_reported_if_usage_is_known():
     state = world(*TWO)
     used = {"large": {GPU: 6 * 10**9}, "small": {GPU: 10**9}}
     full = msgspec.structs.replace(state, uses=used)
@@ -254,7 +254,7 @@ def test_a_workload_is_told_what_its_pods_will_meet():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_pod_is_refused_exactly_when_no_kubelet_could_admit_it(seed):
+def test_a_pod_is_refused_if_no_kubelet_admits_it(seed):
     rng = random.Random(f"plugins {seed}")
     nodes = []
     for name in "abc":

@@ -106,7 +106,7 @@ def warnings(scheduler, bridge=None):
 OURS = {"schedulerName": "drawbridge", "drivers": ["gpu.example.com"]}
 
 
-def test_a_pod_is_warned_of_compatibility_risk_unless_drawbridge_schedules_it():
+def test_a_pod_of_another_scheduler_is_warned_of_risk():
     words = "scheduler default-scheduler does not know DeviceCompatibility"
     assert any(words in one and SAID in one for one in warnings(""))
     assert any("scheduler volcano does not" in one for one in warnings("volcano", OURS))

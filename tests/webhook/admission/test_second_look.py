@@ -26,7 +26,7 @@ def selected(item):
     [None, {}, {"app": "x"}, {LABEL: "false"}, {LABEL: ""}, {LABEL: "true"}],
     ids=["none", "an empty map", "others", "another value", "no value", "there already"],
 )
-def test_a_pod_given_a_claim_is_reviewed_again_regardless_of_its_own_labels(labels):
+def test_a_translated_pod_is_reviewed_again_despite_its_labels(labels):
     item = gpu_pod()
     if labels is not None:
         item["metadata"]["labels"] = labels
@@ -48,7 +48,7 @@ def test_a_label_that_was_taken_off_between_is_there_again_with_the_key_that_was
     assert selected(again)
 
 
-def test_a_key_that_another_webhook_put_back_is_taken_away_again_and_nothing_else_changes():
+def test_a_key_restored_by_another_webhook_is_removed_again():
     after, _ = mutated(gpu_pod(labels={"app": "x"}))
     back = copy.deepcopy(after)
     back["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
@@ -56,7 +56,7 @@ def test_a_key_that_another_webhook_put_back_is_taken_away_again_and_nothing_els
     assert again == after
 
 
-def test_a_key_restored_after_mutation_is_refused_unless_the_pod_opts_out():
+def test_a_restored_key_is_refused_unless_skipped():
     after, _ = mutated(gpu_pod())
     after["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     assert selected(after)
@@ -65,7 +65,7 @@ def test_a_key_restored_after_mutation_is_refused_unless_the_pod_opts_out():
     assert not selected(after)
 
 
-def test_a_pod_that_claims_to_be_translated_and_is_not_is_allowed():
+def test_a_pod_forged_as_translated_is_allowed():
     own = gpu_pod(limits={"nvidia.com/gpu": "1"}, labels={LABEL: "true"})
     assert selected(own)
     assert answer(validated(own, ENFORCE))["allowed"]

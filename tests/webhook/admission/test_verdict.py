@@ -137,7 +137,7 @@ def test_the_webhook_and_file_checks_agree_on_random_resource_combinations():
     assert draws(300) // 6 < refused < draws(300)
 
 
-def test_a_pod_that_the_api_server_would_refuse_is_refused_with_its_reason():
+def test_a_pod_invalid_for_the_api_server_is_refused():
     odd = pod_in_n({GPU: 1})
     odd["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i"}]
     (refusal,) = decide_object(odd, STATE).refusals

@@ -44,7 +44,7 @@ def given(obj, world=ENFORCE, **kwargs):
     return admission.mutate(review(obj), world, **kwargs)
 
 
-def test_the_feasibility_check_does_not_change_the_answer_to_a_pod_that_fits():
+def test_the_feasibility_check_ignores_pods_that_fit():
     assert given(gpu_pod()) == admission.mutate(review(gpu_pod()), ENFORCE)
 
 
@@ -67,7 +67,7 @@ def test_two_containers_with_equal_requests_are_judged_together():
     assert not answer(given(asked))["allowed"], "each alone could be served"
 
 
-def test_an_impossible_pod_is_translated_with_a_warning_if_impossible_is_warn():
+def test_an_impossible_pod_is_translated_if_impossible_is_warn():
     lenient = msgspec.structs.replace(
         ENFORCE, configuration=Configuration(msgspec.structs.replace(DEFAULT, mode="enforce", impossible="warn"))
     )
@@ -128,7 +128,7 @@ def with_template(count, mode="enforce"):
     ],
     ids=["made from a template", "written by hand", "two that are too much together", "beside what we gave it"],
 )
-def test_claims_that_a_pod_comes_with_are_judged_with_all_its_others(item, world):
+def test_own_and_translated_claims_are_judged_together(item, world):
     outcome = given(item, world)
     assert not answer(outcome)["allowed"]
     assert "patch" not in answer(outcome)
@@ -149,11 +149,11 @@ def test_claims_that_a_pod_comes_with_are_judged_with_all_its_others(item, world
     ],
     ids=["fits", "fits by name", "has its devices", "passes by", "namespace is off", "nothing is known"],
 )
-def test_a_pod_whose_own_claims_are_no_reason_to_say_anything_is_left_untouched(item, world):
+def test_a_pod_with_feasible_own_claims_is_untouched(item, world):
     assert untouched(given(item, world))
 
 
-def test_a_pod_that_waits_for_a_missing_claim_is_warned_and_recorded():
+def test_a_pod_with_a_missing_claim_is_warned_and_recorded():
     outcome = given(bringing(BY_NAME), ENFORCE)
     assert answer(outcome)["allowed"]
     assert answer(outcome)["warnings"] == ["ResourceClaim c does not exist yet: the pod waits until it does"]
@@ -209,7 +209,7 @@ def test_entries_of_any_shape_are_answered(odd):
         ("own", "does not exist yet: the pod waits"),
     ],
 )
-def test_an_entry_that_only_looks_like_ours_counts_as_what_it_refers_to(name, says):
+def test_an_entry_resembling_ours_counts_by_its_reference(name, says):
     after, _ = mutated(gpu_pod(limits={"nvidia.com/gpu": "3"}))
     after["spec"]["resourceClaims"].append({"name": "drawbridge-more", "resourceClaimTemplateName": name})
     assert f"ResourceClaimTemplate {name} {says}" in answer(given(after))["warnings"][0]
@@ -230,7 +230,7 @@ def test_a_translated_pod_that_was_copied_elsewhere_does_not_wait_for_a_template
     assert untouched(given(after)), "the same pod again"
 
 
-def test_a_forged_seal_proves_nothing_about_a_claim_and_does_not_stay():
+def test_a_forged_seal_is_ignored_and_removed():
     after = translated(TOO_MANY)
     (entry,) = after["spec"]["resourceClaims"]
     notes = after["metadata"]["annotations"]
@@ -245,7 +245,7 @@ def test_a_pod_is_allowed_while_the_stock_is_unknown():
     assert answer(given(TOO_MANY, state(stock=None)))["allowed"]
 
 
-def test_a_verdict_that_takes_too_long_leaves_the_translation_and_says_so(late):
+def test_a_verdict_that_times_out_keeps_the_translation(late):
     outcome = admission.mutate(review(TOO_MANY), ENFORCE, impatient=late)
     assert answer(outcome)["allowed"]
     assert "patch" in answer(outcome)
@@ -281,7 +281,7 @@ def test_an_outcome_survives_the_encoding_used_between_worker_and_webhook():
     assert not json.loads(outcome.body)["response"]["allowed"]
 
 
-def test_a_pod_that_a_device_plugin_may_still_serve_is_left_and_not_refused():
+def test_a_pod_served_by_a_device_plugin_is_left():
     """Half of a fleet has moved: no node that publishes devices has sixteen, but a node that has not moved might."""
     others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
@@ -318,7 +318,7 @@ MAY_COME = "this may never work, but an autoscaler may make another node (cloud.
 
 
 @pytest.mark.parametrize("count", [16, 5])
-def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
+def test_a_pod_waits_for_an_autoscaler(count):
     many = gpu_pod(limits={"nvidia.com/gpu": str(count)})
     growing = in_pool(ENFORCE)
     said = answer(given(many, growing))
@@ -334,7 +334,7 @@ def test_where_an_autoscaler_may_make_a_larger_node_a_pod_waits_for_it(count):
     assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"
 
 
-def test_a_claim_for_a_missing_class_is_refused_even_with_an_autoscaler():
+def test_a_missing_class_is_refused_even_with_an_autoscaler():
     growing = in_pool(ENFORCE)
     absent = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "absent"}}]}}
     claim = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": absent}
@@ -343,14 +343,14 @@ def test_a_claim_for_a_missing_class_is_refused_even_with_an_autoscaler():
 
 
 @pytest.mark.parametrize("impossible", ["auto", "warn"])
-def test_a_pod_that_a_device_plugin_may_serve_is_left_where_a_claim_would_only_wait(impossible):
+def test_a_device_plugin_is_preferred_to_a_waiting_claim(impossible):
     growing = msgspec.structs.replace(in_pool(with_old_node(), impossible=impossible), stock=ENFORCE.stock)
     said = answer(given(gpu_pod(limits={"nvidia.com/gpu": "16"}), growing))
     assert "patch" not in said
     assert "node old still serves nvidia.com/gpu" in said["warnings"][0]
 
 
-def test_a_pod_of_a_mixed_fleet_that_neither_devices_nor_a_plugin_could_serve_is_refused_by_both():
+def test_a_pod_impossible_for_both_mechanisms_is_refused():
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
     others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
@@ -372,7 +372,7 @@ def with_old_node():
     return msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
 
 
-def test_a_key_that_stays_with_a_plugin_is_judged_beside_one_that_becomes_a_claim():
+def test_plugin_keys_and_claims_are_judged_together():
     mixed = with_old_node()
     message = answer(given(gpu_pod(limits={"nvidia.com/gpu": "2", "rdma/hca": "2"}), mixed))["status"]["message"]
     assert message.count("container main asks for 2 rdma/hca, and the largest node has 1 (device plugin on old)") == 1
@@ -380,7 +380,7 @@ def test_a_key_that_stays_with_a_plugin_is_judged_beside_one_that_becomes_a_clai
 
 
 @pytest.mark.parametrize(("count", "refused"), [("16", False), ("17", True)])
-def test_a_daemon_set_is_not_refused_for_the_pods_of_some_nodes(count, refused):
+def test_a_daemon_set_is_not_refused_for_some_nodes(count, refused):
     pods = {"metadata": {}, "spec": gpu_pod(limits={"nvidia.com/gpu": count})["spec"]}
     each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": pods}}
     assert bool(decide_object(each, with_old_node()).refusals) is refused
@@ -462,7 +462,7 @@ def everywhere(asked, world):
 
 
 @pytest.mark.parametrize("by", ["selector", "affinity", "name"])
-def test_a_pod_that_reaches_only_nodes_which_could_never_serve_it_is_refused(by):
+def test_a_pod_reaching_only_impossible_nodes_is_refused(by):
     message = everywhere(confined(3, "small", by=by), sized())["status"]["message"]
     opening = "the only node that this pod can run on could not serve it even if idle; nearest is small: "
     assert message.startswith(opening)
@@ -476,13 +476,13 @@ def test_a_pod_that_reaches_only_nodes_which_could_never_serve_it_is_refused(by)
     assert "[R023]" in everywhere(confined(5, "small", by=by), sized())["status"]["message"]
 
 
-def test_a_node_without_devices_beside_one_that_is_too_small_does_not_help():
+def test_a_node_without_devices_does_not_prevent_refusal():
     message = everywhere(confined(3, "small", "bare", by="affinity"), sized())["status"]["message"]
     assert message.startswith("none of 2 nodes that this pod can run on could serve it even if idle; nearest is small")
 
 
 @pytest.mark.parametrize("by", ["selector", "affinity"])
-def test_a_pod_waits_where_the_driver_of_its_nodes_may_only_be_starting(by):
+def test_a_pod_waits_where_its_driver_may_be_starting(by):
     there = everywhere(confined(3, "bare", by=by), sized())
     assert there["allowed"]
     [told] = there["warnings"]
@@ -519,7 +519,7 @@ def test_a_declared_node_that_the_pod_can_reach_counts(count, allowed):
     assert not everywhere(confined(count, "small"), elsewhere)["allowed"]
 
 
-def test_a_daemon_set_gets_its_pods_where_they_can_run_although_others_wait():
+def test_a_daemon_set_runs_where_possible():
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     asked = confined(3, "small", by="name", ownerReferences=[owner])
     told = answer(given(asked, sized()))
@@ -531,7 +531,7 @@ def test_a_daemon_set_gets_its_pods_where_they_can_run_although_others_wait():
     assert (found.refusals, [one.code for one in found.decisions]) == ((), ["R020"])
 
 
-def test_a_daemon_set_of_device_plugins_gets_its_pods_where_they_can_run():
+def test_a_device_plugin_daemon_set_runs_where_possible():
     mixed = with_old_node()
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     small = wire.convert({"metadata": {"name": "less"}, "status": {"allocatable": {"rdma/hca": "1"}}}, Node)
@@ -546,7 +546,7 @@ def test_a_daemon_set_of_device_plugins_gets_its_pods_where_they_can_run():
 
 
 @pytest.mark.parametrize("prefer", ["plugin", "dra"])
-def test_a_daemon_set_of_a_mixed_fleet_gets_its_pods_where_they_can_run(prefer):
+def test_a_daemon_set_of_a_mixed_fleet_runs_where_possible(prefer):
     """Also where the pod's nodes have device plugins, so that it gets no claim."""
     mixed = sized(plugins=2, mixed={"nvidia.com/gpu": {"prefer": prefer}})
     more = {"metadata": {"name": "more"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
@@ -558,7 +558,7 @@ def test_a_daemon_set_of_a_mixed_fleet_gets_its_pods_where_they_can_run(prefer):
     assert answer(given(confined(3, "old", ownerReferences=[owner]), world))["allowed"]
 
 
-def test_a_pod_that_is_warned_of_keeps_its_namespace_and_controller():
+def test_a_warned_pod_keeps_its_namespace_and_controller():
     """Else the webhook would not wait for the template of a workload's pod that is warned of."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
     outcome = given(confined(3, "bare", ownerReferences=[owner]), sized())
@@ -566,6 +566,6 @@ def test_a_pod_that_is_warned_of_keeps_its_namespace_and_controller():
     assert (outcome.record.outcome, outcome.namespace, outcome.controller) == ("translated", "ns", "Job")
 
 
-def test_a_job_is_told_that_the_nodes_which_its_pods_can_reach_are_too_small():
+def test_a_job_is_told_that_reachable_nodes_are_too_small():
     [told] = answer(workload_of(confined(3, "small"), sized()))["warnings"]
     assert told.startswith("its pods will be refused: the only node that this pod can run on")

@@ -13,7 +13,7 @@ def refusal(asked) -> str:
     return str(text)
 
 
-def test_a_refused_fraction_of_a_gpu_names_the_keys_for_partial_gpus():
+def test_a_refused_fraction_names_the_keys_for_shares():
     text = refusal(pod_in_n({GPU: 0.5}))
     assert "request a part of a device with nvidia.com/gpumem (MiB) or nvidia.com/gpucores (percent)" in text
     assert "0.5 is not a whole number (ask for whole ones)" in refusal(pod_in_n({"nvidia.com/gpumem": "0.5"}))
