@@ -30,19 +30,10 @@ TYPES = {
         *(DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice),
     )
 }
-METADATA = frozenset(
-    {
-        *("namespace", "generateName", "uid", "resourceVersion", "labels", "annotations", "ownerReferences"),
-        *(
-            "finalizers",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "managedFields",
-            "generation",
-            "deletionGracePeriodSeconds",
-        ),
-    }
-)
+METADATA = {
+    *("namespace", "generateName", "uid", "resourceVersion", "generation", "labels", "annotations", "ownerReferences"),
+    *("finalizers", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"),
+}
 
 
 def obj(kind: str, name: str, apiVersion: str = "v1", *, status: Fields = None, **fields: Any) -> Object:
