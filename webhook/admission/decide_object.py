@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cluster.patch import apply_json_patch
 from dra import step_limits, validation
 from dra.budget import Budget
 from dra.errors import OutOfBudget
@@ -58,6 +57,7 @@ from webhook.translate import (
     translate_template,
     unanswered_requests,
 )
+from webhook.translate.json_patch import apply_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,7 +95,7 @@ def decide_object(
     given, conflict = given_by_runtime(obj, state)
     if conflict:
         return conflict
-    filled = fill_in(apply_json_patch(obj, given) if given else obj, state)
+    filled = fill_in(apply_own(obj, given) if given else obj, state)
     verdict = _decide_pods(filled.object, state, _mode_of(obj, state), budget, rewrite_unknown=rewrite_unknown)
     if _is_unfilled(verdict):
         verdict = _leave_unfilled(verdict)
@@ -255,9 +255,9 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
     of a pod, such as the pattern of a policy.
     """
     obj = filled.written
-    patched = apply_json_patch(filled.object, verdict.operations)
+    patched = apply_own(filled.object, verdict.operations)
     if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
-        patched = apply_json_patch(obj, filled.undo(verdict.operations))
+        patched = apply_own(obj, filled.undo(verdict.operations))
     places = paths(obj)
     asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
     devices_only = not asks or (is_unknown_kind(obj) and not rewrite_unknown)

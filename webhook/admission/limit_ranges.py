@@ -10,12 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cluster.patch import apply_json_patch
 from dra.errors import QuantityError
 from dra.quantity import NANO, Quantity, parse
 from dra.raw import Object, inside, mapping, members
 from webhook.dialects import Outcome
 from webhook.translate import Decision, at, group_kind, name_of, namespace_of, paths
+from webhook.translate.json_patch import apply_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class Filled(NamedTuple):
         """Turn operations on the object as it is judged into such on the object as it is written."""
         if not self.given or not operations:
             return tuple(operations)
-        changed = apply_json_patch(self.object, tuple(operations))
+        changed = apply_own(self.object, operations)
         reverted: list[Operation] = []
         for operation in operations:
             container, _, inside = operation["path"].partition("/resources")
@@ -75,7 +75,7 @@ def fill_in(obj: Object, state: State) -> Filled:
     operations: list[Operation] = []
     for place, (_, filled) in given.items():
         operations.append({"op": "add", "path": f"{place}/resources", "value": filled})
-    return Filled(obj, apply_json_patch(obj, tuple(operations)) if given else obj, given)
+    return Filled(obj, apply_own(obj, operations) if given else obj, given)
 
 
 def out_of_bounds(obj: Object, state: State) -> list[Decision]:

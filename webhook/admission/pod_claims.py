@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allocator import pods
-from cluster.patch import apply_json_patch
 from dra import server, wire
 from dra.objects import (
     ExtendedClaim,
@@ -23,6 +22,7 @@ from dra.wire import WireError
 from webhook import names
 from webhook.claims import template_lifecycle
 from webhook.translate import PodClaim, find_names, is_passed_by
+from webhook.translate.json_patch import apply_own
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -75,7 +75,7 @@ def extended_claims(
         return ()
     changes = tuple([one for one in operations if "/resources" in str(one["path"]) or one["path"] == _SCHEDULER])
     try:
-        typed = wire.convert(apply_json_patch(pod, changes) if changes else pod, Pod)
+        typed = wire.convert(apply_own(pod, changes) if changes else pod, Pod)
     except WireError:
         return ()
     name = typed.spec.scheduler_name or DEFAULT_SCHEDULER

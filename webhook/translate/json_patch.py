@@ -6,13 +6,14 @@ A missing or null parent is created once, with everything that goes into it. Lis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dra.pointer import escape
+from dra.pointer import escape, split
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from dra.raw import Object
     from dra.wire import Json
 
 
@@ -53,3 +54,33 @@ def append(path: str, items: Json, values: Sequence[Json]) -> list[dict[str, Jso
     if isinstance(items, list):
         return [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
     return [{"op": "add", "path": path, "value": list(values)}] if values else []
+
+
+def apply_own(obj: Object, operations: Iterable[Mapping[str, Json]]) -> Object:
+    """Apply operations that this module could have made for `obj`. The result shares the values that did not change.
+
+    jsonpatch copies the whole object first. For a pod of 4 kB it takes 116 µs of CPU instead of 20, and a decision takes 500.
+    """
+    for operation in operations:
+        if operation["op"] != "test":
+            obj = _changed(obj, split(str(operation["path"])), operation)
+    return obj
+
+
+def _changed(value: Any, path: Sequence[str], operation: Mapping[str, Json]) -> Any:
+    if not path:
+        return operation["value"]
+    changed = value.copy()
+    is_list = isinstance(value, list)
+    name, *rest = path
+    if is_list and name == "-":
+        changed.append(operation["value"])
+        return changed
+    place: Any = int(name) if is_list else name
+    if not rest and operation["op"] == "remove":
+        del changed[place]
+    elif not rest and is_list and operation["op"] == "add":
+        changed.insert(place, operation["value"])
+    else:
+        changed[place] = _changed(value[place] if rest else None, rest, operation)
+    return changed

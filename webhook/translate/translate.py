@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from cluster.patch import apply_json_patch
 from dra.budget import Budget
 from dra.finding import stated
 from dra.objects import template_site
@@ -25,6 +24,7 @@ from webhook.dialects import Outcome
 from webhook.translate.case import make_cases, make_cpu_cases
 from webhook.translate.checks import CheckedPod, judge, make_context
 from webhook.translate.cpus import leave_cpus, with_cpus
+from webhook.translate.json_patch import apply_own
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
 from webhook.translate.pod_template import at, is_unknown_kind, lost_claims, name_of, namespace_of
@@ -290,7 +290,7 @@ def translate_template(
     )
     stays = origin.stays
     if done.changed and not stays and definitions:
-        stays = _dropped(apply_json_patch(obj, done.operations), path, version, definitions)
+        stays = _dropped(apply_own(obj, done.operations), path, version, definitions)
     if not stays and is_unknown_kind(obj) and not rewrite_unknown:
         stays = f"drawbridge does not know how {obj.get('kind') or 'an object without a kind'} uses it"
     if done.changed and stays:
