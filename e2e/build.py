@@ -140,6 +140,9 @@ MODULES = (
     ),
 )
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+# What `make cluster` runs without a node and with one. Tests without a node need our scheduler, too.
+CLUSTER = (*CONTROL_PLANE, "etcd", "kubectl", "helm")
+NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "kube-proxy", "coredns", "dra-test-driver", "drawbridge-scheduler")  # fmt: skip
 # The control planes of older minors and their kubelet, each program with its minor behind its name.
 OLDER = tuple(
     Module(
@@ -180,17 +183,16 @@ def source_of(name: str, dependency: str = "") -> Path:
     return Path(json.loads(said.stdout)["Dir"])
 
 
-def everything(*minors: str) -> dict[str, Path]:
-    """Build what is missing of all programs, and of the control planes of older minors that are named."""
+def everything(*minors: str, node: bool = True) -> dict[str, Path]:
+    """Build what is missing of all programs, without a `node` of those for tests without one; and older minors that are named."""
+    names = [name for module in MODULES for name in module.programs] if node else [*CLUSTER, "drawbridge-scheduler"]
     older = [(name, minor) for minor in minors if minor != CURRENT for name in CONTROL_PLANE]
-    return {name: program(name) for module in MODULES for name in module.programs} | {
-        f"{name}-{minor}": program(name, minor) for name, minor in older
-    }
+    return {name: program(name) for name in names} | {f"{name}-{minor}": program(name, minor) for name, minor in older}
 
 
-def missing() -> list[str]:
-    """Name the programs that would have to be built."""
-    return [name for module in MODULES for name in module.programs if not (folder(module) / name).exists()]
+def missing(names: Iterable[str]) -> list[str]:
+    """Name the programs among these that would have to be built."""
+    return [name for name in names if not (folder(HOME[name]) / name).exists()]
 
 
 @once

@@ -23,19 +23,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs before the first test that needs them: a build is not a test, and has no time limit."""
     if not session.config.option.collectonly and any(item.get_closest_marker("real") for item in session.items):
-        built()
+        built(node=any(item.get_closest_marker("node") for item in session.items))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Build an older Kubernetes before the first test that asks for it."""
     if minors := set(asked(item)):
-        built(*minors)
+        built(*minors, node=False)
 
 
-def built(*minors: str) -> None:
+def built(*minors: str, node: bool = True) -> None:
     try:
-        build.everything(*minors)
+        build.everything(*minors, node=node)
     except build.BuildError as error:
         raise pytest.UsageError(str(error)) from error
 

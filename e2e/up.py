@@ -3,9 +3,10 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from e2e.build import BuildError, missing, program
+from e2e.build import CLUSTER, NODE, BuildError, missing, program
 from e2e.ground import foreign, product, run
 from e2e.ground.cache import locked, say
 from e2e.ground.controlplane import ALPHA_GATES, ControlPlane
@@ -15,11 +16,7 @@ from e2e.ground.process import ProcessError
 
 def main() -> None:
     """Read the options and start, with errors as one message instead of a traceback."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.up", description=__doc__)
-    parser.add_argument("--no-node", action="store_true", help="only the control plane, which needs no root")
-    parser.add_argument("--fake-nodes", type=int, default=0, metavar="N", help="nodes that are API objects only")
-    parser.add_argument("--gates", default="", metavar="A=true,B=false", help="feature gates on top of the alpha ones")
-    options = parser.parse_args()
+    options = read_options()
     try:
         with locked("cluster"):
             for root in run.detached():
@@ -31,12 +28,20 @@ def main() -> None:
         sys.exit(f"make cluster: {error}")
 
 
+def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m e2e.up", description=__doc__)
+    parser.add_argument("--no-node", action="store_true", help="only the control plane, which needs no root")
+    parser.add_argument("--fake-nodes", type=int, default=0, metavar="N", help="nodes that are API objects only")
+    parser.add_argument("--gates", default="", metavar="A=true,B=false", help="feature gates on top of the alpha ones")
+    return parser.parse_args(arguments)
+
+
 def start(options: argparse.Namespace) -> None:
     if not options.no_node:
         foreign.refuse()
         if os.geteuid() != 0:
             sys.exit("a real node needs root; `python -m e2e.up --no-node` starts the control plane alone")
-    if names := missing():
+    if names := missing(CLUSTER if options.no_node else (*CLUSTER, *NODE)):
         say(f"building {', '.join(names)} first: minutes, if nothing of it is in Go's cache")
     chosen = dict(pair.split("=") for pair in options.gates.split(",") if pair)
     gates = ALPHA_GATES | {gate: on == "true" for gate, on in chosen.items()}

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from e2e import build
+from e2e import build, fixtures, up
 from e2e.ground import packages
 from tests import suite
 from tests.test_limits import LIGHT
@@ -156,6 +156,45 @@ def test_a_node_needs_each_cni_plugin_that_containerd_calls(lacking, monkeypatch
     assert "containernetworking-plugins" in packages.missing()
 
 
-def test_a_node_needs_the_program_that_lists_routes(monkeypatch):
+@pytest.mark.parametrize("package", ["iproute2", "iptables"])
+def test_a_node_needs_the_programs_of_its_network(package, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "iproute2" in packages.missing()
+    assert package in packages.missing()
+
+
+@pytest.mark.parametrize(("arguments", "is_named"), [(["--no-node"], False), ([], True)])
+def test_a_cluster_names_the_programs_that_it_builds_and_no_others(arguments, is_named, monkeypatch):
+    monkeypatch.setattr(build.Path, "exists", lambda _: False)
+    named = []
+    monkeypatch.setattr(up, "say", named.append)
+    monkeypatch.setattr(up, "ControlPlane", no_cluster)
+    monkeypatch.setattr(up.foreign, "refuse", lambda: None)
+    monkeypatch.setattr(up.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(build, "folder", lambda _: build.Path("/nonexistent"))
+    with pytest.raises(NoClusterError):
+        up.start(up.read_options(arguments))
+    [line] = named
+    assert "kube-apiserver" in line
+    assert ("containerd" in line) is is_named
+    assert "prometheus" not in line
+    assert "karpenter" not in line
+
+
+class NoClusterError(Exception):
+    """The test ends here."""
+
+
+def no_cluster(**_):
+    raise NoClusterError
+
+
+@pytest.mark.parametrize("marks", [("real",), ("real", "node")])
+def test_tests_without_a_node_build_no_programs_of_nodes(marks, monkeypatch):
+    built = []
+    monkeypatch.setattr(build, "program", lambda name, _=None: built.append(name))
+    item = SimpleNamespace(get_closest_marker=lambda name: name in marks or None)
+    option = SimpleNamespace(collectonly=False)
+    fixtures.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(option=option), items=[item]))
+    assert {"kube-apiserver", "helm", "drawbridge-scheduler"} <= set(built)
+    assert ("karpenter" in built) is ("node" in marks)
+    assert ("prometheus" in built) is ("node" in marks)

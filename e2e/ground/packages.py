@@ -27,6 +27,7 @@ def present(*more: str) -> dict[str, bool]:
         "runc": shutil.which("runc") is not None,
         "containernetworking-plugins": all((CNI_PLUGINS / name).exists() for name in ("ptp", "host-local", "loopback")),
         "iproute2": shutil.which("ip") is not None,
+        "iptables": shutil.which("iptables") is not None,
         "busybox-static": BUSYBOX.exists() and is_static(BUSYBOX),
         "util-linux": all(shutil.which(command) for command in ("unshare", "nsenter")),
         "mount": shutil.which("mount") is not None,
