@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -152,6 +153,25 @@ def test_the_workflow_pins_its_actions_and_names_its_rights():
     assert all(not step["with"].get("persist-credentials") for step in steps if "checkout" in step.get("uses", ""))
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"\bmake ([a-z-]+)", "\n".join(step.get("run", "") for step in steps))) <= set(targets)
+
+
+def test_the_smoke_test_on_kind_pins_its_actions_has_no_rights_and_runs_files_of_the_checkout():
+    text = (ROOT / ".github/workflows/smoke.yml").read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {}
+    [job] = workflow["jobs"].values()
+    assert job["permissions"] == {"contents": "read"}
+    assert job["timeout-minutes"] <= 30
+    pinned = re.findall(r"uses: (\S+@[0-9a-f]{40})  # v\d", WORKFLOW)
+    used = re.findall(r"uses: (\S+)", text)
+    assert used
+    assert set(used) <= set(pinned), "the actions of release.yml, at the same commits"
+    scripts = re.findall(r"e2e/kind/\w+", text)
+    assert scripts == ["e2e/kind/up", "e2e/kind/smoke"]
+    assert all(os.access(ROOT / script, os.X_OK) for script in scripts)
+    named = set(re.findall(r"e2e/kind/\w+\.yaml", (ROOT / "e2e/kind/smoke").read_text()))
+    assert named == {"e2e/kind/smoke.yaml", "e2e/kind/pod.yaml"}
+    assert all((ROOT / file).is_file() for file in named)
 
 
 def test_the_images_have_no_shell_and_do_not_run_as_root():
