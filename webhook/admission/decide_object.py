@@ -43,6 +43,7 @@ from webhook.translate import (
     Decision,
     Operation,
     Verdict,
+    apply_own,
     at,
     controller_kind,
     decide_unknown_kind,
@@ -57,7 +58,6 @@ from webhook.translate import (
     translate_template,
     unanswered_requests,
 )
-from webhook.translate.json_patch import apply_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,8 +14,7 @@ from dra.errors import QuantityError
 from dra.quantity import NANO, Quantity, parse
 from dra.raw import Object, inside, mapping, members
 from webhook.dialects import Outcome
-from webhook.translate import Decision, at, group_kind, name_of, namespace_of, paths
-from webhook.translate.json_patch import apply_own
+from webhook.translate import Decision, apply_own, at, group_kind, name_of, namespace_of, paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,8 +21,7 @@ from dra.raw import inside, items
 from dra.wire import WireError
 from webhook import names
 from webhook.claims import template_lifecycle
-from webhook.translate import PodClaim, find_names, is_passed_by
-from webhook.translate.json_patch import apply_own
+from webhook.translate import PodClaim, apply_own, find_names, is_passed_by
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

@@ -1,5 +1,6 @@
 """A pod and a state become a patch: whose keys these are, what they mean, what is written."""
 
+from webhook.translate.json_patch import apply_own
 from webhook.translate.known_keys import keys_of
 from webhook.translate.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown
 from webhook.translate.pod_template import (
@@ -53,6 +54,7 @@ __all__ = [
     "Provenance",
     "Verdict",
     "amounts_in",
+    "apply_own",
     "asks_in_unknown_kind",
     "at",
     "clean",
