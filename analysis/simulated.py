@@ -14,10 +14,9 @@ from analysis.configuration import in_mode
 from analysis.loading import warn_of_ignored
 from analysis.naming import refuse_unknown_node
 from analysis.outlook import arriving, beside
-from dra.texts import count_of, list_first
+from dra.texts import count_of
 from rendering.exits import Broken, MissingObject
 from rendering.html import Html, fleet, squares, words_of
-from rendering.output import warn
 from rendering.report import Drawn, Report, Rows, striped
 from webhook.names import API_VERSION
 
@@ -50,8 +49,6 @@ def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
     """Admit the pods that were read or are created by what was read."""
     others = (one for one in reading.objects if not brings_pods(one))
     warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
-    if twice := list(dict.fromkeys(reading.typed.defined_twice)):
-        warn(f"defined more than once, the last definition counts: {list_first(twice, _REASONS)}")
     arrived = arriving(reading, in_mode(reading.state(reading.configuration), mode))
     unread = [one for one in reading.unread if one.kind.removeprefix("Pod ") not in arrived.refused]
     return Admitted(beside(reading, arrived), arrived.refused, unread)

@@ -30,7 +30,7 @@ from dra.objects import (
 from dra.raw import inside
 from dra.server import EVERYTHING
 from dra.stock import Stock
-from dra.texts import count_of
+from dra.texts import count_of, list_first
 from dra.wire import WireError, convert
 from rendering.output import warn
 

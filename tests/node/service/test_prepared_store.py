@@ -206,7 +206,7 @@ def test_a_file_that_cannot_be_written_again_is_reported_and_the_others_are_writ
     shutil.rmtree(tmp_path / "metadata")
     (tmp_path / "cdi" / FILE).unlink()
     assert store(tmp_path, Full("cdi")).restore() is False
-    assert (len(files(tmp_path)), len(told(tmp_path))) == (1, 2)
+    assert (len(files(tmp_path)), len(published_files(tmp_path))) == (1, 2)
     assert store(tmp_path).restore() is True
     assert len(files(tmp_path)) == 2
 
