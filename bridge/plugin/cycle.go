@@ -89,11 +89,11 @@ func (p *Plugin) PreFilter(
 	return now.obey(infos)
 }
 
-// patientHealth returns the state of the allocator. While another replica leads, or may lead by now, it waits a moment for a change: each
+// patientHealth returns the state of the allocator. While another replica leads or may lead by now, it waits a moment for a change: each
 // pod that is refused gets an event, and the other replica's scheduler places the pods of this queue meanwhile.
 func (p *Plugin) patientHealth(ctx context.Context) sidecar.Health {
 	health := p.follower.Health()
-	for end := time.Now().Add(p.standby); !health.Usable && (health.Quiet || health.Unsure) && time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(p.standby); !health.Usable && health.Quiet && time.Now().Before(end) && ctx.Err() == nil; {
 		rest(ctx, min(p.standby, stateInterval)/20)
 		health = p.follower.Health()
 	}

@@ -66,6 +66,7 @@ func TestATemplateThatAsksForNothingNeedsNoClaim(t *testing.T) {
 func TestPodsWaitWithOneEventWhileTheAllocatorIsAway(t *testing.T) {
 	plugin, w, _ := newWorld(t, "")
 	w.addPods(t, pod("p"), pod("q"))
+	followWithoutGrace(t, plugin, w)
 	w.woken()
 	plugin.follower.Missed(errors.New("it cannot be reached: no such file"))
 	for range 3 {
@@ -110,9 +111,7 @@ func TestAnAllocatorThatWasNeverThereIsToldToPodsThatWaitAlready(t *testing.T) {
 	server.Stop()
 	w.addPods(t, pod("p"))
 	w.woken()
-	plugin.follower = sidecar.NewFollower(plugin.client, stateInterval, 0, func(pods []string, all bool) {
-		plugin.wake(w.logger(), pods, all)
-	})
+	plugin.follower = withoutGrace(plugin, w)
 	plugin.PreEnqueue(t.Context(), pod("p"))
 	if said := w.events(); len(said) > 0 {
 		t.Errorf("before a pod has asked: %q", said)
@@ -289,11 +288,24 @@ func TestAPodOfTheQueueIsNotRefusedAtOnceWhileAnotherReplicaLeadsOrMay(t *testin
 }
 
 func TestAPodOfTheQueueIsRefusedAtOnceWhileTheAllocatorIsAway(t *testing.T) {
-	plugin, _, server := newWorld(t, "")
+	plugin, w, server := newWorld(t, "")
 	plugin.standby = time.Minute
 	server.Stop()
-	plugin.follower.Look(t.Context())
+	followWithoutGrace(t, plugin, w)
 	if _, status := plugin.PreFilter(t.Context(), &cycleState{}, pod("p"), nil); !status.IsRejected() {
 		t.Errorf("got %v", status.Code())
 	}
+}
+
+// withoutGrace returns a follower that reports an allocator which is away at once.
+func withoutGrace(plugin *Plugin, w *world) *sidecar.Follower {
+	return sidecar.NewFollower(plugin.client, stateInterval, 0, func(pods []string, all bool) {
+		plugin.wake(w.logger(), pods, all)
+	})
+}
+
+func followWithoutGrace(t *testing.T, plugin *Plugin, w *world) {
+	t.Helper()
+	plugin.follower = withoutGrace(plugin, w)
+	plugin.follower.Look(t.Context())
 }

@@ -9,8 +9,7 @@ import (
 // Health is the state of the allocator, with a message for people.
 type Health struct {
 	Usable  bool
-	Quiet   bool   // not usable, but not a problem: another one leads, or it is starting
-	Unsure  bool   // a call found it out of service, and its state was not read since
+	Quiet   bool   // not usable, but not a problem yet: another one leads, or it is starting again
 	Message string // why it is not usable
 	leader  string
 }
@@ -18,26 +17,25 @@ type Health struct {
 // Follower watches the allocator: whether it is usable, and which pods it requeues.
 //
 // Nothing that happens while the allocator is away is lost: whenever it becomes usable again, or a long poll breaks,
-// all waiting pods are requeued. Scheduler and allocator start together, so one that was never ready gets some time
-// before it is reported as a problem.
+// all waiting pods are requeued. An allocator that is starting or ends gets some time before it is reported as a problem: it starts
+// together with its scheduler, and when it ends, another replica places the pods.
 type Follower struct {
 	client   *Client
 	interval time.Duration
-	grace    time.Duration // until an allocator that was never ready counts as a problem
-	begun    time.Time
+	grace    time.Duration // until an allocator that is not ready counts as a problem
 	woken    func(pods []string, all bool)
 
 	mutex  sync.Mutex
 	health Health
-	ready  bool // whether it was ever ready
-	judged bool // whether the state was determined after the grace period, so that pods show it
+	seen   time.Time // when it was ready last, or this follower began
+	judged bool      // whether the state was determined after the grace period, so that pods show it
 }
 
 // NewFollower returns a follower that passes pods to `woken`, which may be called from two goroutines at once.
 func NewFollower(client *Client, interval, grace time.Duration, woken func(pods []string, all bool)) *Follower {
 	unknown := Health{Quiet: true, Message: "it has not been asked yet"}
 	return &Follower{
-		client: client, interval: interval, grace: grace, begun: time.Now(), woken: woken, health: unknown,
+		client: client, interval: interval, grace: grace, seen: time.Now(), woken: woken, health: unknown,
 	}
 }
 
@@ -52,7 +50,7 @@ func (f *Follower) Health() Health {
 func (f *Follower) Missed(err error) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	f.health = Health{Unsure: true, Message: Shorten(err.Error())}
+	f.health = Health{Quiet: time.Since(f.seen) < f.grace, Message: Shorten(err.Error())}
 }
 
 // Run polls the state, and waits for pods to requeue, until the context ends.
@@ -85,9 +83,10 @@ func (f *Follower) note(state *State, err error) bool {
 	defer f.mutex.Unlock()
 	before := f.health
 	f.health = healthOf(state, err)
-	f.ready = f.ready || err == nil && state.Ready
-	if !f.ready && time.Since(f.begun) < f.grace {
-		f.health.Quiet = true
+	if err == nil && state.Ready {
+		f.seen = time.Now()
+	} else if time.Since(f.seen) < f.grace {
+		f.health.Quiet, f.judged = true, false
 		return false
 	}
 	first := !f.judged

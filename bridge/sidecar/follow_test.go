@@ -57,7 +57,7 @@ func TestAMissedCallHasTheNextGoodStateWakeAllPods(t *testing.T) {
 	follower := NewFollower(nil, time.Second, time.Hour, nil)
 	follower.note(leads, nil)
 	follower.Missed(&Unreachable{errors.New("connection reset")})
-	if health := follower.Health(); health.Usable || health.Quiet {
+	if health := follower.Health(); health.Usable || !health.Quiet {
 		t.Errorf("after a miss: %+v", health)
 	}
 	if !follower.note(leads, nil) {
@@ -80,7 +80,7 @@ func TestAnAllocatorThatIsOnlyBeingStartedIsGivenTime(t *testing.T) {
 			t.Errorf("while it starts: %+v", health)
 		}
 	}
-	follower.begun = time.Now().Add(-2 * time.Hour)
+	follower.seen = time.Now().Add(-2 * time.Hour)
 	if !follower.note(nil, broken) {
 		t.Error("it has had its time, and no pod was woken to be told")
 	}
@@ -92,7 +92,7 @@ func TestAnAllocatorThatIsOnlyBeingStartedIsGivenTime(t *testing.T) {
 	}
 }
 
-func TestAnAllocatorThatWasReadyAndIsGoneIsToldOfAtOnce(t *testing.T) {
+func TestAnAllocatorThatWasReadyAndIsGoneIsToldOfOnceAnotherReplicaHadTimeToLead(t *testing.T) {
 	for name, state := range map[string]*State{
 		"led":      {Leading: true, Ready: true, Identity: "a"},
 		"stood by": {Ready: true, Message: "a-1 leads"},
@@ -100,9 +100,13 @@ func TestAnAllocatorThatWasReadyAndIsGoneIsToldOfAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			follower := NewFollower(nil, time.Second, time.Hour, nil)
 			follower.note(state, nil)
-			follower.note(nil, errors.New("it cannot be reached: no such file"))
-			if health := follower.Health(); health.Usable || health.Quiet {
-				t.Errorf("got %+v", health)
+			gone := errors.New("it cannot be reached: no such file")
+			if told := follower.note(nil, gone); told || follower.Health().Usable || !follower.Health().Quiet {
+				t.Errorf("at once: %v %+v", told, follower.Health())
+			}
+			follower.seen = time.Now().Add(-2 * time.Hour)
+			if told := follower.note(nil, gone); !told || follower.Health().Quiet {
+				t.Errorf("after its time: %v %+v", told, follower.Health())
 			}
 		})
 	}
