@@ -1,8 +1,8 @@
 """Parts of controllers, and the resource claim controller of the embedded cluster."""
 
 from runtime.controllers.claim_controller import ClaimController
-from runtime.controllers.election import Election, StoreRestoredError, Term
+from runtime.controllers.election import Election, Term
 from runtime.controllers.events import Recorder, now_of_the_wall
 from runtime.controllers.workqueue import WorkQueue
 
-__all__ = ["ClaimController", "Election", "Recorder", "StoreRestoredError", "Term", "WorkQueue", "now_of_the_wall"]
+__all__ = ["ClaimController", "Election", "Recorder", "Term", "WorkQueue", "now_of_the_wall"]
