@@ -1010,7 +1010,7 @@ async def test_a_simulation_says_what_every_kind_of_node_lacks_and_changes_nothi
         refusing = said["groups"][-1]
         assert refusing["nodes"] == ["small"]
         assert refusing["stages"]
-        assert (await one.ask("/api/simulate-schedule", wanted))[1]["missing"] == ["ResourceClaimTemplate t does not exist"]  # fmt: skip
+        assert (await one.ask("/api/simulate-schedule", wanted))[1]["missing"] == ["ResourceClaimTemplate default/t does not exist"]  # fmt: skip
         away = wanted | {"spec": wanted["spec"] | {"nodeSelector": {"zone": "none"}}}
         _, said = await one.ask("/api/v1/simulate-schedule", {"kind": "List", "apiVersion": "v1", "items": [template, away]})  # fmt: skip
         assert (said["verdict"], said["nodes"]) == ("infeasible", []), "no node has the label"

@@ -163,7 +163,9 @@ async def test_other_pods_are_placed_while_a_dear_question_is_decided(selectors,
     in_thread = []
     compute = question_runner.QuestionRunner._compute
     monkeypatch.setattr(
-        question_runner.QuestionRunner, "_compute", lambda it, one: (in_thread.append(one), compute(it, one))
+        question_runner.QuestionRunner,
+        "_compute",
+        lambda it, lane, one: (in_thread.append(one), compute(it, lane, one)),
     )
     dear = [with_selectors(name, selectors) for name in ("dear", "same")]
     cluster = loaded(*fleet(10, 4), *dear, claim("a"), *(pod(f"p-{one}", one) for one in ("dear", "same", "a")))
