@@ -1,1 +1,1 @@
-"""The CA, serving certificates and seal keys that drawbridge creates, rotates and distributes."""
+"""The CA, serving certificates and signing keys that drawbridge creates, rotates and distributes."""

@@ -1,7 +1,7 @@
 """The content of the four shared Secrets, and how a rotation step changes it. Values only; `certs.store` reads and writes them.
 
-Only the controller reads the authority's Secret. A replica of the webhook serves with the serving Secret. Webhook and controller seal and
-verify with the sealing Secret. An allocator serves quota admission with its own Secret, like the webhook's but with another key and other
+Only the controller reads the authority's Secret. A replica of the webhook serves with the serving Secret. Webhook and controller sign and
+verify with the signing Secret. An allocator serves quota admission with its own Secret, like the webhook's but with another key and other
 names, so that neither can answer for the other.
 
 | authority's Secret | content |
@@ -16,13 +16,13 @@ names, so that neither can answer for the other.
 | tls.crt, tls.key | the serving certificate ("leaf") of its replicas |
 | ca.crt | the bundle: every trusted CA |
 
-| sealing and authority's Secret | content |
+| signing and authority's Secret | content |
 |---|---|
 | signature.key | the current key |
 | signature-next.key | the next key, which every replica has before the first uses it (INTRODUCED) |
-| signature-previous.key | the previous key; its seals are valid until the next switch |
+| signature-previous.key | the previous key; its signatures are valid until the next switch |
 
-The seal keys rotate with the CA in the same steps. They are in two Secrets so that the loss of one loses no seal. Older versions had them in
+The signing keys rotate with the CA in the same steps. They are in two Secrets so that the loss of one loses no signature. Older versions had them in
 the serving Secret as well, and the oldest version had one Secret for everything: missing entries are read from there, and move at the
 first write.
 """
@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from certs.rotation import Policy
 
 AUTHORITY_NAME = "drawbridge"
-SEAL_BYTES = 32
-SEALS = frozenset(("signature.key", "signature-next.key", "signature-previous.key"))
-AUTHORITYS = frozenset(("authority.crt", "authority.key", "next.crt", "next.key", "previous.crt", "since")) | SEALS
+SIGNING_KEY_BYTES = 32
+SIGNING_KEYS = frozenset(("signature.key", "signature-next.key", "signature-previous.key"))
+AUTHORITYS = (
+    frozenset(("authority.crt", "authority.key", "next.crt", "next.key", "previous.crt", "since")) | SIGNING_KEYS
+)
 SERVING = frozenset(("tls.crt", "tls.key", "ca.crt"))
 # All entries that drawbridge owns, so that a step can delete those that are no longer wanted.
 ENTRIES = AUTHORITYS | SERVING
@@ -59,8 +61,8 @@ class Names(NamedTuple):
     allocator: Sequence[str] = ()
 
 
-class Seals(NamedTuple):
-    """The keys that seal templates."""
+class SigningKeys(NamedTuple):
+    """The keys that sign templates."""
 
     current: bytes = b""
     next: bytes = b""
@@ -68,7 +70,7 @@ class Seals(NamedTuple):
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """All keys that verify; the first one seals."""
+        """All keys that verify; the first one signs."""
         return tuple(key for key in self if key)
 
 
@@ -80,7 +82,7 @@ class Material(NamedTuple):
     next: Pair | None = None
     previous: bytes | None = None
     since: dt.datetime | None = None
-    seals: Seals = Seals()
+    signing_keys: SigningKeys = SigningKeys()
     allocator: Pair | None = None  # the allocator's leaf
 
     @property
@@ -134,15 +136,15 @@ def apply(
     *,
     now: dt.datetime,
     policy: Policy,
-    new_seal: Callable[[], bytes],
+    new_signing_key: Callable[[], bytes],
 ) -> Material:
-    """Return the material after one step. `new_seal` creates a key of `SEAL_BYTES`."""
+    """Return the material after one step. `new_signing_key` creates a key of `SIGNING_KEY_BYTES`."""
     match step:
         case Step.REMAKE:
             signer = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
             # Replicas still serve the old CA's leaves for some seconds.
             old = material.authority and material.authority.certificate
-            made = Material(signer, previous=old, since=now, seals=material.seals)
+            made = Material(signer, previous=old, since=now, signing_keys=material.signing_keys)
             return _sign(made, names, now, policy)
         case Step.SIGN:
             # A sound leaf is kept when the other is due: if two replicas start together and one has written only the first leaf yet, the
@@ -160,15 +162,15 @@ def apply(
             return _sign(current, names, now, policy)
         case Step.INTRODUCE:
             following = authority.authority(AUTHORITY_NAME, now=now, life=policy.authority_life)
-            seals = material.seals._replace(next=new_seal())
-            return material._replace(next=following, previous=None, since=now, seals=seals)
+            signing_keys = material.signing_keys._replace(next=new_signing_key())
+            return material._replace(next=following, previous=None, since=now, signing_keys=signing_keys)
         case Step.SWITCH:
             signer = _required(material.next)
             old = _required(material.authority).certificate
-            seals = material.seals
-            if seals.next:  # empty if a version with a single key introduced the CA
-                seals = Seals(current=seals.next, previous=seals.current)
-            made = Material(signer, previous=old, since=now, seals=seals)
+            signing_keys = material.signing_keys
+            if signing_keys.next:  # empty if a version with a single key introduced the CA
+                signing_keys = SigningKeys(current=signing_keys.next, previous=signing_keys.current)
+            made = Material(signer, previous=old, since=now, signing_keys=signing_keys)
             return _sign(made, names, now, policy)
         case Step.RETIRE:
             return material._replace(previous=None, since=now)
@@ -188,11 +190,11 @@ def _is_fresh(leaf: Pair | None, now: dt.datetime, policy: Policy) -> bool:
     return leaf is not None and not is_due(authority.span(leaf.certificate), now, policy)
 
 
-def ensure_seal(material: Material, new_seal: Callable[[], bytes]) -> Material:
-    """Add a seal key if there is none."""
-    if material.seals.current:
+def ensure_signing_key(material: Material, new_signing_key: Callable[[], bytes]) -> Material:
+    """Add a signing key if there is none."""
+    if material.signing_keys.current:
         return material
-    return material._replace(seals=material.seals._replace(current=new_seal()))
+    return material._replace(signing_keys=material.signing_keys._replace(current=new_signing_key()))
 
 
 class Data(NamedTuple):
@@ -200,7 +202,7 @@ class Data(NamedTuple):
 
     serving: Mapping[str, bytes] | None = None
     authority: Mapping[str, bytes] | None = None
-    sealing: Mapping[str, bytes] | None = None
+    signing: Mapping[str, bytes] | None = None
     allocator: Mapping[str, bytes] | None = None
 
 
@@ -208,17 +210,17 @@ def decode(data: Data) -> Material:
     """Return the material in the Secrets' data. An unusable pair counts as missing."""
     serving = data.serving or {}
     authority_data = serving if data.authority is None else data.authority
-    # All seal keys come from the first Secret that has a current one.
-    places = authority_data, data.sealing or {}, serving
-    sealing = next((one for one in places if _seal(one, "signature.key")), {})
+    # All signing keys come from the first Secret that has a current one.
+    places = authority_data, data.signing or {}, serving
+    signing = next((one for one in places if _signing_key(one, "signature.key")), {})
     return Material(
         authority=_pair(authority_data, "authority"),
         leaf=_pair(serving, "tls"),
         next=_pair(authority_data, "next"),
         previous=_certificate(authority_data.get("previous.crt", b"")),
         since=_time(authority_data.get("since", b"")),
-        seals=Seals(
-            *[_seal(sealing, name) for name in ("signature.key", "signature-next.key", "signature-previous.key")]
+        signing_keys=SigningKeys(
+            *[_signing_key(signing, name) for name in ("signature.key", "signature-next.key", "signature-previous.key")]
         ),
         allocator=_pair(data.allocator or {}, "tls"),
     )
@@ -226,10 +228,10 @@ def decode(data: Data) -> Material:
 
 def encode(material: Material) -> Data:
     """Return the data of all four Secrets."""
-    seals = {
-        "signature.key": material.seals.current,
-        "signature-next.key": material.seals.next,
-        "signature-previous.key": material.seals.previous,
+    signing_keys = {
+        "signature.key": material.signing_keys.current,
+        "signature-next.key": material.signing_keys.next,
+        "signature-previous.key": material.signing_keys.previous,
     }
     serving = {
         **_entries("tls", material.leaf),
@@ -243,13 +245,13 @@ def encode(material: Material) -> Data:
     if material.since:
         since = material.since.isoformat().encode()
     authority_data = {
-        **seals,
+        **signing_keys,
         **_entries("authority", material.authority),
         **_entries("next", material.next),
         "previous.crt": material.previous or b"",
         "since": since,
     }
-    secrets = (serving, authority_data, seals, allocator)
+    secrets = (serving, authority_data, signing_keys, allocator)
     return Data(*[{name: value for name, value in data.items() if value} for data in secrets])
 
 
@@ -257,9 +259,9 @@ def _entries(name: str, pair: Pair | None) -> dict[str, bytes]:
     return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key} if pair else {}
 
 
-def _seal(data: Mapping[str, bytes], name: str) -> bytes:
+def _signing_key(data: Mapping[str, bytes], name: str) -> bytes:
     key = data.get(name, b"")
-    return key if len(key) >= SEAL_BYTES else b""
+    return key if len(key) >= SIGNING_KEY_BYTES else b""
 
 
 def _pair(data: Mapping[str, bytes], name: str) -> Pair | None:

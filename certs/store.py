@@ -23,7 +23,7 @@ from cluster.patch import Merge
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from certs.material import Material, Names, Seals
+    from certs.material import Material, Names, SigningKeys
     from cluster.objects import Secret
     from cluster.protocol import Cluster
 
@@ -41,17 +41,17 @@ class SecretStore:
         namespace: str,
         name: str,
         names: Names,
-        new_seal: Callable[[], bytes],
+        new_signing_key: Callable[[], bytes],
         webhooks: Sequence[str] = (),
         policy: Policy | None = None,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """`webhooks` are the configurations that must have the CA bundle; `new_seal` creates a key."""
+        """`webhooks` are the configurations that must have the CA bundle; `new_signing_key` creates a key."""
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
         self._names = names
-        self._new_seal = new_seal
+        self._new_signing_key = new_signing_key
         self._webhooks = webhooks
         self._policy = policy or Policy()
         self._now = now
@@ -60,31 +60,31 @@ class SecretStore:
         """Bring Secrets and webhook configurations up to date; return the content of the Secrets."""
         name = self._name
         authority_secret = authority_name(name)
-        seals_secret = seals_name(name)
+        signature_secret = signature_name(name)
         for _ in range(ATTEMPTS):
             configurations = await inject.read_webhooks(self._cluster, self._webhooks)
             allocator = await self._read(allocators_name(name)) if self._names.allocator else None
             serving = await self._read(name)
-            sealing = await self._read(seals_secret)
+            signing = await self._read(signature_secret)
             authority_data = await self._read(authority_secret)
-            data = material.Data(_decode(serving), _decode(authority_data), _decode(sealing), _decode(allocator))
+            data = material.Data(_decode(serving), _decode(authority_data), _decode(signing), _decode(allocator))
             stored = material.decode(data)
             everywhere = False
             if stored.bundle:
                 everywhere = await inject.ensure_bundle(self._cluster, configurations, stored.bundle)
-            sealed = material.ensure_seal(stored, self._new_seal)
+            signed = material.ensure_signing_key(stored, self._new_signing_key)
             now, names, policy = self._now(), self._names, self._policy
-            next_step = step(material.view(sealed, names, bundle_everywhere=everywhere), now=now, policy=policy)
-            wanted_material = sealed
+            next_step = step(material.view(signed, names, bundle_everywhere=everywhere), now=now, policy=policy)
+            wanted_material = signed
             if next_step is not None:
                 wanted_material = material.apply(
-                    sealed, next_step, names, now=now, policy=policy, new_seal=self._new_seal
+                    signed, next_step, names, now=now, policy=policy, new_signing_key=self._new_signing_key
                 )
             wanted_data = material.encode(wanted_material)
             if not await self._write(authority_data, authority_secret, wanted_data.authority or {}):
                 continue
-            # Seal keys are written where they are verified before any replica seals with them, and before their old location is cleared.
-            if not await self._write(sealing, seals_secret, wanted_data.sealing or {}):
+            # Signing keys are written where they are verified before any replica signs with them, and before their old location is cleared.
+            if not await self._write(signing, signature_secret, wanted_data.signing or {}):
                 continue
             if not await self._write(serving, name, wanted_data.serving or {}):
                 continue
@@ -94,7 +94,7 @@ class SecretStore:
                 continue
             read = {
                 authority_secret: authority_data,
-                seals_secret: sealing,
+                signature_secret: signing,
                 name: serving,
                 allocators_name(name): allocator,
             }
@@ -113,14 +113,14 @@ class SecretStore:
         return True
 
     async def read(self) -> Material:
-        """Read the serving and sealing Secrets; the webhook has no permission to do more."""
-        serving, sealing = await self._read(self._name), await self._read(seals_name(self._name))
-        return material.decode(material.Data(_decode(serving), {}, _decode(sealing)))
+        """Read the serving and signing Secrets; the webhook has no permission to do more."""
+        serving, signing = await self._read(self._name), await self._read(signature_name(self._name))
+        return material.decode(material.Data(_decode(serving), {}, _decode(signing)))
 
-    async def seals(self) -> Seals:
-        """Read the seal keys alone, for a process that serves with another certificate or none."""
-        sealing = await self._read(seals_name(self._name))
-        return material.decode(material.Data(sealing=_decode(sealing))).seals
+    async def signing_keys(self) -> SigningKeys:
+        """Read the signing keys alone, for a process that serves with another certificate or none."""
+        signing = await self._read(signature_name(self._name))
+        return material.decode(material.Data(signing=_decode(signing))).signing_keys
 
     async def _read(self, name: str) -> Secret | None:
         """Read a Secret. One of another type belongs to another program, or Kubernetes may write into it, so it is an error."""
@@ -168,8 +168,8 @@ def authority_name(name: str) -> str:
     return f"{name}-authority"
 
 
-def seals_name(name: str) -> str:
-    """Return the name of the Secret with the seal keys, which webhook and controller read."""
+def signature_name(name: str) -> str:
+    """Return the name of the Secret with the signing keys, which webhook and controller read."""
     return f"{name}-signature"
 
 

@@ -10,7 +10,7 @@ from msgspec import inspect
 from allocator.service.node_reservations import AUDIENCE
 from analysis.installation import BASE, CLUSTER_WIDE, base
 from certs import authority
-from certs.store import allocators_name, authority_name, seals_name
+from certs.store import allocators_name, authority_name, signature_name
 from cli.commands.manifests import command
 from cli.commands.webhook import names_of
 from cli.main import COMMANDS, command_of
@@ -203,12 +203,12 @@ def test_beside_objects_the_metrics_are_read_by_accounts_that_need_the_feature_g
     assert beside == {"drawbridge-webhook": metrics, "drawbridge-controller": metrics, "drawbridge-authority": []}
 
 
-SERVING, AUTHORITYS, SEALING = "drawbridge", authority_name("drawbridge"), seals_name("drawbridge")
+SERVING, AUTHORITYS, SIGNING = "drawbridge", authority_name("drawbridge"), signature_name("drawbridge")
 DOOR = allocators_name("drawbridge")
 READS = {
-    "drawbridge-webhook": [SERVING, SEALING],
-    "drawbridge-controller": [SEALING],
-    "drawbridge-authority": [SERVING, AUTHORITYS, SEALING, DOOR],
+    "drawbridge-webhook": [SERVING, SIGNING],
+    "drawbridge-controller": [SIGNING],
+    "drawbridge-authority": [SERVING, AUTHORITYS, SIGNING, DOOR],
 }
 ACCOUNTS = [*READS]
 
@@ -334,7 +334,7 @@ def test_quotas_at_the_door_are_a_port_of_the_allocator_a_service_and_a_configur
     assert {"name": "quota", "containerPort": 9443} in allocator["ports"]
     assert {"name": "quota", "secret": {"secretName": DOOR}} in pod["volumes"]
     mounted = {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
-    assert not mounted & {SERVING, AUTHORITYS, SEALING}, "no key of the webhook's"
+    assert not mounted & {SERVING, AUTHORITYS, SIGNING}, "no key of the webhook's"
     service = made["Service", "drawbridge-quota"]
     assert service["metadata"]["namespace"] == "elsewhere"
     registered = made["ValidatingWebhookConfiguration", "drawbridge-quota"]
@@ -441,7 +441,7 @@ def test_policies_limit_created_secrets_and_leases_to_the_patchable_names():
         for rule in of("Role", role)[0]["rules"]
         if "patch" in rule["verbs"]
     }
-    ours = ["drawbridge", authority_name("drawbridge"), seals_name("drawbridge"), allocators_name("drawbridge")]
+    ours = ["drawbridge", authority_name("drawbridge"), signature_name("drawbridge"), allocators_name("drawbridge")]
     assert sorted(named["secrets"]) == sorted(ours)
     [secrets] = of("ValidatingAdmissionPolicy", "drawbridge-secrets")
     first, *_ = secrets["spec"]["validations"]

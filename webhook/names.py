@@ -31,7 +31,7 @@ WAITS_LABEL = f"{DOMAIN}/awaits-template"
 # On pods that we translated: these are looked at once more, for what others put back after us. It proves nothing.
 TRANSLATED_LABEL = f"{DOMAIN}/translated"
 
-# On pods: the requests as they were, what was done, the sealed specs, and counts for tools that looked at the old keys.
+# On pods: the requests as they were, what was done, the signed specs, and counts for tools that looked at the old keys.
 ORIGINAL = f"{DOMAIN}/original"
 DECISION = f"{DOMAIN}/decision"
 TEMPLATES = f"{DOMAIN}/templates"

@@ -40,9 +40,9 @@ _WORDS = 20
 _WIDE = 12
 _AT = {Keeper.NONE: "", Keeper.WEBHOOK: "at the webhook: ", Keeper.USER: "with its author: "}
 _TRUST = {
-    Trust.VERIFIED: "drawbridge.dev/original is sealed by this installation",
-    Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the seal; do not trust it",
-    Trust.UNCHECKED: "drawbridge.dev/original cannot be verified here: the seal's key was not given",
+    Trust.VERIFIED: "drawbridge.dev/original is signed by this installation",
+    Trust.FORGED: "drawbridge.dev/original does not verify: it or the pod was changed without the signature; do not trust it",
+    Trust.UNCHECKED: "drawbridge.dev/original cannot be verified here: the signing key was not given",
 }
 _OUTLOOKS = {
     Outlook.FITS: "its claims fit now",

@@ -1,6 +1,6 @@
 """What the webhook made of a pod, by the record on it; or what it would make of it, where there is no record. Pure.
 
-Every author of a pod may write annotations. A record is told with whether its seal verifies; without the keys it is unchecked.
+Every author of a pod may write annotations. A record is told with whether its signature verifies; without the keys it is unchecked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from webhook import names
 from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
-from webhook.translate import Decision, unseal_record
+from webhook.translate import Decision, verified_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,9 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
 
     removed, scheduler = _removed(annotations)
     trust = Trust.UNCHECKED
-    if reading.seals:
+    if reading.signing_keys:
         bearer = template.identify(pod, pod.metadata.namespace or "default")
-        trust = Trust.VERIFIED if unseal_record(annotations, bearer, reading.seals) else Trust.FORGED
+        trust = Trust.VERIFIED if verified_record(annotations, bearer, reading.signing_keys) else Trust.FORGED
     # Parts of a record that are not decisions are left out.
     entries = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
     decisions: list[Decision] = []

@@ -155,9 +155,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return changed
 
     @cached_property
-    def seals(self) -> tuple[bytes, ...]:
-        """The keys of the seal if their Secret was read; with them records on pods can be verified."""
-        return seals_among(self.objects)
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """The signing keys if their Secret was read; with them records on pods can be verified."""
+        return signing_keys_among(self.objects)
 
     @property
     def knows_pods(self) -> bool:
@@ -316,20 +316,20 @@ def not_replaced(known: Sequence[Document], documents: Sequence[Document]) -> li
     return [document for document in known if name(document.object) not in replaced]
 
 
-def seals_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
-    """Return the keys of the seal if their Secret is among the objects; with them records on pods can be verified."""
+def signing_keys_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
+    """Return the signing keys if their Secret is among the objects; with them records on pods can be verified."""
     from certs import material
 
     for obj in objects:
         if obj.get("kind") != "Secret" or inside(obj, "metadata").get("name") != f"{names.NAME}-signature":
             continue
-        sealing: dict[str, bytes] = {}
+        signing: dict[str, bytes] = {}
         for name, value in inside(obj, "data").items():
             try:
-                sealing[str(name)] = b64decode(str(value), validate=True)
+                signing[str(name)] = b64decode(str(value), validate=True)
             except (NotBase64, ValueError):
                 continue
-        return material.decode(material.Data(sealing=sealing)).seals.keys
+        return material.decode(material.Data(signing=signing)).signing_keys.keys
     return ()
 
 

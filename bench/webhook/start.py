@@ -141,13 +141,15 @@ def device_class() -> stub.Object:
 
 
 def _write_secrets(directory: Path) -> None:
-    """Return the serving and sealing Secrets."""
+    """Return the serving and signing Secrets."""
     now = dt.datetime.now(dt.UTC)
     signer = authority.authority("bench", now=now, life=dt.timedelta(days=30))
     leaf = authority.leaf(signer, ["127.0.0.1"], now=now, life=dt.timedelta(days=20))
-    held = material.Material(authority=signer, leaf=leaf, seals=material.Seals(current=b"k" * material.SEAL_BYTES))
+    held = material.Material(
+        authority=signer, leaf=leaf, signing_keys=material.SigningKeys(current=b"k" * material.SIGNING_KEY_BYTES)
+    )
     data = material.encode(held)
-    for name, entries in (("drawbridge", data.serving), ("drawbridge-signature", data.sealing)):
+    for name, entries in (("drawbridge", data.serving), ("drawbridge-signature", data.signing)):
         texts = {entry: base64.b64encode(value).decode() for entry, value in (entries or {}).items()}
         metadata = {"name": name, "namespace": "drawbridge-system", "resourceVersion": "1"}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": texts}

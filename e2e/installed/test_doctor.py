@@ -41,7 +41,7 @@ SCHEDULER = named("v1", "ConfigMap", "drawbridge-scheduler", SYSTEM)
 SERVICE = named("v1", "Service", "drawbridge", SYSTEM)
 QUOTAS = named(CRDS, "CustomResourceDefinition", "devicequotas.drawbridge.dev")
 SECRET = named("v1", "Secret", "drawbridge", SYSTEM)
-SEAL = named("v1", "Secret", "drawbridge-signature", SYSTEM)
+SIGNATURE = named("v1", "Secret", "drawbridge-signature", SYSTEM)
 INVENTORY = named("v1", "ConfigMap", "drawbridge-inventory", "drawbridge-driver")
 
 
@@ -180,7 +180,7 @@ OF_THE_AUTHORITY = [
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9, "other.svc")}), "O006", "is for other.svc"),
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": ""}), "O006", "no certificate that can be read"),
     Breakage(SECRET, lambda it: it["data"].update({"tls.crt": leaf(9)}), "O007", "not of the authority", MUTATING),
-    Breakage(SEAL, None, "O003", "no template can be verified"),
+    Breakage(SIGNATURE, None, "O003", "no template can be verified"),
 ]  # fmt: skip
 
 

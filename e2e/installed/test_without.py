@@ -112,7 +112,7 @@ def held(cluster, namespace):
         "claims": {uid: (status or {}).get("allocation") for uid, status in of(f"{where}/resourceclaims", "status").items()},
         "templates": of(f"{where}/resourceclaimtemplates", "spec"),
         "quotas": of(f"/apis/drawbridge.dev/v1alpha1/namespaces/{namespace}/devicequotas", "spec"),
-        "seal": cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge-signature")["data"]["signature.key"],
+        "signature": cluster.get(f"/api/v1/namespaces/{SYSTEM}/secrets/drawbridge-signature")["data"]["signature.key"],
     }  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_translated_pods_and_templates_are_accepted_and_stored_unchanged(control
     for _ in range(600):
         pod = made_up(dice, namespace)
         kept = copy.deepcopy(pod)
-        done = translate(pod, STATE, namespace=namespace, seal=True)
+        done = translate(pod, STATE, namespace=namespace, sign=True)
         assert pod == kept
         if not done.changed:
             continue

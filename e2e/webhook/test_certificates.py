@@ -26,13 +26,13 @@ from e2e.actors.workloads import container, limits, pod
 pytestmark = pytest.mark.real
 
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
-SERVING, AUTHORITYS, SEALING = (
+SERVING, AUTHORITYS, SIGNING = (
     f"{SECRETS}/drawbridge",
     f"{SECRETS}/drawbridge-authority",
     f"{SECRETS}/drawbridge-signature",
 )
 DOOR = f"{SECRETS}/drawbridge-quota"
-PATHS = (SERVING, AUTHORITYS, SEALING, DOOR)
+PATHS = (SERVING, AUTHORITYS, SIGNING, DOOR)
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 # What a replica of this installation signs for.
@@ -79,12 +79,12 @@ def take(cluster, step):
         Names(NAMES, OF_DOOR),
         now=now,
         policy=POLICY,
-        new_seal=lambda: secrets.token_bytes(32),
+        new_signing_key=lambda: secrets.token_bytes(32),
     )
     due = material.encode(after)
     for path, wanted in (
         (AUTHORITYS, due.authority),
-        (SEALING, due.sealing),
+        (SIGNING, due.signing),
         (SERVING, due.serving),
         (DOOR, due.allocator),
     ):
@@ -142,7 +142,7 @@ def succeed(control_plane, webhook, calls):
     assert first.authority.certificate not in last.bundle
     for leaf in (last.leaf, last.allocator):
         assert authority.signed_by(leaf.certificate, last.authority.certificate)
-    assert last.seals.keys == (new.seals.current, first.seals.current)
+    assert last.signing_keys.keys == (new.signing_keys.current, first.signing_keys.current)
 
 
 ROUNDS = [
@@ -180,7 +180,7 @@ def test_a_serving_secret_that_was_deleted_is_made_again_and_no_call_fails(contr
         answered = calls.answered
         control_plane.until("calls go on", lambda: calls.answered > answered + 100, 20)
     assert calls.failures == []
-    assert held(control_plane).seals == before.seals, "what was sealed stays believed"
+    assert held(control_plane).signing_keys == before.signing_keys, "what was signed stays believed"
 
 
 @pytest.mark.parametrize("harm", ["deleted", "all deleted", "damaged", "older format"])
@@ -204,13 +204,13 @@ def test_reviews_recover_by_themselves_after_any_change_to_the_secrets(control_p
             control_plane.patch(
                 SERVING, {"data": {name: base64.b64encode(value).decode() for name, value in whole.items()}}
             )
-            control_plane.delete(SEALING)
+            control_plane.delete(SIGNING)
             control_plane.delete(AUTHORITYS)
             webhook.start_authority()
     control_plane.until("all Secrets hold their own", lambda: at_rest(control_plane), 60)
     control_plane.until("reviews are answered", lambda: works(control_plane, gated), 60)
     if harm == "older format":
-        assert held(control_plane).seals == before.seals
+        assert held(control_plane).signing_keys == before.signing_keys
 
 
 def at_rest(cluster):

@@ -46,7 +46,7 @@ def tenant(cluster, namespace):
     return f"system:serviceaccount:{namespace}:tenant"
 
 
-def sealed(webhook, item, namespace):
+def signed(webhook, item, namespace):
     """What /mutate makes of a pod for a namespace that the caller names."""
     answer = webhook.post("/mutate", review(item, namespace))
     if "patch" not in answer:
@@ -76,13 +76,13 @@ def off(control_plane, webhook):
     control_plane.delete(f"/api/v1/namespaces/{name}")
 
 
-def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node, gated, webhook, off):
+def test_a_signature_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node, gated, webhook, off):
     """A tenant whose namespace is off posts a review in another's name, and pastes what it gets on its own pod."""
     who = tenant(control_plane, off)
     wanted = pod("thief", off, container(**limits(**{"nvidia.com/gpu": 6})), nodeSelector=NOWHERE)
     wanted["spec"]["serviceAccountName"] = "default"
-    control_plane.until("for a namespace that is off nothing is sealed", lambda: sealed(webhook, wanted, off) is None)
-    stolen = sealed(webhook, wanted, gated)
+    control_plane.until("for a namespace that is off nothing is signed", lambda: signed(webhook, wanted, off) is None)
+    stolen = signed(webhook, wanted, gated)
     [(name)] = [entry["resourceClaimTemplateName"] for entry in stolen["spec"]["resourceClaims"]]
     before = withheld(webhook)
     control_plane.until_may(who, "create", "pods", off)
@@ -90,20 +90,20 @@ def test_a_seal_that_was_taken_elsewhere_buys_nothing(control_plane, fleet_node,
     # The controller works: a pod that came after it, in a namespace that enforces, has its template.
     control_plane.create(gpu("honest", gated, nodeSelector=NOWHERE))
     control_plane.until("the honest pod's template is there", lambda: names(control_plane, gated), 30)
-    control_plane.until("the stolen seal is noticed", lambda: withheld(webhook) > before, 20)
+    control_plane.until("the stolen signature is noticed", lambda: withheld(webhook) > before, 20)
     assert name not in names(control_plane, off)
     assert control_plane.get(f"/apis/resource.k8s.io/v1/namespaces/{off}/resourceclaims")["items"] == []
 
 
-def test_a_pod_sealed_earlier_gets_no_template_while_its_namespace_is_off(control_plane, fleet_node, gated, webhook):
-    """The seal is the pod's own; the mode has changed since. The controller reads afresh, so that it knows that as well as the webhook."""
+def test_a_pod_signed_earlier_gets_no_template_while_its_namespace_is_off(control_plane, fleet_node, gated, webhook):
+    """The signature is the pod's own; the mode has changed since. The controller reads afresh, so that it knows that as well as the webhook."""
     bare = gpu("late", gated, nodeSelector=NOWHERE)
     bare["spec"]["serviceAccountName"] = "default"
-    own = sealed(webhook, bare, gated)
+    own = signed(webhook, bare, gated)
     control_plane.patch(f"/api/v1/namespaces/{gated}", {"metadata": {"labels": {"drawbridge.dev/mode": "off"}}})
 
     def still():
-        return sealed(webhook, bare, gated) is None
+        return signed(webhook, bare, gated) is None
 
     control_plane.until("the webhook knows that it is off", still, 20)
     webhook.kill_controller()
@@ -312,8 +312,8 @@ def test_no_stored_object_keeps_the_controller_from_other_peoples_templates(cont
     webhook.processes["controller"].check()
 
 
-def test_a_pod_with_a_forged_seal_is_still_checked_and_refused(control_plane, fleet_node, gated):
-    """A pod with our seal is not asked about a second time; so no other author can bear it that far."""
+def test_a_pod_with_a_forged_signature_is_still_checked_and_refused(control_plane, fleet_node, gated):
+    """A pod with our signature is not asked about a second time; so no other author can bear it that far."""
     control_plane.create(template("mine", gated, request("gpu", fleet.NVIDIA, count=6)))
     content = json.dumps({"spec": {"devices": {"requests": []}}}, separators=(",", ":"))
     for name in ("mine", "drawbridge-0123456789abcdef0123456789abcdef"):
@@ -334,10 +334,10 @@ def test_a_pod_with_a_forged_seal_is_still_checked_and_refused(control_plane, fl
         control_plane.until("it is refused, since the template is known", refused, 30)
 
 
-def test_a_manifest_that_was_read_from_a_cluster_is_judged_with_the_seal_on_it(
+def test_a_manifest_that_was_read_from_a_cluster_is_judged_with_the_signature_on_it(
     control_plane, fleet_node, gated, created
 ):
-    """The seal is ours, and holds for a pod of that name; what could be served then is asked again."""
+    """The signature is ours, and holds for a pod of that name; what could be served then is asked again."""
     [stored] = control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     control_plane.delete(f"/api/v1/namespaces/{gated}/pods/p", gracePeriodSeconds=0)
     control_plane.until("it is gone", lambda: not control_plane.read(stored))

@@ -17,17 +17,17 @@ NAMES = Names(("drawbridge.drawbridge-system.svc", "127.0.0.1"), ("drawbridge-qu
 KEYS = itertools.count()
 
 
-def new_seal():
+def new_signing_key():
     return b"%032d" % next(KEYS)
 
 
 def apply(held, due, names, *, now):
-    return material.apply(held, due, names, now=now, policy=POLICY, new_seal=new_seal)
+    return material.apply(held, due, names, now=now, policy=POLICY, new_signing_key=new_signing_key)
 
 
 def advance(held, now):
     """Step until nothing is left to do, as the store does."""
-    held, taken = material.ensure_seal(held, new_seal), []
+    held, taken = material.ensure_signing_key(held, new_signing_key), []
     while (due := step(material.view(held, NAMES, bundle_everywhere=True), now=now, policy=POLICY)) and len(taken) < 5:
         held = apply(held, due, NAMES, now=now)
         taken.append(due)
@@ -82,51 +82,51 @@ def test_each_step_leads_to_the_phase_its_table_says():
     assert apply(Material(), Step.REMAKE, NAMES, now=NOW).phase is RotationPhase.STEADY, "where nothing was before"
 
 
-def test_a_seal_key_is_distributed_before_use_and_kept_after():
-    """Over five lives of the authority: what one replica seals a day before or after, another verifies."""
+def test_a_signing_key_is_distributed_before_use_and_kept_after():
+    """Over five lives of the authority: what one replica signing_keys a day before or after, another verifies."""
     held, now, history = Material(), NOW, []
     for _ in range(1500):
         held, _ = advance(held, now)
-        history.append(held.seals)
+        history.append(held.signing_keys)
         now += dt.timedelta(days=1)
     for before, after in itertools.pairwise(history):
         assert before.keys[0] in after.keys
         assert after.keys[0] in before.keys
-    assert len({seals.current for seals in history}) >= 5
+    assert len({keys.current for keys in history}) >= 5
     lives = [
-        [day for day, seals in enumerate(history) if key in seals.keys] for key in {s.current for s in history[:700]}
+        [day for day, keys in enumerate(history) if key in keys.keys] for key in {s.current for s in history[:700]}
     ]
-    assert min(len(life) for life in lives) > 300, "a pod that was sealed yesterday lives on when the key changes today"
+    assert min(len(life) for life in lives) > 300, "a pod that was signed yesterday lives on when the key changes today"
 
 
-def test_a_seal_key_survives_the_loss_of_any_secret():
+def test_a_signing_key_survives_the_loss_of_any_secret():
     held, _ = advance(Material(), NOW)
     whole = material.encode(held)
     for lost in whole._fields:
-        assert material.decode(whole._replace(**{lost: None})).seals == held.seals
-    assert apply(held, Step.REMAKE, NAMES, now=NOW).seals == held.seals
+        assert material.decode(whole._replace(**{lost: None})).signing_keys == held.signing_keys
+    assert apply(held, Step.REMAKE, NAMES, now=NOW).signing_keys == held.signing_keys
 
 
 def test_serving_files_do_not_contain_the_authority_key():
     held, _ = advance(Material(), NOW)
     introduced = apply(held, Step.INTRODUCE, NAMES, now=NOW)
-    serving, authority_data, sealing, allocator = material.encode(introduced)
+    serving, authority_data, signing, allocator = material.encode(introduced)
     assert {"authority.key", "next.key"} <= authority_data.keys()
     keys = (introduced.authority.key, introduced.next.key)
     assert not any(
-        key in value for value in (*serving.values(), *sealing.values(), *allocator.values()) for key in keys
+        key in value for value in (*serving.values(), *signing.values(), *allocator.values()) for key in keys
     )
     assert serving.keys() == allocator.keys() == {"tls.crt", "tls.key", "ca.crt"}
-    assert sealing.keys() == {"signature.key", "signature-next.key"}
+    assert signing.keys() == {"signature.key", "signature-next.key"}
 
 
 def test_secrets_of_older_layouts_are_read():
     held, _ = advance(Material(), NOW)
-    serving, authority_data, sealing, allocator = material.encode(held)
-    assert material.decode(material.Data({**serving, **authority_data, **sealing}, allocator=allocator)) == held
-    assert material.decode(material.Data({**serving, **sealing}, authority_data, allocator=allocator)) == held
-    webhook = material.decode(material.Data({**serving, **sealing}, {}))
-    assert webhook.seals == held.seals, "a new webhook beside an old controller"
+    serving, authority_data, signing, allocator = material.encode(held)
+    assert material.decode(material.Data({**serving, **authority_data, **signing}, allocator=allocator)) == held
+    assert material.decode(material.Data({**serving, **signing}, authority_data, allocator=allocator)) == held
+    webhook = material.decode(material.Data({**serving, **signing}, {}))
+    assert webhook.signing_keys == held.signing_keys, "a new webhook beside an old controller"
 
 
 def test_a_certificate_beside_a_leaf_is_not_an_authority():
@@ -134,7 +134,7 @@ def test_a_certificate_beside_a_leaf_is_not_an_authority():
     other, _ = advance(Material(), NOW)
     whole = material.encode(held)
     planted = {"next.crt": other.authority.certificate, "next.key": other.authority.key}
-    for name in ("serving", "sealing"):
+    for name in ("serving", "signing"):
         data = getattr(whole, name) | planted
         assert material.decode(whole._replace(**{name: data})) == held
 
@@ -154,7 +154,7 @@ def test_the_bundle_holds_both_authorities_while_one_follows_the_other():
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-@pytest.mark.parametrize("entry", sorted(material.ENTRIES - material.SEALS))
+@pytest.mark.parametrize("entry", sorted(material.ENTRIES - material.SIGNING_KEYS))
 def test_a_secret_damaged_by_hand_is_repaired(entry, damage):
     held, _ = advance(Material(), NOW)
     damaged = material.Data(*(data | {entry: damage} for data in material.encode(held)))
@@ -214,10 +214,10 @@ def test_the_allocator_has_its_own_leaf_under_the_same_authority():
     assert authority.names(held.allocator.certificate) == set(NAMES.allocator)
     assert not set(NAMES.allocator) & authority.names(held.leaf.certificate)
     assert trusts(held.bundle, held.allocator.certificate)
-    serving, authority_data, sealing, allocator = material.encode(held)
+    serving, authority_data, signing, allocator = material.encode(held)
     for key, others in (
-        (held.allocator.key, (serving, authority_data, sealing)),
-        (held.leaf.key, (authority_data, sealing, allocator)),
+        (held.allocator.key, (serving, authority_data, signing)),
+        (held.leaf.key, (authority_data, signing, allocator)),
     ):
         assert not any(key in value for data in others for value in data.values())
 

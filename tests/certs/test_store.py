@@ -48,7 +48,7 @@ class Clock:
 
 
 def store(cluster, clock, **kwargs):
-    kwargs.setdefault("new_seal", lambda: b"k" * 32)
+    kwargs.setdefault("new_signing_key", lambda: b"k" * 32)
     kwargs.setdefault("names", NAMES)
     return SecretStore(cluster, namespace="default", name="drawbridge", webhooks=["drawbridge"], policy=POLICY, now=clock, **kwargs)  # fmt: skip
 
@@ -71,13 +71,13 @@ def cluster():
 async def test_a_first_start_makes_everything_and_tells_every_webhook(cluster):
     held = await store(cluster, Clock()).sync()
     assert authority.names(held.leaf.certificate) == set(NAMES.webhook)
-    assert held.seals.keys == (b"k" * 32,)
+    assert held.signing_keys.keys == (b"k" * 32,)
     assert await bundles(cluster) == [held.bundle] * 4
 
 
 async def test_a_second_start_finds_what_the_first_one_made(cluster):
     first = await store(cluster, Clock()).sync()
-    other = store(cluster, Clock(), new_seal=lambda: pytest.fail("made twice"))
+    other = store(cluster, Clock(), new_signing_key=lambda: pytest.fail("made twice"))
     assert await other.sync() == first
 
 
@@ -102,7 +102,7 @@ class Crowded:
 async def test_replicas_that_start_together_agree(cluster, seed):
     number = iter(range(100))
     crowded = Crowded(cluster, random.Random(seed))
-    several = [store(crowded, Clock(), new_seal=lambda: b"%032d" % next(number)) for _ in range(8)]
+    several = [store(crowded, Clock(), new_signing_key=lambda: b"%032d" % next(number)) for _ in range(8)]
     answers = await asyncio.gather(*(one.sync() for one in several))
     assert answers == [answers[0]] * 8
     assert await store(cluster, Clock()).sync() == answers[0]
@@ -148,10 +148,10 @@ class Interrupted:
 @pytest.mark.parametrize("gone", ["drawbridge", "drawbridge-quota", "drawbridge-signature", "drawbridge-authority"])
 async def test_a_sync_returns_what_another_replica_repaired(cluster, gone, at):
     number = iter(range(100))
-    one = store(cluster, Clock(), new_seal=lambda: b"%032d" % next(number))
+    one = store(cluster, Clock(), new_signing_key=lambda: b"%032d" % next(number))
     await one.sync()
     await cluster.delete(resources.SECRETS, gone, "default")
-    other = store(Interrupted(cluster, at, one.sync), Clock(), new_seal=lambda: b"%032d" % next(number))
+    other = store(Interrupted(cluster, at, one.sync), Clock(), new_signing_key=lambda: b"%032d" % next(number))
     assert await other.sync() == await one.sync()
 
 
@@ -211,7 +211,7 @@ async def test_a_replica_paused_between_any_two_calls_writes_nothing_outdated(da
     cluster, clock = Watched(), Clock()
     cluster.load([webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     number = iter(range(100))
-    options = {"new_seal": lambda: b"%032d" % next(number)}
+    options = {"new_signing_key": lambda: b"%032d" % next(number)}
     one = store(cluster, clock, **options)
     await one.sync()
     cluster.begun = True
@@ -268,7 +268,7 @@ async def test_a_secret_of_another_type_is_neither_read_nor_written(cluster, nam
     one = store(cluster, Clock())
     reading = [one.sync]
     reading += [one.read] if name in ("drawbridge", "drawbridge-signature") else []
-    reading += [one.seals] if name == "drawbridge-signature" else []
+    reading += [one.signing_keys] if name == "drawbridge-signature" else []
     for read in reading:
         with pytest.raises(Invalid, match=f"default/{name} has type 'kubernetes.io/service-account-token'"):
             await read()
@@ -319,7 +319,7 @@ async def test_the_next_start_repairs_a_kill_at_any_write(write, after, day):
     cluster.left = 10**9
     held = await store(cluster, clock).sync()
     assert await bundles(cluster) == [held.bundle] * 4
-    assert held.seals.current
+    assert held.signing_keys.current
     assert authority.signed_by(held.leaf.certificate, held.authority.certificate)
 
 
@@ -343,7 +343,7 @@ async def entries(cluster):
     return {name: set(await data_of(cluster, name)) for name in NAMED}
 
 
-async def test_authority_server_and_seal_keys_have_separate_secrets(cluster):
+async def test_authority_server_and_signature_keys_have_separate_secrets(cluster):
     await store(cluster, Clock()).sync()
     found = await entries(cluster)
     found["drawbridge-authority"].discard("previous.crt")
@@ -356,10 +356,10 @@ async def test_upgrading_old_secrets_renews_only_the_leaves(cluster, count):
     await store(expected, Clock()).sync()
     names = Names((*NAMES.webhook, *NAMES.allocator))  # one leaf was for both
     before = await store(cluster, Clock(), names=names).sync()
-    serving, authority_data, sealing = [await data_of(cluster, name) for name in list(NAMED)[:3]]
-    older = [secret("drawbridge", serving | sealing | authority_data)]
+    serving, authority_data, signing = [await data_of(cluster, name) for name in list(NAMED)[:3]]
+    older = [secret("drawbridge", serving | signing | authority_data)]
     if count == 2:
-        older = [secret("drawbridge", serving | sealing), secret("drawbridge-authority", authority_data)]
+        older = [secret("drawbridge", serving | signing), secret("drawbridge-authority", authority_data)]
     other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
     after = await store(other, Clock()).sync()
     assert after._replace(leaf=before.leaf, allocator=before.allocator) == before
@@ -367,19 +367,19 @@ async def test_upgrading_old_secrets_renews_only_the_leaves(cluster, count):
     assert await entries(other) == await entries(expected)
 
 
-async def test_a_verifier_reads_the_seal_secret_and_no_other_secret(cluster):
+async def test_a_verifier_reads_the_signing_secret_and_no_other_secret(cluster):
     held = await store(cluster, Clock()).sync()
     for name in ("drawbridge", "drawbridge-authority"):
         await cluster.delete(resources.SECRETS, name, "default")
-    assert await store(cluster, Clock()).seals() == held.seals
+    assert await store(cluster, Clock()).signing_keys() == held.signing_keys
 
 
 @pytest.mark.parametrize("lost", list(NAMED))
-async def test_a_deleted_secret_returns_and_seals_stay_valid(cluster, lost):
+async def test_a_deleted_secret_returns_and_signatures_stay_valid(cluster, lost):
     before = await store(cluster, Clock()).sync()
     await cluster.delete(resources.SECRETS, lost, "default")
-    after = await store(cluster, Clock(), new_seal=lambda: pytest.fail("a seal key was lost")).sync()
-    assert after.seals == before.seals
+    after = await store(cluster, Clock(), new_signing_key=lambda: pytest.fail("a signing key was lost")).sync()
+    assert after.signing_keys == before.signing_keys
     assert await bundles(cluster) == [after.bundle] * 4
     if lost == "drawbridge":
         assert after.authority == before.authority, "so no call fails: the new leaf is believed already"
@@ -388,7 +388,7 @@ async def test_a_deleted_secret_returns_and_seals_stay_valid(cluster, lost):
 async def test_a_read_only_replica_does_not_know_the_authority(cluster):
     held = await store(cluster, Clock()).sync()
     seen = await store(cluster, Clock()).read()
-    assert (seen.leaf, seen.seals, seen.authority) == (held.leaf, held.seals, None)
+    assert (seen.leaf, seen.signing_keys, seen.authority) == (held.leaf, held.signing_keys, None)
 
 
 @pytest.mark.parametrize("days", [-29, -1, 1, 29, 59])

@@ -83,7 +83,7 @@ def became(
         keys=(KEY,),
         **more,
     )
-    return translate(value, state, namespace="n", seal=True)
+    return translate(value, state, namespace="n", sign=True)
 
 
 def replayed(asked: dict, stored: dict) -> Verdict:

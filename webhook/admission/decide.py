@@ -64,14 +64,14 @@ class Candidate(NamedTuple):
 
 
 def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
-    """Decide about the pod of a review, as if its mode were `enforce`; the record on the pod is sealed."""
+    """Decide about the pod of a review, as if its mode were `enforce`; the record on the pod is signed."""
     pod, namespace = candidate.pod, candidate.namespace
     origin = candidate.origin
     try:
-        verdict = translate(pod, state, namespace=namespace, seal=True, budget=budget, origin=origin)
+        verdict = translate(pod, state, namespace=namespace, sign=True, budget=budget, origin=origin)
         if reason := why_cpus_left(candidate, verdict, state, budget):
             verdict = translate(
-                pod, state, namespace=namespace, seal=True, budget=budget, origin=origin, cpus_left=reason
+                pod, state, namespace=namespace, sign=True, budget=budget, origin=origin, cpus_left=reason
             )
         if not verdict.refusals:
             budget.confirm()

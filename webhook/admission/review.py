@@ -33,7 +33,7 @@ from webhook.claims import template
 from webhook.names import WAY_OUT
 from webhook.refusals import Code, Warned
 from webhook.state import Mode, doubts, mode_of, workload
-from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_passed_by, paths, replay, unseal_record
+from webhook.translate import NOTHING, Decision, Verdict, given_earlier, is_passed_by, paths, replay, verified_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,17 +254,17 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         if restored:
             message = f"{', '.join(map(str, restored))}: another webhook restored keys that claims replace, so the pod would request its devices twice"
             return Verdict(refusals=(stated(Code.TWICE, message, "disable that webhook for this pod"),))
-    sealed = pod.metadata.annotations.get(names.TEMPLATES)
+    signed = pod.metadata.annotations.get(names.TEMPLATES)
     warnings: tuple[str, ...] = ()
     proven: dict[str, Json] = {}
     earlier: tuple[PodClaim, ...] = ()
-    if sealed and state.keys:
+    if signed and state.keys:
         bearer = template.identify(pod, namespace)
         try:
-            proven = template.unseal(sealed, bearer, *state.keys)
+            proven = template.verify(signed, bearer, *state.keys)
             earlier = given_earlier(obj, state, namespace=namespace)
         except template.TemplatesError as error:
-            # A broken seal proves nothing: the templates that the pod names are judged as they are stored.
+            # A broken signature proves nothing: the templates that the pod names are judged as they are stored.
             warnings = (f"{error}: drop the {names.DOMAIN}/ annotations",)
     claims = [replace(one, spec=proven.get(one.template, one.spec)) for one in own_claims(obj, earlier)]
     requested = Requested(
@@ -441,5 +441,5 @@ def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
         return ()
     # `read_record`, which has the whole pod, also requires a claim of ours.
     bearer = template.identify_raw(pod, request.namespace)
-    is_genuine = bool(state.keys) and unseal_record(annotations, bearer, state.keys) is not None
+    is_genuine = bool(state.keys) and verified_record(annotations, bearer, state.keys) is not None
     return () if is_genuine else tuple(annotations)

@@ -1,15 +1,15 @@
-"""Templates named by the hash of their content, and the seal on a pod that proves that the webhook asked for them.
+"""Templates named by the hash of their content, and the signature on a pod that proves that the webhook asked for them.
 
 A template's name is `drawbridge-` and 32 hex digits of the SHA-256 of the canonical JSON of its spec. Equal requests
 therefore share one template, and a template whose content does not match its name is not ours.
 
-The pod carries the specs in `drawbridge.dev/templates`, sealed by an HMAC with a key that only drawbridge has. The seal
+The pod carries the specs in `drawbridge.dev/templates`, signed by an HMAC with a key that only drawbridge has. The signature
 covers the specs and what identifies the pod and cannot change after admission: its namespace, its name (or
 `generateName`, from which the name is made later), its service account, and its original request
 (`drawbridge.dev/original`). On any other pod it is invalid.
 
 It cannot cover the UID, which no pod has during admission, nor the owner, which adoption changes: pods of one controller
-can carry each other's seal, but they ask for the same. A seal proves what was allowed once, not what is allowed now;
+can carry each other's signature, but they ask for the same. A signature proves what was allowed once, not what is allowed now;
 `webhook.claims.template_lifecycle` checks that again before it creates a template.
 """
 
@@ -44,8 +44,8 @@ class TemplatesError(ValueError):
     """A `drawbridge.dev/templates` value that this installation did not write for this pod, or that was changed."""
 
 
-class SealedPod(NamedTuple):
-    """The pod that a seal is for: what is known during its admission and cannot change afterwards."""
+class SignedPod(NamedTuple):
+    """The pod that a signature is for: what is known during its admission and cannot change afterwards."""
 
     namespace: str
     name: str = ""
@@ -53,19 +53,19 @@ class SealedPod(NamedTuple):
     original: str = ""  # the text of drawbridge.dev/original
 
 
-def identify_raw(pod: Mapping[str, Json], namespace: str, original: str | None = None) -> SealedPod:
+def identify_raw(pod: Mapping[str, Json], namespace: str, original: str | None = None) -> SignedPod:
     """Identify a raw pod; `original` is the original request if it is not on the pod yet."""
     metadata = mapping(pod.get("metadata"))
     if original is None:
         original = str(mapping(metadata.get("annotations")).get(names.ORIGINAL, ""))
     name = metadata.get("generateName") or metadata.get("name")
     account = mapping(pod.get("spec")).get("serviceAccountName")
-    return SealedPod(namespace, str(name or ""), str(account or ""), original)
+    return SignedPod(namespace, str(name or ""), str(account or ""), original)
 
 
-def identify(pod: Pod, namespace: str = "") -> SealedPod:
+def identify(pod: Pod, namespace: str = "") -> SignedPod:
     metadata = pod.metadata
-    return SealedPod(
+    return SignedPod(
         namespace=namespace or metadata.namespace,
         name=metadata.generate_name or metadata.name,
         account=pod.spec.service_account_name,
@@ -93,13 +93,13 @@ def object_of(name: str, spec: Json, namespace: str = "") -> dict[str, Json]:
     }
 
 
-def seal(templates: Mapping[str, Json], key: bytes, pod: SealedPod) -> str:
+def sign(templates: Mapping[str, Json], key: bytes, pod: SignedPod) -> str:
     """Write the value of `drawbridge.dev/templates` for one pod."""
     body = canonical(dict(templates))
     return f"{_VERSION} {code_of(body, key, pod)} {body.decode()}"
 
 
-def code_of(body: bytes, key: bytes, pod: SealedPod) -> str:
+def code_of(body: bytes, key: bytes, pod: SignedPod) -> str:
     # Each part is preceded by its length, so that no two pods have the same encoding.
     head = b""
     for part in pod:
@@ -110,8 +110,8 @@ def code_of(body: bytes, key: bytes, pod: SealedPod) -> str:
     return code.hexdigest()
 
 
-def unseal(value: str, pod: SealedPod, *keys: bytes) -> dict[str, Json]:
-    """Read a value that `seal` wrote for this pod with one of the keys; raise TemplatesError for any other value.
+def verify(value: str, pod: SignedPod, *keys: bytes) -> dict[str, Json]:
+    """Read a value that `sign` wrote for this pod with one of the keys; raise TemplatesError for any other value.
 
     There are several keys during a rotation. Every name must match its content.
     """
@@ -148,5 +148,5 @@ def read_unproven(value: str) -> dict[str, Json]:
 
 @lru_cache(maxsize=8)
 def _keyed(key: bytes) -> hmac.HMAC:
-    """Start an HMAC with the key for seals, derived from a Secret's key."""
+    """Start an HMAC with the key for signatures, derived from a Secret's key."""
     return hmac.new(hmac.digest(key, _PURPOSE, "sha256"), digestmod="sha256")

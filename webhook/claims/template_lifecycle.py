@@ -73,7 +73,7 @@ def read_proven(pod: Pod, keys: Sequence[bytes]) -> dict[TemplateKey, Json]:
     if not text:
         return {}
     referred = templates_of(pod)
-    templates = template.unseal(text, template.identify(pod), *keys) if referred else {}
+    templates = template.verify(text, template.identify(pod), *keys) if referred else {}
     return {
         (pod.metadata.namespace, name): spec
         for name, spec in templates.items()
@@ -120,7 +120,7 @@ def known_at_admission(pod: Pod) -> dict[str, Json]:
 
 
 def _legacy_keys(pod: Pod) -> frozenset[str]:
-    """The keys that the pod was asking with; the seal covers the record of them."""
+    """The keys that the pod was asking with; the signature covers the record of them."""
     try:
         record = msgspec.json.decode(template.identify(pod).original or "{}", type=_RecordedKeys)
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The certificate the webhook serves and the keys it seals with, kept current: from the shared Secrets, which we keep or only
+"""The certificate the webhook serves and the keys it signs with, kept current: from the shared Secrets, which we keep or only
 read, or from files. A process that does not serve has the keys alone.
 """
 
@@ -28,7 +28,7 @@ INCOMPLETE = "the Secret is not complete yet; is drawbridge's authority running?
 
 
 class Origin(Protocol):
-    """Where certificate and seal keys come from."""
+    """Where certificate and signing keys come from."""
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """Read both; raise ClusterError or OSError while they cannot be read."""
@@ -48,27 +48,27 @@ class SharedSecrets:
             material = await self._store.sync()
         else:
             material = await self._store.read()
-        if material.leaf is None or not material.seals.keys:
+        if material.leaf is None or not material.signing_keys.keys:
             raise NotFound(INCOMPLETE)
-        return material.leaf, material.seals.keys
+        return material.leaf, material.signing_keys.keys
 
 
-class SealKeys:
-    """The keys of the seal and no certificate: for the controller, which serves no requests."""
+class SigningKeySource:
+    """The signing keys and no certificate: for the controller, which serves no requests."""
 
     def __init__(self, store: SecretStore) -> None:
         self._store = store
 
     async def load(self) -> tuple[Pair | None, tuple[bytes, ...]]:
         """See Origin."""
-        keys = (await self._store.seals()).keys
+        keys = (await self._store.signing_keys()).keys
         if not keys:
             raise NotFound(INCOMPLETE)
         return None, keys
 
 
 class FileCertificate:
-    """A certificate that another program keeps, cert-manager for one; the keys of the seal still come from the Secrets."""
+    """A certificate that another program keeps, cert-manager for one; the signing keys still come from the Secrets."""
 
     def __init__(self, certificate: str, key: str, others: Origin) -> None:
         self._certificate = certificate
@@ -91,7 +91,7 @@ class Certificate:
         learned: Callable[[tuple[bytes, ...]], None],
         pace: Pace = Pace(),  # noqa: B008  a value
     ) -> None:
-        """`learned` is told the seal keys whenever they change; `changes` says when to look."""
+        """`learned` is told the signing keys whenever they change; `changes` says when to look."""
         self.context = reload.context()
         self._origin = origin
         self._changes = changes
@@ -130,7 +130,7 @@ class Certificate:
         return True
 
     async def first(self) -> None:
-        """Wait until there is a certificate, where one is served, and the seal keys."""
+        """Wait until there is a certificate, where one is served, and the signing keys."""
         await self._first.wait()
 
     def unready(self) -> str:

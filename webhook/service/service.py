@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from certs.change_watch import ChangeWatch
-from certs.material import SEAL_BYTES, Names
-from certs.store import SecretStore, allocators_name, authority_name, seals_name
+from certs.material import SIGNING_KEY_BYTES, Names
+from certs.store import SecretStore, allocators_name, authority_name, signature_name
 from runtime.authentication import Callers
 from runtime.controllers import Election, Recorder
 from runtime.informers import Quarantine
 from runtime.process import run_until
 from webhook import names, registration
 from webhook.service.app import App
-from webhook.service.certificate import Certificate, FileCertificate, SealKeys, SharedSecrets
+from webhook.service.certificate import Certificate, FileCertificate, SharedSecrets, SigningKeySource
 from webhook.service.deciding.decider import ReviewDecider
 from webhook.service.follower import Follower
 from webhook.service.metrics import WebhookMetrics
@@ -118,7 +118,7 @@ class Service:
 
     async def _lead(self) -> None:
         await self.follower.wait_for_sync()
-        await self.certificate.first()  # with it come the keys that templates are sealed with
+        await self.certificate.first()  # with it come the keys that templates are signed with
         settings = self._settings
 
         # A grace that is shorter than the usual interval is kept too.
@@ -160,19 +160,19 @@ class Service:
             names=Names(settings.names, settings.allocator_names),
             webhooks=CONFIGURATIONS,
             policy=settings.policy,
-            new_seal=lambda: secrets.token_bytes(SEAL_BYTES),
+            new_signing_key=lambda: secrets.token_bytes(SIGNING_KEY_BYTES),
         )
         if settings.files and not settings.is_authority:
-            return FileCertificate(*settings.files, SealKeys(store))
+            return FileCertificate(*settings.files, SigningKeySource(store))
         if not settings.reviews and not settings.is_authority:
-            return SealKeys(store)
+            return SigningKeySource(store)
         shared = SharedSecrets(store, keep=settings.is_authority)
         return FileCertificate(*settings.files, shared) if settings.files else shared
 
     def _changes(self) -> ChangeWatch:
         """The authority looks at everything it keeps; a process that serves or verifies, at what it does that with."""
         settings = self._settings
-        secrets = [seals_name(settings.secret)]
+        secrets = [signature_name(settings.secret)]
         if settings.is_authority or (settings.reviews and not settings.files):
             secrets.append(settings.secret)
         if settings.is_authority:

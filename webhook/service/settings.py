@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reviews: Annotated[bool, Flag("Answer reviews.")] = True
     controllers: Annotated[bool, Flag("Keep the templates.")] = True
     authority: Annotated[
-        bool | None, Flag("Keep certificates, seal keys and caBundle.  [default: as --controllers]")
+        bool | None, Flag("Keep certificates, signing keys and caBundle.  [default: as --controllers]")
     ] = None
     listen: Annotated[Address, Flag("Where to answer reviews (TLS).")] = Address("127.0.0.1", 8443)
     metrics: Annotated[Address | None, Flag("Where to show metrics.", name="metrics-listen")] = Address(
@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_authority(self) -> bool:
-        """Whether it keeps the certificates, the keys of the seal and the bundle in the webhook configurations."""
+        """Whether it keeps the certificates, the signing keys and the bundle in the webhook configurations."""
         return self.controllers if self.authority is None else self.authority
 
     @property

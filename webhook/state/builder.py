@@ -107,7 +107,7 @@ class StateBuilder:
         incomplete: frozenset[str] | None = None,
         unsure: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """Update what is not an object: the server's features, seal keys, installed components, what could not be read."""
+        """Update what is not an object: the server's features, signing keys, installed components, what could not be read."""
         if installed is not None and installed != self._installed:
             self._installed = installed
             self._fleet_is_old = True

@@ -38,7 +38,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     limit_ranges: Mapping[str, frozenset[str]] = {}
     # By namespace: what its LimitRanges give containers. Only for pods from files; an API server has defaulted a pod already.
     container_defaults: Mapping[str, ContainerDefaults] = {}
-    # Seal keys; new seals use the first.
+    # Signing keys; new signatures use the first.
     keys: tuple[bytes, ...] = ()
     # Devices and the claims that hold them; None before the first full read, and when the copy is too old to refuse anything.
     stock: Stock | None = None

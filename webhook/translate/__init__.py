@@ -19,7 +19,7 @@ from webhook.translate.pod_view import (
     is_passed_by,
     view_pod,
 )
-from webhook.translate.record import unseal_record
+from webhook.translate.record import verified_record
 from webhook.translate.report import Decision, decides_outcome, outcome_of
 from webhook.translate.rewrite import Operation, PodClaim
 from webhook.translate.translate import (
@@ -87,7 +87,7 @@ __all__ = [
     "translate",
     "translate_template",
     "unanswered_requests",
-    "unseal_record",
+    "verified_record",
     "view_pod",
     "why_unknown",
 ]

@@ -104,7 +104,7 @@ def with_cpus(pod: PodView, configuration: Configuration, namespace: str) -> Pod
 def claim_for_cpus(pod: PodView, state: State, namespace: str, written: WrittenRecord) -> str:
     """Find a claim in the author's pod that is for CPUs, or may be; "" if there is none."""
     unknown = ""
-    # Entries that an earlier round wrote: in files no seal says which templates are ours.
+    # Entries that an earlier round wrote: in files no signature says which templates are ours.
     ours = {entry for slot in pod.slots if slot.name in written.record.containers for entry in slot.claims}
     for entry in items(pod.spec, "resourceClaims"):
         name, template = str(entry.get("name")), str(entry.get("resourceClaimTemplateName") or "")

@@ -5,11 +5,11 @@
 | `original` | the removed keys by container, which of them were annotations, and the scheduler's name |
 | `decision` | what became of each key, and the version that decided it |
 | `devices` | counts and models, for tools that read the old keys |
-| `templates` | the sealed specs of the claims (`webhook.claims.template`) |
+| `templates` | the signed specs of the claims (`webhook.claims.template`) |
 
-The seal covers the text of `original`, which holds a digest of `decision` and `devices`. Pod authors can write all four: a record
+The signature covers the text of `original`, which holds a digest of `decision` and `devices`. Pod authors can write all four: a record
 that does not verify is removed and never read. One that does counts only for containers with a claim of ours, because annotations
-can be copied between pods of one workload. Files have no seal; there the claim alone decides.
+can be copied between pods of one workload. Files have no signature; there the claim alone decides.
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ NOTHING_WRITTEN = WrittenRecord()
 
 
 def read_record(pod: PodView, namespace: str, keys: Sequence[bytes], *, offline: bool = False) -> WrittenRecord:
-    """Read our annotations on a pod; NOTHING_WRITTEN if another writer wrote them. In a file (`offline`) there may be no seal."""
+    """Read our annotations on a pod; NOTHING_WRITTEN if another writer wrote them. In a file (`offline`) there may be no signature."""
     if not keys and not offline:
         return NOTHING_WRITTEN
-    written = unseal_record(pod.annotations, template.identify_raw(pod.raw, namespace), keys)
+    written = verified_record(pod.annotations, template.identify_raw(pod.raw, namespace), keys)
     if written is None or not _has_claims_for(written.record, pod):
         return NOTHING_WRITTEN
     return written
 
 
-def unseal_record(
-    annotations: Mapping[str, Json], pod: template.SealedPod, keys: Sequence[bytes]
+def verified_record(
+    annotations: Mapping[str, Json], pod: template.SignedPod, keys: Sequence[bytes]
 ) -> WrittenRecord | None:
-    """Read our annotations for this pod; None if another writer wrote them. Without keys, no seal is asked for."""
+    """Read our annotations for this pod; None if another writer wrote them. Without keys, no signature is asked for."""
     record = _original(annotations.get(names.ORIGINAL))
     if record is None:
         return None
@@ -100,7 +100,7 @@ def unseal_record(
     templates: dict[str, Json] = {}
     if keys:
         try:
-            templates = template.unseal(str(annotations.get(names.TEMPLATES)), pod, *keys)
+            templates = template.verify(str(annotations.get(names.TEMPLATES)), pod, *keys)
         except template.TemplatesError:
             return None
         if record.digest != digest(decision, devices):
@@ -134,9 +134,9 @@ def annotate(
     if now.strategy:
         annotations[STRATEGY] = now.strategy
     if key is not None:
-        sealed_pod = template.identify_raw(pod.raw, namespace, original)
+        signed_pod = template.identify_raw(pod.raw, namespace, original)
         templates = {**before.templates, **now.templates}
-        annotations[names.TEMPLATES] = template.seal(templates, key, sealed_pod)
+        annotations[names.TEMPLATES] = template.sign(templates, key, signed_pod)
     # The API server counts bytes (apimachinery: ValidateAnnotationsSize). A character has at most four.
     together = {**pod.annotations, **annotations}
     texts = [*together, *map(str, together.values())]
@@ -153,20 +153,20 @@ def foreign_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]
 
 
 def is_offline_record(pod: PodView) -> bool:
-    """Return whether the record is one of a translated file, which has no seal: it is removed without a warning."""
+    """Return whether the record is one of a translated file, which has no signature: it is removed without a warning."""
     record = _original(pod.annotations.get(names.ORIGINAL))
-    unsealed = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
-    return unsealed and record is not None and _has_claims_for(record, pod)
+    unsigned = record is not None and not record.digest and names.TEMPLATES not in pod.annotations
+    return unsigned and record is not None and _has_claims_for(record, pod)
 
 
 def removed_annotations(pod: PodView, written: WrittenRecord) -> tuple[str, ...]:
-    """List the annotations that an earlier round removed. An unsealed record of a file is enough: at worst a label requests nothing."""
+    """List the annotations that an earlier round removed. An unsigned record of a file is enough: at worst a label requests nothing."""
     record = _original(pod.annotations.get(names.ORIGINAL)) if is_offline_record(pod) else written.record
     return record.annotations if record else ()
 
 
 def digest(decision: Json, devices: Json) -> str:
-    """Hash the two annotations that the seal does not cover itself."""
+    """Hash the two annotations that the signature does not cover itself."""
     both = f"{decision}\0{devices}".encode(errors="surrogatepass")
     return hashlib.sha256(both).hexdigest()[:_DIGITS]
 

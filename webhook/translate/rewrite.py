@@ -95,7 +95,7 @@ class Round(NamedTuple):
     written: WrittenRecord
     namespace: str
     path: str
-    key: bytes | None  # of the seal; a file has none
+    key: bytes | None  # of the signature; a file has none
     # What the earlier round removed, by container, and another webhook put back.
     returned_keys: Mapping[str, tuple[str, ...]] = {}
     returned_annotations: Sequence[str] = ()

@@ -73,7 +73,7 @@ def translate(
     *,
     namespace: str,
     path: str = "",
-    seal: bool = False,
+    sign: bool = False,
     budget: Budget | None = None,
     origin: Provenance = STANDALONE,
     name: str = "",
@@ -81,7 +81,7 @@ def translate(
 ) -> Verdict:
     """Translate a pod, or the pod template at `path` of a workload.
 
-    `seal` adds the annotation of sealed templates, with the state's first key; a file has none. `origin` is what a template gets from
+    `sign` adds the annotation of signed templates, with the state's first key; a file has none. `origin` is what a template gets from
     its workload. Decisions are about the object of this `name`, or else about the pod. `cpus_left` is why CPUs stay with the kubelet.
     """
     configuration = state.configuration
@@ -96,14 +96,14 @@ def translate(
     written = NOTHING_WRITTEN
     cleaning: tuple[dict[str, Json], ...] = ()
     if view.marked:
-        written = read_record(view, namespace, state.keys, offline=not seal)
+        written = read_record(view, namespace, state.keys, offline=not sign)
         cleaning = clean_annotations(view, written, path)
         if cleaning and not is_offline_record(view):
             foreign = ", ".join(foreign_annotations(view, written))
             report.warnings.append(f"{foreign}: not written by drawbridge for this pod, and removed")
     change = UNCHANGED
     if view.asks_for_devices and not view.bound:
-        key = state.keys[0] if seal and state.keys else None
+        key = state.keys[0] if sign and state.keys else None
         current = Round(view, written, namespace, path, key)
         change = _translate_keys(current, state, report, budget, origin=origin, cpus_left=cpus_left)
     earlier = claims_on_pod(view, written) if written.templates else ()

@@ -28,7 +28,7 @@ WRONG = {
 OURS = {"name": "gpu", "resourceClaimTemplateName": "drawbridge-59e6bd4f61fd23bcce6ea7c00bdb2789"}
 
 
-def sealed(one):
+def signed(one):
     """A pod with the content of the template that it names."""
     one["metadata"]["annotations"] = {
         "drawbridge.dev/templates": f'v2 x {{"{OURS["resourceClaimTemplateName"]}":{{}}}}'
@@ -37,7 +37,7 @@ def sealed(one):
 
 
 WAITING = {
-    "a template": (sealed(pod("p", resourceClaims=[OURS])), [f"Lease/{AT}", f"Role/{AT}-controller"]),
+    "a template": (signed(pod("p", resourceClaims=[OURS])), [f"Lease/{AT}", f"Role/{AT}-controller"]),
     "the bridge": (pod("p", "c"), [f"Lease/{AT}-allocator", f"Deployment/{AT}-allocator"]),
     "its driver": (pod("p", "held", nodeName="n0"), ["DaemonSet/drawbridge-driver/drawbridge-driver"]),
     "a claim of its own": (pod("p", "lost"), []),

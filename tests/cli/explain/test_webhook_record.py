@@ -38,8 +38,8 @@ def forged():
 @pytest.mark.parametrize(
     ("objects", "trust", "said"),
     [
-        ([translated()], "cannot be verified here", "cannot be verified here: the seal's key was not given"),
-        ([translated(), SECRET], "verified", "is sealed by this installation"),
+        ([translated()], "cannot be verified here", "cannot be verified here: the signing key was not given"),
+        ([translated(), SECRET], "verified", "is signed by this installation"),
         ([forged(), SECRET], "does not verify", "does not verify: it or the pod was changed"),
     ],
     ids=["without the key", "with the key", "forged"],

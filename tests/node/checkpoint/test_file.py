@@ -57,13 +57,13 @@ def with_more(data):
     return msgspec.json.encode(plain) + b"\n"
 
 
-def sealed(body, version, oldest):
+def signed(body, version, oldest):
     numbers = b"%d %d %d" % (version, oldest, len(body))
     return b"drawbridge-checkpoint %s %s\n%s" % (numbers, _sum(numbers, body), body)
 
 
 def test_a_way_back_keeps_what_the_later_version_wrote_of_claims_that_stay():
-    later = decode(sealed(with_more(WHOLE), 2, 1))
+    later = decode(signed(with_more(WHOLE), 2, 1))
     assert later.claims == {"u1": ONE, "u2": TWO}
     body = encode(later.without("u1").with_(ONE)).partition(b"\n")[2]
     claims = msgspec.json.decode(body)["claims"]
@@ -78,12 +78,12 @@ def test_a_record_that_changes_is_written_as_it_is_now():
 
 def test_a_version_that_this_one_cannot_read_is_named():
     with pytest.raises(BrokenCheckpoint, match="version 9 wrote it, and reading it needs at least version 8"):
-        decode(sealed(with_more(WHOLE), 9, 8))
+        decode(signed(with_more(WHOLE), 9, 8))
 
 
 def test_an_invalid_record_is_reported():
     with pytest.raises(BrokenCheckpoint, match="a record in it is not valid"):
-        decode(sealed(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
+        decode(signed(b'{"claims":{"u":{"uid":7}}}\n', 1, 1))
 
 
 def test_the_steps_write_beside_and_put_in_place_at_the_end():

@@ -37,7 +37,7 @@ def reviewed(value, state):
     return value, outcome
 
 
-def test_a_guaranteed_pod_is_answered_with_a_sealed_claim_and_a_second_review_of_it_with_nothing():
+def test_a_guaranteed_pod_is_answered_with_a_signed_claim_and_a_second_review_of_it_with_nothing():
     state = world()
     value, outcome = reviewed(pod(TWO), state)
     assert outcome.record.outcome == "translated"

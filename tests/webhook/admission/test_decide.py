@@ -107,11 +107,11 @@ def untouched(outcome):
 # Mutation
 
 
-def test_a_legacy_pod_becomes_a_pod_with_a_sealed_claim():
+def test_a_legacy_pod_becomes_a_pod_with_a_signed_claim():
     after, outcome = mutated(gpu_pod())
     (entry,) = after["spec"]["resourceClaims"]
-    sealed = after["metadata"]["annotations"]["drawbridge.dev/templates"]
-    proven = template.unseal(sealed, template.identify_raw(after, "ns"), KEY)
+    signed = after["metadata"]["annotations"]["drawbridge.dev/templates"]
+    proven = template.verify(signed, template.identify_raw(after, "ns"), KEY)
     assert list(proven) == [entry["resourceClaimTemplateName"]] == list(outcome.record.templates)
     assert "nvidia.com/gpu" not in after["spec"]["containers"][0]["resources"].get("limits", {})
     assert outcome.record.outcome == "translated"
@@ -198,7 +198,7 @@ def test_a_pod_with_a_taken_template_name_is_refused():
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
-def test_nothing_is_sealed_for_a_namespace_that_does_not_enforce(mode):
+def test_nothing_is_signed_for_a_namespace_that_does_not_enforce(mode):
     """Any caller that reaches the port may post a review, and name a namespace."""
     world = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
     outcome = mutated(gpu_pod(), world)[1]

@@ -82,10 +82,10 @@ STATE = State(configuration=configured(**WHOLE, **SIZES), fleet=example_fleet(),
 def test_a_spoiled_pod_never_causes_an_error(value):
     if not isinstance(value, dict):
         return
-    done = translate(value, STATE, namespace="n", seal=True)
+    done = translate(value, STATE, namespace="n", sign=True)
     if done.changed:
         after = patched(value, done)
-        assert not translate(after, STATE, namespace="n", seal=True).templates
+        assert not translate(after, STATE, namespace="n", sign=True).templates
         patched(value, replayed(value, after))
 
 

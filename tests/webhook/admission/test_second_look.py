@@ -75,8 +75,8 @@ def test_a_pod_whose_template_is_there_is_looked_at_again_and_not_followed():
     first, _ = mutated(gpu_pod())
     (entry,) = first["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]
-    sealed = first["metadata"]["annotations"]["drawbridge.dev/templates"]
-    made = template.unseal(sealed, template.identify_raw(first, "ns"), KEY)[name]
+    signed = first["metadata"]["annotations"]["drawbridge.dev/templates"]
+    made = template.verify(signed, template.identify_raw(first, "ns"), KEY)[name]
     there = {("ns", name): template_lifecycle.read_claim_spec(made)}
     after, _ = mutated(gpu_pod(), state(templates=there))
     assert after["metadata"]["labels"] == {LABEL: "true"}

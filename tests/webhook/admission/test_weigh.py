@@ -78,7 +78,7 @@ def test_an_impossible_pod_is_translated_if_impossible_is_warn():
     assert outcome.record.outcome == "translated"
 
 
-def test_a_pod_that_comes_with_our_seal_is_judged_again():
+def test_a_pod_that_comes_with_our_signature_is_judged_again():
     """A manifest that was read from a cluster, or the second round after a neighbour: no other caller asks about it."""
     after = translated(TOO_MANY)
     assert not answer(given(after))["allowed"]
@@ -230,7 +230,7 @@ def test_a_translated_pod_that_was_copied_elsewhere_does_not_wait_for_a_template
     assert untouched(given(after)), "the same pod again"
 
 
-def test_a_forged_seal_is_ignored_and_removed():
+def test_a_forged_signature_is_ignored_and_removed():
     after = translated(TOO_MANY)
     (entry,) = after["spec"]["resourceClaims"]
     notes = after["metadata"]["annotations"]

@@ -1,4 +1,4 @@
-"""Templates are what their names say, and only what we sealed is ours."""
+"""Templates are what their names say, and only what we signed is ours."""
 
 import hmac
 
@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from dra import wire
 from dra.objects import Pod
 from webhook.claims import template
-from webhook.claims.template import SealedPod, TemplatesError
+from webhook.claims.template import SignedPod, TemplatesError
 from webhook.names import ORIGINAL
 
 SPEC = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "c", "count": 2}}]}}}
 NAME = template.name_of(SPEC)
 KEY, OLD = b"new", b"old"
-POD = SealedPod("team-a", "train-", "default", '{"containers":{"main":{"nvidia.com/gpu":"2"}}}')
+POD = SignedPod("team-a", "train-", "default", '{"containers":{"main":{"nvidia.com/gpu":"2"}}}')
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-100, 100) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -44,12 +44,12 @@ def test_a_name_fits_its_content_alone():
     assert not template.name_matches(NAME, {"spec": {}})
 
 
-def test_sealed_templates_are_read_back():
-    assert template.unseal(template.seal({NAME: SPEC}, KEY, POD), POD, KEY) == {NAME: SPEC}
+def test_signed_templates_are_read_back():
+    assert template.verify(template.sign({NAME: SPEC}, KEY, POD), POD, KEY) == {NAME: SPEC}
 
 
 def test_an_older_key_still_reads_during_a_rotation():
-    assert template.unseal(template.seal({NAME: SPEC}, OLD, POD), POD, KEY, OLD) == {NAME: SPEC}
+    assert template.verify(template.sign({NAME: SPEC}, OLD, POD), POD, KEY, OLD) == {NAME: SPEC}
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_an_older_key_still_reads_during_a_rotation():
         POD._replace(name="train-2"),
         POD._replace(account="builder"),
         POD._replace(original="{}"),
-        SealedPod("team-atrain-", "", "default", POD.original),
-        SealedPod("team-a", "train-default", "", POD.original),
+        SignedPod("team-atrain-", "", "default", POD.original),
+        SignedPod("team-a", "train-default", "", POD.original),
     ],
 )
-def test_on_another_pod_a_seal_is_worth_nothing(other):
+def test_on_another_pod_a_signature_is_worth_nothing(other):
     with pytest.raises(TemplatesError, match="for this pod"):
-        template.unseal(template.seal({NAME: SPEC}, KEY, POD), other, KEY)
+        template.verify(template.sign({NAME: SPEC}, KEY, POD), other, KEY)
 
 
-def test_the_secrets_own_key_seals_nothing_by_itself():
+def test_the_secrets_own_key_signs_nothing_by_itself():
     """A text that another purpose writes with the same key does not verify."""
     body = template.canonical({NAME: SPEC})
     parts = [part.encode() for part in POD]
@@ -82,7 +82,7 @@ def test_raw_and_typed_pods_are_the_same_bearer():
         "spec": {"serviceAccountName": "builder"},
     }
     assert template.identify_raw(raw, "team-a") == template.identify(wire.convert(raw, Pod), "team-a")
-    assert template.identify_raw(raw, "team-a") == SealedPod("team-a", "train-", "builder", "{}")
+    assert template.identify_raw(raw, "team-a") == SignedPod("team-a", "train-", "builder", "{}")
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None, "spec": []}, {"metadata": {"annotations": 1, "name": 7}}])
@@ -97,20 +97,20 @@ def test_a_misshapen_pod_is_a_bearer_without_a_name(raw):
         "v2",
         "v1 0 {}",
         "v2 0 {}",
-        template.seal({NAME: SPEC}, b"another key", POD),
-        template.seal({NAME: SPEC}, KEY, POD).replace('"count":2', '"count":8'),
-        template.seal({"drawbridge-0000000000000000": SPEC}, KEY, POD),
+        template.sign({NAME: SPEC}, b"another key", POD),
+        template.sign({NAME: SPEC}, KEY, POD).replace('"count":2', '"count":8'),
+        template.sign({"drawbridge-0000000000000000": SPEC}, KEY, POD),
         "v2 " + template.code_of(b"{", KEY, POD) + " {",
         "v2 " + template.code_of(b"[]", KEY, POD) + " []",
         "v2 \u00fc {}",
         "v2 \ud800 {}",
     ],
 )
-def test_a_templates_annotation_without_a_valid_seal_is_refused(value):
+def test_a_templates_annotation_without_a_valid_signature_is_refused(value):
     with pytest.raises(TemplatesError):
-        template.unseal(value, POD, KEY)
+        template.verify(value, POD, KEY)
 
 
 def test_without_any_key_nothing_is_believed():
     with pytest.raises(TemplatesError):
-        template.unseal(template.seal({NAME: SPEC}, KEY, POD), POD)
+        template.verify(template.sign({NAME: SPEC}, KEY, POD), POD)

@@ -25,14 +25,14 @@ NAME = template.name_of(WANTED)
 
 
 ORIGINAL = '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'
-POD = template.SealedPod("ns", "p", "default", ORIGINAL)
+POD = template.SignedPod("ns", "p", "default", ORIGINAL)
 
 
-def seal(templates, key=KEY, whose=POD):
-    return template.seal(templates, key, whose)
+def sign(templates, key=KEY, whose=POD):
+    return template.sign(templates, key, whose)
 
 
-def sealed_pod(*templates, annotation=None, phase="Pending", namespace="ns", name="p", **metadata):
+def signed_pod(*templates, annotation=None, phase="Pending", namespace="ns", name="p", **metadata):
     """A translated pod with claims of these templates, and this text as their proof."""
     annotations = {ORIGINAL_ANNOTATION: ORIGINAL} | ({} if annotation is None else {TEMPLATES: annotation})
     claims = [{"name": f"drawbridge-{i}", "resourceClaimTemplateName": name} for i, name in enumerate(templates)]
@@ -47,35 +47,35 @@ def stored(spec, name=NAME, labels=None, **metadata):
 
 
 def test_a_pod_that_proves_its_templates_wants_them():
-    sealed = seal({NAME: WANTED})
-    assert template_lifecycle.read_proven(sealed_pod(NAME, annotation=sealed), [OTHER, KEY]) == {("ns", NAME): WANTED}
+    signed = sign({NAME: WANTED})
+    assert template_lifecycle.read_proven(signed_pod(NAME, annotation=signed), [OTHER, KEY]) == {("ns", NAME): WANTED}
 
 
 def test_a_template_without_a_reference_is_not_wanted():
-    sealed = seal({NAME: WANTED})
-    assert template_lifecycle.read_proven(sealed_pod("another-pods", annotation=sealed), [KEY]) == {}
+    signed = sign({NAME: WANTED})
+    assert template_lifecycle.read_proven(signed_pod("another-pods", annotation=signed), [KEY]) == {}
 
 
 def test_a_pod_that_is_over_wants_nothing():
-    sealed = seal({NAME: WANTED})
-    assert template_lifecycle.read_proven(sealed_pod(NAME, annotation=sealed, phase="Succeeded"), [KEY]) == {}
-    assert template_lifecycle.templates_of(sealed_pod(NAME, phase="Failed")) == frozenset()
+    signed = sign({NAME: WANTED})
+    assert template_lifecycle.read_proven(signed_pod(NAME, annotation=signed, phase="Succeeded"), [KEY]) == {}
+    assert template_lifecycle.templates_of(signed_pod(NAME, phase="Failed")) == frozenset()
 
 
 def test_a_pod_without_the_annotation_wants_nothing():
-    assert template_lifecycle.read_proven(sealed_pod(NAME), [KEY]) == {}
+    assert template_lifecycle.read_proven(signed_pod(NAME), [KEY]) == {}
 
 
-@pytest.mark.parametrize("annotation", ["x", "v2 00 {}", seal({NAME: WANTED}, OTHER), seal({NAME: spec(2)})])
+@pytest.mark.parametrize("annotation", ["x", "v2 00 {}", sign({NAME: WANTED}, OTHER), sign({NAME: spec(2)})])
 def test_a_forged_proof_does_not_count(annotation):
     with pytest.raises(template.TemplatesError):
-        template_lifecycle.read_proven(sealed_pod(NAME, annotation=annotation), [KEY])
+        template_lifecycle.read_proven(signed_pod(NAME, annotation=annotation), [KEY])
 
 
 def test_admin_access_is_never_made_even_with_a_proof():
     wanted = spec(adminAccess=True)
     name = template.name_of(wanted)
-    assert template_lifecycle.read_proven(sealed_pod(name, annotation=seal({name: wanted})), [KEY]) == {}
+    assert template_lifecycle.read_proven(signed_pod(name, annotation=sign({name: wanted})), [KEY]) == {}
 
 
 def test_only_a_missing_template_is_created():
@@ -109,52 +109,52 @@ def state(mode="enforce", **fields):
 
 
 def test_in_a_namespace_that_enforces_there_is_no_objection():
-    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state()) == ""
+    assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state()) == ""
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
 def test_where_the_webhook_would_change_nothing_nothing_is_made(mode):
-    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
+    assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state(mode)) == f"the mode is {mode}"
 
 
 def test_a_pod_that_is_skipped_gets_nothing():
     assert "skip" in template_lifecycle.objection(
-        sealed_pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state()
+        signed_pod(NAME, labels={"drawbridge.dev/skip": "true"}), [WANTED], state()
     )
 
 
 def test_a_quota_on_the_original_key_blocks_the_template():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
-    assert "requests.nvidia.com/gpu" in template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(**limited))
+    assert "requests.nvidia.com/gpu" in template_lifecycle.objection(signed_pod(NAME), [WANTED], state(**limited))
     elsewhere = {"quotas": {"other": frozenset({"requests.nvidia.com/gpu"})}}
-    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(**elsewhere)) == ""
+    assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state(**elsewhere)) == ""
 
 
 def test_a_limit_range_on_the_original_key_blocks_the_template():
     ranged = state(limit_ranges={"ns": frozenset({"nvidia.com/gpu"})})
-    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(sealed_pod(NAME), [WANTED], ranged)
+    assert "LimitRange limits nvidia.com/gpu" in template_lifecycle.objection(signed_pod(NAME), [WANTED], ranged)
     assert (
-        template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
+        template_lifecycle.objection(signed_pod(NAME), [WANTED], state(limit_ranges={"ns": frozenset({"cpu"})})) == ""
     )
 
 
 def test_a_mapped_or_charged_quota_blocks_nothing():
     limited = {"quotas": {"ns": frozenset({"requests.nvidia.com/gpu"})}}
     mapped = Configuration(msgspec.structs.replace(DEFAULT, quotas={"nvidia.com/gpu": "x"}))
-    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
+    assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state(configuration=mapped, **limited)) == ""
     served = Served(name="gpu.nvidia.com", extended_resource="nvidia.com/gpu")
     charged = Inventory(known=True, classes={"gpu.nvidia.com": served})
     on = Features(minor=37, gates={"DRAExtendedResource": True})
-    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(fleet=charged, features=on, **limited)) == ""
+    assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state(fleet=charged, features=on, **limited)) == ""
     off = Features(minor=37, gates={"DRAExtendedResource": False})
-    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
+    assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state(fleet=charged, features=off, **limited))
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "ResourceQuota", "LimitRange"])
 def test_no_template_is_made_in_an_unreadable_namespace(kind):
-    objection = template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
+    objection = template_lifecycle.objection(signed_pod(NAME), [WANTED], state(unsure={"ns": (kind,)}))
     assert objection == f"the rules of its namespace could not be read: {kind} could not be read"
-    assert template_lifecycle.objection(sealed_pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
+    assert template_lifecycle.objection(signed_pod(NAME), [WANTED], state(unsure={"other": (kind,)})) == ""
 
 
 def test_the_canary_decides_as_it_did_at_admission():
@@ -164,7 +164,7 @@ def test_the_canary_decides_as_it_did_at_admission():
         asked = state(configuration=canary)
         metadata = {"generateName": "train-"}
         there = mode_of(asked, workload("ns", metadata)) is Mode.ENFORCE
-        stored_pod = sealed_pod(NAME, generateName="train-", name="train-x7f2q")
+        stored_pod = signed_pod(NAME, generateName="train-", name="train-x7f2q")
         assert (template_lifecycle.objection(stored_pod, [WANTED], asked) == "") is there
 
 

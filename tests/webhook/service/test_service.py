@@ -208,7 +208,7 @@ class Only:
         return ask
 
 
-async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_controller_no_key_but_the_seals(
+async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_controller_no_key_but_the_signing_key(
     cluster,
 ):
     registrations = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -246,7 +246,7 @@ async def test_the_authority_sees_nothing_but_secrets_and_registrations_and_the_
     )
 
 
-async def test_a_webhook_with_a_certificate_in_files_reads_the_seals_keys_and_not_the_other(cluster, tmp_path):
+async def test_a_webhook_with_a_certificate_in_files_reads_the_signing_keys_and_not_the_other(cluster, tmp_path):
     async with running(cluster, reviews=False):
         secret = await cluster.get(resources.SECRETS, "drawbridge", NAMESPACE)
         files = tuple(str(tmp_path / name) for name in ("tls.crt", "tls.key"))
@@ -258,7 +258,7 @@ async def test_a_webhook_with_a_certificate_in_files_reads_the_seals_keys_and_no
             assert (await post(cluster, webhook.address, gpu_pod()))["patchType"] == "JSONPatch"
 
 
-async def test_replicas_share_certificate_and_seal(cluster):
+async def test_replicas_share_certificate_and_signing_keys(cluster):
     async with running(cluster) as one, running(cluster, identity="b") as two:
         first, second = await post(cluster, one.address, gpu_pod()), await post(cluster, two.address, gpu_pod())
         assert first == second

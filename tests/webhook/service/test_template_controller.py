@@ -38,7 +38,7 @@ def spec(count=1):
     return {"spec": {"devices": {"requests": [request]}}}
 
 
-def translated(name="p", count=1, key=KEY, namespace="default", sealed_for="", *, followed=True):
+def translated(name="p", count=1, key=KEY, namespace="default", signed_for="", *, followed=True):
     """A pod as the webhook leaves it: with a label that has it followed, where the template was not there."""
     wanted = spec(count)
     made = template.name_of(wanted)
@@ -47,8 +47,8 @@ def translated(name="p", count=1, key=KEY, namespace="default", sealed_for="", *
     value["metadata"]["annotations"] = {ORIGINAL: asked}
     if followed:
         value["metadata"]["labels"] = {WAITS_LABEL: "true"}
-    sealed = template.seal({made: wanted}, key, template.identify_raw(value, sealed_for or namespace))
-    value["metadata"]["annotations"]["drawbridge.dev/templates"] = sealed
+    signed = template.sign({made: wanted}, key, template.identify_raw(value, signed_for or namespace))
+    value["metadata"]["annotations"]["drawbridge.dev/templates"] = signed
     value["spec"]["resourceClaims"] = [{"name": "drawbridge-gpu", "resourceClaimTemplateName": made}]
     return value
 
@@ -321,10 +321,10 @@ async def test_a_template_that_a_finalizer_keeps_is_waited_for_and_replaced_when
         await has(cluster, 1)
 
 
-async def test_a_template_sealed_for_another_namespace_is_not_made():
+async def test_a_template_signed_for_another_namespace_is_not_made():
     cluster = Recorder()
     async with running(cluster):
-        await put(cluster, translated("stolen", 6, sealed_for="team-b"), translated("good", 1))
+        await put(cluster, translated("stolen", 6, signed_for="team-b"), translated("good", 1))
         await has(cluster, 1)
     assert [what for what, _ in cluster.writes] == ["create"]
 
@@ -373,7 +373,7 @@ async def test_an_equal_template_of_another_owner_is_reused():
 
 
 @pytest.mark.parametrize("key", [b"x" * 32])
-async def test_a_template_sealed_with_another_key_is_not_made(key):
+async def test_a_template_signed_with_another_key_is_not_made(key):
     cluster = Recorder()
     async with running(cluster):
         await put(cluster, translated("forged", 8, key), translated("good", 1))

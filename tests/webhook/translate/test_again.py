@@ -63,11 +63,11 @@ def drawn(draw):
 
 def assert_decided_as_before(asked, state):
     """Return whether the pod was changed."""
-    done = translate(asked, state, namespace="n", seal=True)
+    done = translate(asked, state, namespace="n", sign=True)
     if not done.changed or done.refusals:
         return False
     after = patched(asked, done)
-    again = translate(after, state, namespace="n", seal=True)
+    again = translate(after, state, namespace="n", sign=True)
     assert (again.refusals, again.operations) == ((), ()), asked
     return True
 

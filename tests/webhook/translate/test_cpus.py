@@ -105,7 +105,7 @@ def cpus_on(*names, made=GROUPS, others=()):
 def became(value, *, given=None, namespace="n", **fields):
     more = {key: fields.pop(key) for key in ("templates", "quotas", "limit_ranges", "features") if key in fields}
     state = State(configuration=configured(**(EVERYWHERE | fields)), fleet=given or Inventory(), keys=(KEY,), **more)
-    return translate(value, state, namespace=namespace, seal=True)
+    return translate(value, state, namespace=namespace, sign=True)
 
 
 def users(value, done):

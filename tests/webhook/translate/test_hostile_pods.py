@@ -23,7 +23,7 @@ LETTERS = 600
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", PODS)
 def test_a_hostile_pod_gets_a_short_answer_soon(name, state):
-    ask = partial(translate, state=STATES[state], namespace="n", seal=True)
+    ask = partial(translate, state=STATES[state], namespace="n", sign=True)
     assert_cheaper(ask, PODS[name], DEAREST)
     done = ask(PODS[name]())
     assert done.decisions or untouched(done)

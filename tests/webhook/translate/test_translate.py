@@ -161,7 +161,7 @@ def test_a_later_key_of_another_dialect_is_translated_too():
         "nvidia.com/gpumem": 3000,
         "nvidia.com/mig-1g.5gb": 1,
     }
-    assert len(template.unseal(annotations(last)[TEMPLATES], template.identify_raw(last, "n"), KEY)) == 2
+    assert len(template.verify(annotations(last)[TEMPLATES], template.identify_raw(last, "n"), KEY)) == 2
     assert not became(last).changed
 
 
@@ -183,13 +183,13 @@ def test_a_damaged_record_counts_as_none(damaged):
     assert became(pod(GPU, annotations={ORIGINAL: damaged}), **WHOLE).changed
 
 
-def test_a_templates_annotation_sealed_with_another_key_is_replaced():
-    forged = template.seal({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
+def test_a_templates_annotation_signed_with_another_key_is_replaced():
+    forged = template.sign({"drawbridge-0123456789abcdef": {}}, b"another key", template.identify_raw({}, "n"))
     value = pod(GPU, annotations={TEMPLATES: forged})
     done = became(value, **WHOLE)
     after = patched(value, done)
-    sealed = annotations(after)[TEMPLATES]
-    assert template.unseal(sealed, template.identify_raw(after, "n"), KEY) == dict(done.templates)
+    signed = annotations(after)[TEMPLATES]
+    assert template.verify(signed, template.identify_raw(after, "n"), KEY) == dict(done.templates)
 
 
 # Updates
@@ -579,8 +579,8 @@ def test_user_texts_never_leave_their_literal():
 def test_the_same_pod_gives_the_same_bytes():
     value = pod({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000})
     state = State(configuration=configured(), keys=(KEY,))
-    one = translate(value, state, namespace="n", seal=True)
-    two = translate(copy.deepcopy(value), state, namespace="n", seal=True)
+    one = translate(value, state, namespace="n", sign=True)
+    two = translate(copy.deepcopy(value), state, namespace="n", sign=True)
     assert json.dumps(one.operations) == json.dumps(two.operations)
 
 

@@ -109,7 +109,7 @@ def run(pod, world, key=KEY):
     configuration, fleet = world
     keys = () if key is None else (key,)
     state = State(configuration=configuration, fleet=fleet, keys=keys)
-    return translate(pod, state, namespace="n", seal=True)
+    return translate(pod, state, namespace="n", sign=True)
 
 
 def undone(pod: dict) -> dict:
@@ -225,7 +225,7 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
         after = patched(pod, done)
         named = {entry.get("resourceClaimTemplateName") for entry in after["spec"]["resourceClaims"]} - {None}
         assert named == set(done.templates)
-        assert template.unseal(
+        assert template.verify(
             after["metadata"]["annotations"][TEMPLATES], template.identify_raw(after, "n"), KEY
         ) == dict(done.templates)
         entries = [entry["name"] for entry in after["spec"]["resourceClaims"]]
@@ -237,20 +237,20 @@ def test_every_template_is_valid_named_by_its_content_and_used(pod, world):
 @every
 @given(pods(), worlds)
 def test_without_a_key_only_what_proves_the_rest_is_missing(pod, world):
-    sealed, open_ = run(pod, world), run(pod, world, key=None)
-    assert open_.decisions == sealed.decisions
-    if sealed.changed:
-        with_seal, without = patched(pod, sealed), patched(pod, open_)
-        notes = with_seal["metadata"]["annotations"]
+    signed, open_ = run(pod, world), run(pod, world, key=None)
+    assert open_.decisions == signed.decisions
+    if signed.changed:
+        with_signature, without = patched(pod, signed), patched(pod, open_)
+        notes = with_signature["metadata"]["annotations"]
         del notes[TEMPLATES]
         for label in (TRANSLATED_LABEL, WAITS_LABEL):
-            del with_seal["metadata"]["labels"][label]
-        assert with_seal["metadata"].pop("labels") == without["metadata"].pop("labels", {})
+            del with_signature["metadata"]["labels"][label]
+        assert with_signature["metadata"].pop("labels") == without["metadata"].pop("labels", {})
         record = json.loads(notes[ORIGINAL])
         del record["digest"]
         assert record == json.loads(without["metadata"]["annotations"].pop(ORIGINAL))
         del notes[ORIGINAL]
-        assert with_seal == without
+        assert with_signature == without
 
 
 @pytest.mark.long
