@@ -52,7 +52,7 @@ class Metrics(MetricsPort):
             "drawbridge_extender_binds", "Bindings requested by stock schedulers, by outcome.", ("outcome",)
         )
         self.room = self.counter(
-            "drawbridge_room",
+            "drawbridge_preemptions",
             "Preemptions for pods that lack only devices on a node, by outcome.",
             ("outcome",),
         )
@@ -63,7 +63,7 @@ class Metrics(MetricsPort):
             ("outcome",),
         )
         self.closed = self.counter(
-            "drawbridge_allocator_made_room",
+            "drawbridge_allocator_closed_connections",
             "Connections closed to make room, by the limit reached.",
             ("reason",),
         )
@@ -109,7 +109,7 @@ class Metrics(MetricsPort):
             lambda: len(drift().overlapping),
         )
         self.gauge(
-            "drawbridge_left_behind",
+            "drawbridge_orphaned_reservations",
             "Reservations of deleted pods, and allocations that no pod needs, found by the last two sweeps.",
             lambda: len(drift().left_behind),
         )

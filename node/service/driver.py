@@ -105,7 +105,7 @@ class Driver:
         )
         gauge("drawbridge_driver_devices", "Devices of the node.", lambda: len(self._machine.devices))
         gauge(
-            "drawbridge_driver_unwell_devices",
+            "drawbridge_driver_unhealthy_devices",
             "Unhealthy devices of the node.",
             lambda: sum(bool(self._health_problem(device)) for device in self._machine.devices),
         )

@@ -38,7 +38,7 @@ class DriverMetrics(MetricsPort):
             "drawbridge_driver_publications", "Attempts to publish slices, by outcome.", ("outcome",)
         )
         self.closed = self.counter(
-            "drawbridge_driver_made_room", "Connections closed to make room, by the limit reached.", ("reason",)
+            "drawbridge_driver_closed_connections", "Connections closed to make room, by the limit reached.", ("reason",)
         )
 
     def count_call(self, call: str, errors: Iterable[str], seconds: float) -> None:

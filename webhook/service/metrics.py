@@ -53,7 +53,7 @@ class WebhookMetrics(MetricsPort):
             registry=self.registry,
         )
         self.closed = self.counter(
-            "drawbridge_made_room",
+            "drawbridge_closed_connections",
             "Connections closed to make room, by the limit reached.",
             ("reason",),
         )

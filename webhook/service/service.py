@@ -211,7 +211,7 @@ class Service:
             )
         if self._settings.reviews or self._settings.is_authority:
             gauge("drawbridge_certificate_days", "Days until the serving certificate expires.", self.certificate.days)
-        gauge("drawbridge_longest_hold_seconds", "The longest time for which one review has delayed all others.", lambda: self.app.longest_hold)  # fmt: skip
+        gauge("drawbridge_longest_review_delay_seconds", "The longest time for which one review has delayed all others.", lambda: self.app.longest_hold)  # fmt: skip
         for counter, text in WORKERS.items():
             gauge(f"drawbridge_workers_{counter}", text, lambda counter=counter: self.app.workers[counter])  # type: ignore[misc]
         gauge("drawbridge_leader", "1 on the replica that keeps the templates.", lambda: self.election.leading)

@@ -167,7 +167,7 @@ class Agent:
             lambda: len(self._seen.reservations),
         )
         gauge(
-            "drawbridge_node_look_age_seconds",
+            "drawbridge_node_audit_age_seconds",
             "Seconds since the audit agent last read all of its sources on the node.",
             lambda: self._clock() - self._looked_at,
         )

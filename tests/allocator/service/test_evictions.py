@@ -476,7 +476,7 @@ async def test_evictions_and_room_requests_are_counted_by_outcome():
         assert (await room_for(one, "urgent", "n0"))[0] == 200
         assert (await room_for(one, "vain", "n0"))[1]["nominatedNode"] == ""
         assert counted(one, "drawbridge_evictions") == {"failed": 1, "gone": 1}
-        assert counted(one, "drawbridge_room") == {"made": 1, "nobody": 1}
+        assert counted(one, "drawbridge_preemptions") == {"made": 1, "nobody": 1}
 
 
 async def test_other_questions_are_answered_while_victims_are_chosen(monkeypatch):
