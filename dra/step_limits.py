@@ -21,54 +21,60 @@ class StepLimit(int):
         return limit
 
 
-_UNDECIDED = "the pod is left untranslated or unjudged, with a warning"
-_NO_ADVICE = "the reason is given without this advice"
-_ASKED_AGAIN = "the pod waits, and is asked about again"
+_UNDECIDED = "the pod is admitted unchanged or unchecked, with a warning"
+_NO_ADVICE = "the message has no advice"
+_RETRIED = "the pod waits for the next scheduling attempt"
 
 # The webhook, and the commands that decide as it does.
 REVIEW = StepLimit(
-    1_000_000, "the translation of one pod or template, and again its judgement on the fleet", _UNDECIDED
+    1_000_000, "translating a pod or template; checking it against the fleet has the same limit", _UNDECIDED
 )
-VERDICT = StepLimit(
-    3_000, "the search (steps of search) on one kind of node for a verdict about claims", "no claim is refused for it"
-)
-HINTS = StepLimit(500_000, "the words about what would fit instead of a refused claim", _NO_ADVICE)
+VERDICT = StepLimit(3_000, "checking claims against one kind of node (search steps)", "the claims are not refused")
+HINTS = StepLimit(500_000, "advice for refused claims", _NO_ADVICE)
 EXPRESSION = StepLimit(
-    2_000, "one expression of a rule, on one value (twenty times as many to compile it)", "the key stays"
+    2_000, "evaluating an expression of a rule on one value (compiling it: 20 times as many)", "the key is left"
 )
-EXPRESSION_CALL = StepLimit(1_000, "one call in such an expression that cannot be interrupted", "the key stays")
-RULE_SELECTOR = StepLimit(80_000, "a selector of a rule, when a configuration is read", "the configuration is refused")
-CLASS_ON_GROUP = StepLimit(200, "the selectors of a class on one group of like devices", "the next limit is drawn on")
+EXPRESSION_CALL = StepLimit(1_000, "one uninterruptible call in such an expression", "the key is left")
+RULE_SELECTOR = StepLimit(
+    80_000, "checking a selector of a rule in a new configuration", "the configuration is refused"
+)
+CLASS_ON_GROUP = StepLimit(
+    200, "evaluating the selectors of a class on a group of equal devices", "the limit for all groups is used"
+)
 CLASS_ON_FLEET = StepLimit(
-    200_000, "the selectors of a class on all groups, beyond the last limit", "its devices are not all counted"
+    200_000, "evaluating the selectors of a class on all groups of devices", "some devices of the class are not counted"
 )
 MISSED_POD = StepLimit(
-    50_000, "one waiting pod that no webhook has decided", "nothing is reported about it in this round"
+    50_000, "checking a pod that was created without the webhook", "the pod is not reported in this pass"
 )
-TEMPLATES_AHEAD = StepLimit(1_000_000, "the templates of one workload, before its pods come", "its pods bring them")
+TEMPLATES_AHEAD = StepLimit(
+    1_000_000, "creating the templates of a workload before its pods", "they are created with the pods"
+)
 # The allocator.
-NODE_SEARCH = StepLimit(120_000, "the search (steps of search) on one node, where nothing else bounds it", _ASKED_AGAIN)
-QUESTION = StepLimit(1_000_000, "a scheduler's question to all nodes", _ASKED_AGAIN)
-WHOLE_CALL = StepLimit(30_000, "one call in it that cannot be interrupted, as compiling a pattern", _ASKED_AGAIN)
-KEPT_NODE = StepLimit(20_000, "whether a pod would fit a node that is kept for it", "the node is not kept")
-PREEMPTION = StepLimit(2_000_000, "the choice of pods to evict for one pod", "no pod is evicted for it now")
-PREEMPTION_SEARCH = StepLimit(5_000, "one search (steps of search) for that choice", "another choice is tried")
-QUOTA_PIECE = StepLimit(
-    8_000, "the count of a claim for a quota, before other reviews have their turn", "it goes on later"
+NODE_SEARCH = StepLimit(120_000, "searching one node (search steps), if no other limit applies", _RETRIED)
+QUESTION = StepLimit(1_000_000, "one scheduling attempt on all nodes", _RETRIED)
+WHOLE_CALL = StepLimit(
+    30_000, "one uninterruptible call in a scheduling attempt, such as compiling a pattern", _RETRIED
 )
-COUNTED_CLAIM = StepLimit(500_000, "the scan of devices that one claim may hold", "what was scanned so far counts")
-ADVICE = StepLimit(500_000, "the advice to a pod that fits nowhere", _NO_ADVICE)
-RULE_PAGE = StepLimit(20_000, "the expressions of one DeviceCompatibility on one page of devices", "its status says so")
+KEPT_NODE = StepLimit(20_000, "checking whether a pod fits a node that is kept for it", "the node is not kept")
+PREEMPTION = StepLimit(2_000_000, "choosing preemption victims for a pod", "no pod is evicted in this attempt")
+PREEMPTION_SEARCH = StepLimit(5_000, "checking one set of victims (search steps)", "the next set is checked")
+QUOTA_PIECE = StepLimit(8_000, "counting a claim for a quota without a pause", "other reviews go first")
+COUNTED_CLAIM = StepLimit(500_000, "counting the devices that a claim may get", "the devices counted so far apply")
+ADVICE = StepLimit(500_000, "advice for a pod that fits no node", _NO_ADVICE)
+RULE_PAGE = StepLimit(
+    20_000, "evaluating a DeviceCompatibility on the devices of a ResourceSlice", "its status reports it"
+)
 # Commands.
-OUTLOOK = StepLimit(3_000_000, "the placing of pods that wait before the one asked about", "the rest is placed alone")
-BLOCKERS = StepLimit(2_000_000, "which pods are in the way of one", "no blocker is named")
-SEARCHED_HINTS = StepLimit(3_000_000, "the changes with which claims would fit a node", _NO_ADVICE)
-TRIAL = StepLimit(3_000_000, "claims of a file, on all kinds of nodes", "the command says that it is undecided")
-REPLACEMENT = StepLimit(1_000_000, "a claim of another size on its node", "the command says that it is undecided")
-OTHER_POOLS = StepLimit(2_000_000, "the devices of a node's other pools in `explain device`", "they are not compared")
-PAIRS = StepLimit(
-    2_000_000, "the pairs of devices on the dashboard page Together", "the remaining pairs are not judged"
+OUTLOOK = StepLimit(3_000_000, "placing the pods that are ahead of the explained pod", "the pod is placed without them")
+BLOCKERS = StepLimit(2_000_000, "finding the claims that block a pod", "no claim is named")
+SEARCHED_HINTS = StepLimit(3_000_000, "advice for claims that do not fit a node (`simulate --claims`)", _NO_ADVICE)
+TRIAL = StepLimit(3_000_000, "allocating the claims of files on all kinds of nodes", "the answer is undecided")
+REPLACEMENT = StepLimit(1_000_000, "allocating a resized claim on its node", "the answer is undecided")
+OTHER_POOLS = StepLimit(
+    2_000_000, "comparing a device with the other pools of its node (`explain device`)", "they are not compared"
 )
-BROKEN_RULES = StepLimit(200_000, "allocations that would break a DeviceCompatibility, in `check`", "none is named")
+PAIRS = StepLimit(2_000_000, "comparing pairs of devices (dashboard page Together)", "other pools are not compared")
+BROKEN_RULES = StepLimit(200_000, "finding allocations that violate a DeviceCompatibility (`check`)", "none is named")
 
 ALL: dict[str, StepLimit] = {name: value for name, value in list(globals().items()) if isinstance(value, StepLimit)}

@@ -48,7 +48,7 @@ LEAST_SWEEP_SECONDS = 1.0
 WORKERS = {
     "forked": "Worker processes made for reviews that may take long.",
     "decided": "Reviews that a worker has decided.",
-    "killed": "Workers that were ended because they had not decided in time, or ended by themselves.",
+    "killed": "Worker processes that were killed after a timeout, or that exited.",
     "crowded": "Reviews that were not decided because too many waited for a worker.",
 }
 
