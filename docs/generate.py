@@ -123,7 +123,9 @@ def limits() -> str:
         most = pkgutil.resolve_name(name) / UNITS[unit]
         return f"{what}{most if most % 1 else int(most):,}{unit}{where}"
 
-    steps = "\n".join(f"- {limit:,}: {limit.bounds}; beyond that, {limit.beyond}." for limit in step_limits.ALL.values())
+    steps = "\n".join(
+        f"- {limit:,}: {limit.bounds}; beyond that, {limit.beyond}." for limit in step_limits.ALL.values()
+    )
     page = STEP_LIMITS.sub(rf"\1\n{steps}\n\n\2", text_at("limits.md"))
     return laid_out(LIMIT.sub(row, page))
 

@@ -1,4 +1,4 @@
-"""Claims and devices compiled into integers: the question, what each device offers it, and what is in use."""
+"""Compiles claims, devices and their use into the integers that the search works on."""
 
 from allocator.problem.attributes import PageCache, Signature, answers, numbered, signature_of
 from allocator.problem.cache import CompileCache

@@ -33,7 +33,7 @@ _READ: Cache[frozenset[Name]] = Cache(8 << 20)
 
 
 class AttributesRead(NamedTuple):
-    """The attributes that a question reads, by what reads them."""
+    """The attributes that a question reads, by reader."""
 
     selectors: dict[str, frozenset[Name]]  # of requests and classes, by their text
     constraints: frozenset[Name]
@@ -41,12 +41,12 @@ class AttributesRead(NamedTuple):
 
     @property
     def names(self) -> tuple[Name, ...]:
-        """All of them."""
+        """Return the names of all attributes read."""
         return whole(self.constraints.union(self.others, *self.selectors.values()))
 
 
 def whole(names: frozenset[Name]) -> tuple[Name, ...]:
-    """Sort names; a reader of all attributes reads these as well."""
+    """Return the names in order."""
     return (_EVERYTHING,) if _EVERYTHING in names else tuple(sorted(names))
 
 
@@ -119,7 +119,7 @@ def answers(page: Page, selectors: Sequence[str], budget: Budget) -> list[Column
 
 
 def numbered(columns: Sequence[Column], numbers: dict[object, int]) -> list[Column]:
-    """Replace each single value by a number, in the order in which the node has them; lists may overlap and are kept."""
+    """Replace each single value by a number, in order of first occurrence. Lists stay, because lists may overlap."""
     return [
         tuple(
             numbers.setdefault(value, len(numbers))
@@ -176,7 +176,7 @@ class PageCache:
         return found
 
     def keep(self, pages: Collection[Page]) -> None:
-        """Drop all other pages, if there are many."""
+        """Drop all pages but these if the cache is too large."""
         if len(self._columns) <= 2 * len(pages) + 64:
             return
         remaining = set(pages)
@@ -199,7 +199,7 @@ def _column(page: Page, name: Name) -> Column:
 
 
 def _of_expression(expression: str, budget: Budget, *, derived: bool) -> frozenset[Name]:
-    """The attributes an expression reads; none if it does not compile, which is a fault on every device. Capacity is in the body."""
+    """Return the attributes that an expression reads; none if it does not compile, because it then fails on every device."""
     key = expression, derived
     names = _READ.get(key)
     if names is None:

@@ -1,4 +1,4 @@
-"""What the problems of one question share on all nodes: judgements by kind of device, and patterns of units.
+"""What the problems of one question share across nodes: judgements by kind of device, and unit patterns.
 
 The cache only grows; its owner limits its `size`.
 """
@@ -34,7 +34,7 @@ Siblings = tuple[tuple[Sibling, ...], ...]  # members of a unit, those that are 
 
 
 class SingleUnit(msgspec.Struct, frozen=True):
-    """The unit of a device that nothing ties to others and of which no share is in use."""
+    """The unit of an independent device with no share in use."""
 
     pattern: UnitPattern
     full: int
@@ -74,7 +74,7 @@ class CompileCache:
         return len(self._kinds) + len(self._patterns) + len(self._full) + len(self._unfit)
 
     def reads(self, budget: Budget) -> AttributesRead:
-        """The attributes on which devices of one kind agree; the first call is charged."""
+        """Return the attributes on which devices of one kind agree. The first call is charged to the budget."""
         if self._reads is None:
             self._reads = attributes_read(self.question, self.rules, budget)
             self._names = self._reads.names
@@ -111,7 +111,7 @@ class CompileCache:
         return kinds
 
     def _identity(self, candidate: Candidate) -> object:
-        """Identify a device that equals no other because a constraint reads a value that equals nothing."""
+        """Return a unique key for a device with a constrained value that equals no other value."""
         reading = self.question.reading
         driver = candidate.pool.id[0]
         for constraint in self.question.constraints:
@@ -153,7 +153,7 @@ class CompileCache:
         return found
 
     def unfit(self, found: UnitPattern, left: int, common: int) -> _Unfit:
-        """List per leaf the members of a unit in this state that cannot be taken from the start."""
+        """List, for each leaf, the unit members that cannot be taken in this initial state."""
         key = found.id, left, common
         known = self._unfit.get(key)
         if known is not None:
@@ -178,7 +178,7 @@ class CompileCache:
 
 
 def _takes(question: Question, judged: _Judged, *, shareable: bool) -> Takes:
-    """Return what the leaves would take of a device with this judgement."""
+    """Return the amounts that the leaves would take of a device with this judgement."""
     amounts: list[Amounts | None] = []
     declared: dict[str, int] = {}
     faults: list[bool] = []

@@ -69,7 +69,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """The in-tree allocator returns an error when it looks at this device for this leaf."""
+    """The in-tree allocator returns an error for this device and leaf."""
 
     where: str
     problem: str
@@ -81,7 +81,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The device may serve the leaf as far as the two alone are concerned."""
+    """The device can serve the leaf, other leaves and other devices aside."""
 
     amounts: tuple[tuple[str, int, int], ...]  # capacity, taken, declared; in nano-units
     barred: Refused | None = None  # refused in-tree after the check of use, which matters for All only
@@ -203,7 +203,7 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
 
 
 def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
-    """Whether a value equals nothing, not even an equal value: a list, for an allocator without lists."""
+    """Return whether a value never compares equal: a list, if the allocator does not support lists."""
     if reading.on(gates.LISTS):
         return False
     scalars = attribute.int_, attribute.bool_, attribute.string, attribute.version

@@ -1,4 +1,4 @@
-"""The layout: the devices of one node grouped into units, and each unit's fields with their initial state from what is in use."""
+"""The layout: groups the devices of a node into units, and computes each unit's fields and initial state."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _single_unit(
     cache: CompileCache,
     budget: Budget,
 ) -> SingleUnit:
-    """Return the unit of a device that is a unit alone; cached by kind, because this is the common case."""
+    """Return the unit of an independent device. Cached by kind, because this is the common case."""
     kind = lineup.kinds[place]
     ordered = place in lineup.ordered
     known = cache.single_units.get(kind)
@@ -117,12 +117,12 @@ def _single_unit(
 
 
 def _exchangeable(lineup: Lineup, place: int) -> int:
-    """Return a key that is equal for devices that may be exchanged: the kind, or a key of the device alone."""
+    """Return a key that interchangeable devices share: the kind, or a unique key."""
     return -1 - place if place in lineup.ordered else lineup.kinds[place]
 
 
 def group_tied(places: Sequence[Candidate], wanted: list[int], states: dict[PoolId, PoolState]) -> list[list[int]]:
-    """Group the wanted places that share a counter set or a rule, each group and all groups in place order."""
+    """Group the wanted places that share a counter set or a rule, in place order."""
     sets = Disjoint()
     drawing: dict[object, int] = {}  # counter set → the first place that consumes it
     by_name: dict[object, int] = {}
@@ -190,7 +190,7 @@ def initial_state(
     places: Sequence[Candidate],
     states: Mapping[PoolId, PoolState],
 ) -> tuple[int, int]:
-    """Compute a unit's initial state from what is in use."""
+    """Compute a unit's initial state from the devices in use."""
     left = pattern.ready
     for at, number in enumerate(group):
         place = places[number]
@@ -215,7 +215,7 @@ def initial_state(
 
 
 def held_share(pattern: UnitPattern, at: int, place: Candidate, use: PoolUse) -> int:
-    """Compute what is in use of one member's own fields."""
+    """Compute the used amounts of one member's own fields."""
     name = place.device.name
     if not place.multi:
         if name in use.dedicated:

@@ -1,4 +1,4 @@
-"""Matches leaves with places: which devices each leaf may take, which it fails on, and which values constraints find there."""
+"""Matches leaves with places: the devices that each leaf may take, those it fails on, and the constrained values."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def match(matching: Matching, leaf: Leaf, count: int, budget: Budget) -> LeafDem
 
 
 def _too_little(matching: Matching, leaf: Leaf, place: int) -> bool:
-    """Whether the free amount of some capacity is too small; if it is negative, even a request of 0 does not fit."""
+    """Return whether the free amount of a capacity is too small. If it is negative, even a request of 0 does not fit."""
     used = matching.occupancy.used.get(place)
     if used is None:
         return False
@@ -114,7 +114,7 @@ def narrow_by_values(matching: Matching, demands: list[LeafDemand]) -> None:
 
 
 def number_equal(matching: Matching, demands: list[LeafDemand]) -> None:
-    """Number leaves; those that take the same amounts of the same places get the same number."""
+    """Number the leaves; leaves that take equal amounts of equal places share a number."""
     numbers: dict[object, int] = {}
     leaves = matching.question.leaves
     takes = matching.cache.takes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PoolState(msgspec.Struct, frozen=True, eq=False):
-    """The use of one pool, as far as it concerns the candidates of a node."""
+    """The use of one pool, restricted to the candidates of a node."""
 
     pool: Pool
     use: PoolUse
@@ -38,11 +38,11 @@ class PoolState(msgspec.Struct, frozen=True, eq=False):
         return not (self.use.dedicated or self.use.shared or self.overdrawn or self.away)
 
     def is_shared(self, place: Candidate) -> bool:
-        """Whether a share of the device is in use, so that another share consumes no counters."""
+        """Return whether a share of the device is in use. Further shares then consume no counters."""
         return place.multi and place.device.name in self.use.shared
 
     def blocks(self, place: Candidate) -> bool:
-        """Whether counters, groups or rules exclude the device, whatever else is chosen."""
+        """Return whether counters, groups or rules exclude the device in every solution."""
         name = place.device.name
         if place.multi and name in self.use.shared:
             return False
@@ -91,7 +91,7 @@ def pool_state(
 
 
 def incompatible_devices(place: Candidate, state: PoolState) -> Iterable[DeviceId]:
-    """The devices that one device must not be used with, in its pool and in others."""
+    """Return the devices that must not be in use together with a device, in its pool and in others."""
     pool = place.pool.id
     for other in state.conflicts.get(place.name, ()):
         yield (*pool, other)

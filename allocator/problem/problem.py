@@ -29,7 +29,7 @@ Value = tuple[str, object]  # type and value of an attribute
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One of the devices that a leaf of mode All must get."""
+    """A device that a leaf with allocationMode All requires."""
 
     place: int
     refused: bool  # before constraints are checked
@@ -101,7 +101,7 @@ class SearchInput(msgspec.Struct, eq=False):
 
     @property
     def weight(self) -> int:
-        """The price of a step relative to a node of ordinary size."""
+        """The cost of a step, relative to a node of ordinary size."""
         return 1 + (self.guards.bit_length() + self.open.bit_length() >> 12)
 
     @property
@@ -109,7 +109,7 @@ class SearchInput(msgspec.Struct, eq=False):
         return bool(self.shared.counters)
 
     def pair(self, leaf: int, place: int) -> Pair:
-        """Return what a leaf takes of a place: flag, cost and join while the flag is set, cost and join afterwards."""
+        """Return the amounts a leaf takes of a place: flag, cost and join while the flag is set, cost and join afterwards."""
         pairs = self.pairs[leaf]
         found = pairs.get(place)
         if found is not None:
@@ -142,21 +142,21 @@ class SearchInput(msgspec.Struct, eq=False):
         return pairs[place]
 
     def token(self, place: int) -> int:
-        """The bit that says that the device is free; -1 if it has none."""
+        """Return the bit that is set while the device is free; -1 if the device has no such bit."""
         number, member = self.unit_of[place]
         unit = self.units[number]
         bit = unit.pattern.token[member]
         return bit + unit.base if bit >= 0 else -1
 
     def admin_token(self, claim: int, place: int) -> int:
-        """The bit that says that a claim does not have the device yet; -1 if it may have it several times."""
+        """Return the bit that is set until the claim gets the device; -1 if the claim may get it repeatedly."""
         number, member = self.unit_of[place]
         unit = self.units[number]
         bit = unit.pattern.admin[member].get(claim, -1)
         return bit + unit.base if bit >= 0 else -1
 
     def _global(self, leaf: int, place: int) -> tuple[int, int]:
-        """What a leaf takes of the constraints' fields."""
+        """Return the amounts a leaf takes of the constraints' fields."""
         kind = self.kinds[place]
         key = leaf, kind
         if key in self.globals:

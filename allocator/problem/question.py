@@ -1,4 +1,4 @@
-"""The question: claims read into requests, alternatives and constraints, before any device is looked at.
+"""The question: the requests, alternatives and constraints of claims, independent of devices.
 
 Devices are chosen for a *leaf*: an exact request, or one alternative of a firstAvailable request. Leaves with the same requirements
 on a device share an *ask*, so that selectors are evaluated once for all of them. Faults that do not depend on devices are raised
@@ -65,7 +65,7 @@ class Leaf(msgspec.Struct, frozen=True, eq=False):
     derived: dict[str, str]  # attribute → expression
 
     def blame(self, check: Check) -> str:
-        """Return the name of the selector in messages."""
+        """Return the selector's name for messages."""
         owner = f"DeviceClass/{self.class_.metadata.name}" if check.of_class else self.where
         return f"{owner}, selector #{check.number}"
 
@@ -190,7 +190,7 @@ class _QuestionReader:
         self.requests.append(Request(claim, request.name, tuple(leaves), bool(request.first_available)))
 
     def _ask(self, body: ExactDeviceRequest | DeviceSubRequest, class_: DeviceClass) -> Ask:
-        """Return the equal ask, or add a new one."""
+        """Return the existing equal ask, or add a new one."""
         checks: list[Check] = []
         for selectors, of_class in ((class_.spec.selectors, True), (body.selectors, False)):
             for number, selector in enumerate(selectors):

@@ -8,7 +8,7 @@ devices that consume counters), remaining capacities, and a stand-off field for 
 sets; and, among the common fields, one for the groups of each set.
 
 A (leaf, device) pair is (flag, cost, join, cost2, join2): the first version is paid while `flag` is set in the state, the
-second afterwards. That one trick covers further shares (counters and groups are charged once) and admin access (the
+second afterwards. This covers further shares (counters and groups are charged once) and admin access (the
 token is taken if it is still there).
 """
 
@@ -187,7 +187,7 @@ class _PatternBuilder:
         return start
 
     def _pair(self, at: int, leaf: int, opened: int) -> Pair | None:
-        """Return what a leaf takes of a member: see above."""
+        """Return the amounts a leaf takes of a member (see the module docstring)."""
         member = self.members[at]
         taken = member.takes[leaf]
         if taken is None:
@@ -233,7 +233,7 @@ def _keeps(
     guards: int,
     common_guards: int,
 ) -> tuple[tuple[int, int], ...]:
-    """Return for each member the fields that later members read; the rest of a partial state can be dropped."""
+    """Return, for each member, the fields that later members read. Other fields of a partial state can be dropped."""
     left_fields = [(1 << end) - (1 << start) for start, end in spans(guards)]
     common_fields = [(1 << end) - (1 << start) for start, end in spans(common_guards)]
     keeps: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Why not, what would have fitted, and which devices can be in use together."""
+"""Explains refusals, finds changes that would fit, and computes which devices can be in use together."""
 
 from allocator.reasons.explain import (
     attribute_text,

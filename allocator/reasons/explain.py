@@ -1,7 +1,7 @@
-"""Refusals in words: what was lost where, for one node and for many, nearest first.
+"""Explains refusals as text, for one node and for many, nearest to a fit first.
 
-Takes answers as they are and never asks the allocator anything; what would have worked is `allocator.reasons.nearest`'s business.
-Text is made here and not in the command, because the webhook's messages and the simulator need it too.
+Reads finished answers and does not allocate. `allocator.reasons.nearest` finds changes that would fit. Webhook, bridge and commands use
+the same text.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _OBVIOUS = frozenset((Stage.CLASS, Stage.SELECTOR))
 
 
 class EqualAnswers(msgspec.Struct, frozen=True):
-    """Nodes that refuse for the same reasons. `answer` is the first one's, its examples with it."""
+    """Nodes that refuse for the same reasons. `answer` is that of the first node."""
 
     nodes: tuple[str, ...]
     answer: Answer
 
 
 def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
-    """Gather nodes that answer the same: feasible ones first, then refusals, those that were nearest to a fit first."""
+    """Group nodes with equal answers: feasible nodes first, then refusals, nearest to a fit first."""
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
         reasons = () if answer.feasible else answer.reasons
@@ -77,14 +77,14 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
 
 
 def distance(answer: Answer) -> tuple[int, int, int, int]:
-    """Order answers by how near they came: verdict, requests that failed, how early the last device went, how few went there."""
+    """Return a sort key for how near an answer is to a fit: verdict, failed requests, stage and number of the last losses."""
     last = _last_losses(answer.reasons)
     latest = min((_ORDER[reason.stage] for reason in last), default=0)
     return _NEARNESS.index(answer.verdict), len(last), -latest, -sum(reason.lost for reason in last)
 
 
 def lines(answer: Answer) -> Iterator[str]:
-    """Write a refusal for people: request by request, how many devices were lost where, and to what."""
+    """Write a refusal as text: for each request, the number of devices lost at each stage, and to which claims."""
     if answer.error:
         yield f"error: {answer.error}"
         if answer.cause is not None:
@@ -104,16 +104,16 @@ def lines(answer: Answer) -> Iterator[str]:
 
 
 def loss(reason: Reason) -> str:
-    """Return one stage's loss as a sentence; of a class its name is enough, for its selectors are an administrator's."""
+    """Return one stage's loss as a sentence. A class is named without its selectors, because an administrator wrote them."""
     count = f"{reason.lost} of {reason.of} devices " if reason.of else ""
     text = reason.text.partition(", selector #")[0] if reason.stage is Stage.CLASS else reason.text
     return f"{count}{_WORDS[reason.stage][0]}" + (f": {text}" if text else "")
 
 
 def sentence(answer: Answer) -> str:
-    """Return in one sentence what the devices of each request were lost to: for admission messages and pod conditions.
+    """Return in one sentence why the devices of each request do not fit, for admission messages and pod conditions.
 
-    Devices of other classes are not worth a word where others were lost later; of the rest, each stage is named once.
+    Devices of other classes are left out if other devices were lost at a later stage. Each stage is named once.
     """
     if answer.error:
         return answer.error
@@ -127,7 +127,7 @@ def sentence(answer: Answer) -> str:
 
 
 def attribute_text(value: DeviceAttribute) -> str:
-    """Write the value of an attribute as CEL has it; of a list the first word will do."""
+    """Write the value of an attribute in CEL syntax; of a list only the first element."""
     for one in (value.string, value.version, value.int_):
         if one is not None:
             return str(one)
@@ -142,7 +142,7 @@ def listed(name: str, values: Sequence[str]) -> str:
 
 
 def summary(answers: Mapping[str, Answer]) -> str:
-    """Return in one line what keeps a whole fleet from serving claims, as kube-scheduler does for pods."""
+    """Return one line about why the nodes cannot serve claims, in kube-scheduler's form."""
     fits = sum(answer.feasible for answer in answers.values())
     if fits:
         return f"{fits} of {len(answers)} nodes can serve this"
@@ -150,7 +150,7 @@ def summary(answers: Mapping[str, Answer]) -> str:
 
 
 def tally(answers: Mapping[str, Answer]) -> str:
-    """Count nodes by what keeps them from serving claims, the commonest first."""
+    """Count nodes by the reason why they cannot serve claims, most frequent first."""
     counts: dict[str, int] = {}
     for answer in answers.values():
         last = _last_losses(answer.reasons)
@@ -172,5 +172,5 @@ def _by_request(reasons: Iterable[Reason]) -> dict[tuple[str, str], list[Reason]
 
 
 def _last_losses(reasons: Sequence[Reason]) -> list[Reason]:
-    """Pick, for each request, the stage at which its last devices were lost."""
+    """Return, for each request, the stage at which its last devices were lost."""
     return [max(group, key=lambda reason: _ORDER[reason.stage]) for group in _by_request(reasons).values()]

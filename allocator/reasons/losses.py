@@ -1,8 +1,8 @@
-"""Where a refusal's devices went: for the first request that cannot be served, stage by stage, with who is in the way.
+"""Finds the first request that cannot be served, and why each device does not fit it, stage by stage.
 
-Claims, and within a claim requests, are given their devices in order; the first that gets none is the one to talk about.
-That tells a story an admin can follow ("beside what default/a gets, ..."), at a price: another order might blame
-another request. Whether everything fits together is never decided here but by the search, which has said no already.
+Claims, and within a claim requests, get their devices in order; the first request that gets none is explained. In
+another order another request might be blamed. This module does not decide whether the claims fit: the search has
+already refused them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LOOKED_AT = 10  # steps of a microsecond for saying what is wrong with one devi
 
 
 class _Loss(msgspec.Struct, frozen=True):
-    """Why one device will not do."""
+    """Why one device does not fit."""
 
     stage: Stage
     cause: str
@@ -72,7 +72,7 @@ def losses(
 ) -> tuple[Reason, ...]:
     """Explain why claims do not fit on a node; `serve` asks the allocator about that node, first fit.
 
-    Raises OutOfBudget where that is not known in the end.
+    Raises OutOfBudget if the budget ends first.
     """
     now = stock
     claim_names = {
@@ -90,7 +90,7 @@ def losses(
 
 
 def _demand_decision(answer: Answer) -> None:
-    """Stop where the allocator stopped: an undecided question does not count as a reason."""
+    """Raise OutOfBudget for an undecided answer, which is no reason."""
     if answer.verdict is Verdict.UNDECIDED:
         raise OutOfBudget(answer.error or str(answer.verdict))
 
@@ -104,7 +104,7 @@ def _of_claim(
     serve: Serve,
     budget: Budget,
 ) -> Iterator[Reason]:
-    """Find the first request that its predecessors leave nothing for, halving what is in question."""
+    """Find the first request for which its predecessors leave no devices, by bisection."""
     earlier_results: tuple[DeviceRequestAllocationResult, ...] = ()
     now = stock
     fitting = 0
@@ -197,7 +197,7 @@ class _RefusedRequest:
             yield from self._of_leaf(leaf)
 
     def _without_use(self, pool: Pool) -> tuple[int, str]:
-        """Count the devices that are lost with a pool, and say why it cannot be used; "" if it can."""
+        """Return the number of devices in an unusable pool, and why it is unusable; "" if it can be used."""
         pages = self.stock.pages_of[pool.id]
         if pool.status is not PoolStatus.OK:
             return _count_devices(pages), f"is {pool.status.value}: {pool.reason}"
@@ -261,7 +261,7 @@ class _RefusedRequest:
         yield Reason(Stage.SEARCH, key, leaf.name, left, left, text=text)
 
     def _published(self, leaf: Leaf, names: Sequence[str]) -> str:
-        """Return published values of the attributes that a selector reads, so that an author sees what to request."""
+        """Return published values of the attributes that a selector reads, for the author of the selector."""
         devices = [(place.pool.id[0], place.device) for place in self.places if place.name in names]
         found: list[str] = []
         for check in leaf.ask.checks:
@@ -288,7 +288,7 @@ class _RefusedRequest:
     # ---- one device
 
     def _judge(self, leaf: Leaf, place: Candidate) -> Judgement:
-        """Judge a device for itself alone; equal devices are judged once."""
+        """Judge a device by itself. Equal devices are judged once."""
         [kind] = self.cache.kinds(self.judge, [place])
         return self.cache.judged[kind][leaf.index]
 
@@ -336,7 +336,7 @@ class _RefusedRequest:
         return None
 
     def _hardware(self, place: Candidate) -> _Loss | None:
-        """Check what devices share with others: groups, compatibility rules, counters."""
+        """Check compatibility groups, compatibility rules and counters."""
         state = self.states[place.pool.id]
         if state.is_shared(place):
             return None

@@ -1,4 +1,4 @@
-"""The compatibility matrix: for every two devices of a pool, whether one can be taken while the other is in use, and why not.
+"""The compatibility matrix: whether two devices of a pool can be in use together, and why not.
 
 The rules are those the search applies, in its order: groups, compatibleOnlyWith, counters. Each cell is about these two
 devices alone. Devices with equal counters and equal cells (the MIG slices of one size, say) share a row.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Why a device cannot be taken beside another; no stage means that it can. `rule` names what is in the way."""
+    """Why two devices cannot be in use together. Without a stage they can. `rule` is the rule against it."""
 
     stage: Stage | None = None
     rule: str = ""
@@ -42,7 +42,7 @@ class MatrixRow(msgspec.Struct, frozen=True):
 
 
 class Matrix(msgspec.Struct, frozen=True):
-    """All pairs of one pool. `notes` are what its rules leave one-sided."""
+    """All pairs of one pool. `notes` lists one-sided rules."""
 
     driver: str
     pool: str

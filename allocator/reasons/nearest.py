@@ -1,9 +1,8 @@
-"""The nearest fit: what would have worked, for claims that did not.
+"""Finds the smallest changes with which refused claims would fit.
 
-Every hint was tried: the claims, changed in the one way the hint names, were put to the allocator and fitted. So a hint may be
-missing when the number of tries runs out or a try was not decided, but none is a guess: not even that nothing fits. Tries and what
-each may cost are counted in steps by the caller, so that the same question has the same hints on a busy machine. Hints come in the order in which an admin would like them:
-wait for a claim to end, ask for less, tolerate, drop a condition, go elsewhere; or "never", when not even an idle node would do.
+Every hint was tried with the allocator. Hints can be missing if the budget ends, but none is a guess. The budget counts steps, so a busy
+machine gives the same hints. The order: a claim ends, a smaller request, a toleration, one condition less, another node; or "never" if
+not even an idle node would do.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ PIECES = range(2, 9)
 
 
 class Kind(StrEnum):
-    """In what way the claims would have to differ."""
+    """The kind of change."""
 
     RELEASE = "release"
     CLAIM = "claim"
@@ -54,7 +53,7 @@ class Kind(StrEnum):
 
 
 class NearestFit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change that makes the claims fit. `claims` names those that would have to end; `value` what to ask for instead."""
+    """One change with which the claims fit. `claims` are those that have to end; `value` is what to request instead."""
 
     kind: Kind
     text: str
@@ -70,7 +69,7 @@ class _Spent(Exception):  # noqa: N818  not an error: the search for hints ends 
 
 
 class _NotDecided(Exception):  # noqa: N818  nor is this: one hint is not known
-    """A try was not decided."""
+    """An attempt was undecided."""
 
 
 def nearest(
@@ -145,7 +144,7 @@ class _Finder:
                 yield msgspec.structs.replace(hint, text=f"on an idle {self.node}: {hint.text}")
 
     def _releases(self) -> Iterator[NearestFit]:
-        """Find who would have to end: each claim that alone is enough, else a smallest group of them."""
+        """Find the claims that would have to end: each single sufficient claim, else a smallest group."""
         result_counts: dict[str, int] = {}  # claims that hold something in a pool this node can reach
         for pool in self.stock.pools(self.node):
             for key, results in self.stock.results.get(pool.id, {}).items():
@@ -189,7 +188,7 @@ class _Finder:
         return [holder_name(self.stock.claims[key]) for key in keys]
 
     def _fewer_claims(self) -> Iterator[NearestFit]:
-        """Find claims without which the others fit: they are wanted together, but there is not enough for all."""
+        """Find claims without which the other claims fit."""
         if len(self.claims) < 2:
             return
         names = [
@@ -294,7 +293,7 @@ class _Finder:
 
 
 def _decided(some: Iterator[NearestFit]) -> Iterator[NearestFit]:
-    """Pass on hints up to a try that was not decided."""
+    """Yield hints until an attempt is undecided."""
     with suppress(_NotDecided):
         yield from some
 

@@ -1,7 +1,7 @@
-"""Claims made a little easier: each function answers with the same claims, changed in one spot; and how much would fit.
+"""Relaxes claims: each function returns the claims with one change, or the largest amount that fits.
 
-What the nearest fit is found with. A spot is an exact request or one alternative of a firstAvailable request. Nothing here
-knows whether a change helps; that is tried with the allocator.
+A spot is an exact request or one alternative of a firstAvailable request. `allocator.reasons.nearest` tries the
+changes with the allocator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GRAINS = ((1 << 30, 1 << 20), (1 << 20, 1 << 10))
 
 
 class RequestPosition(msgspec.Struct, frozen=True):
-    """Where in a list of claims one body of a request stands. `alternative` has no value for an exact request."""
+    """The position of a request body in a list of claims. `alternative` is None for an exact request."""
 
     claim: int
     request: int
@@ -50,7 +50,7 @@ def spots(claims: Sequence[ResourceClaim]) -> Iterator[RequestPosition]:
 
 
 def asking(claims: Claims, spot: RequestPosition, **fields: object) -> Claims:
-    """Have a request ask for something else in some of its fields."""
+    """Replace fields of a request."""
     old = claims[spot.claim].spec.devices
     requests = list(old.requests)
     request = requests[spot.request]
@@ -80,7 +80,7 @@ def without_constraint(claims: Claims, claim: int, number: int) -> Claims:
 
 
 def grain(amount: Quantity) -> int:
-    """Choose the step, in nano-units, in which amounts of this size are worth talking about."""
+    """Return the granularity, in nano-units, for suggesting amounts of this size."""
     for size, step in _GRAINS:
         if amount.nano >= size * NANO and amount.nano % (step * NANO) == 0:
             return step * NANO
@@ -88,7 +88,7 @@ def grain(amount: Quantity) -> int:
 
 
 def largest(top: int, fits: Callable[[int], bool]) -> int:
-    """Find the largest number from 1 to top that fits, if the smallest does; 0 if not even that one."""
+    """Find the largest number from 1 to `top` that fits; 0 if 1 does not fit."""
     if top < 1 or not fits(1):
         return 0
     low, high = 1, top + 1
@@ -104,7 +104,7 @@ def largest(top: int, fits: Callable[[int], bool]) -> int:
 def largest_amount(
     claims: Claims, spot: RequestPosition, name: str, below: Quantity, fits: Callable[[Claims], bool]
 ) -> Quantity | None:
-    """Find the most of a capacity, less than an amount, that a request could ask for; None if not even the least."""
+    """Find the largest amount of a capacity below `amount` that a request could get; None if there is none."""
     step = grain(below)
 
     def of(steps: int) -> Quantity:

@@ -1,4 +1,4 @@
-"""The first event in in-tree order, without the dead ends, within a budget."""
+"""Finds the in-tree allocator's answer within a budget, without its dead ends."""
 
 from allocator.search.budget import MICROSECONDS
 from allocator.search.walk import Cuts, Walk

@@ -1,7 +1,7 @@
-"""How long a search may go on: steps, which a budget of microseconds pays for (`dra.budget`), and patience.
+"""Limits a search: its steps are charged to a budget (`dra.budget`), and proofs are requested after refusals.
 
-A step of the search is what looking for one device costs, about `MICROSECONDS`. It is too frequent to charge each
-time, so a search runs up a bill and pays it every `_BLOCK` steps.
+A search step is the attempt to place one device, about `MICROSECONDS`. Steps are charged to the budget in blocks of
+`_BLOCK`, because charging each one is too slow.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SearchSteps:
 
 
 class ProofPatience:
-    """Decides when a search asks for proofs, by what refused its candidates so far.
+    """Decides when a search requests a proof, from the refusals of its candidates.
 
     At first a search just goes on: most fits are found without going back. After `refusals_allowed` refusals it is worth
     a proof that there is no fit at all. If that says "maybe", each further candidate is put to a proof, but only one in
@@ -71,7 +71,7 @@ class ProofPatience:
 
 
 class Recall:
-    """Whether remembering failed states within a request pays: it does not where they hardly ever come again."""
+    """Decides whether to remember failed states within a request: not worthwhile if they rarely recur."""
 
     __slots__ = ("looked_up", "recalled")
 

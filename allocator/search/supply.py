@@ -25,7 +25,7 @@ _Bundle = tuple[tuple[int, int], ...]
 
 
 class ProofLimits(msgspec.Struct, frozen=True):
-    """Where a proof gives up and says "possible"."""
+    """The limits beyond which a proof returns "possible"."""
 
     unit: int = 5000  # states of one unit
     group: int = 1000  # vectors of one group
@@ -45,7 +45,7 @@ class RequestType(msgspec.Struct, gc=False):
 
 
 class UnitSupply:
-    """What the units of one problem can give."""
+    """The supply of the units of one problem."""
 
     def __init__(self, problem: SearchInput, limits: ProofLimits, budget: SearchSteps) -> None:
         self.problem = problem
@@ -127,7 +127,7 @@ class UnitSupply:
         return {vector for _, _, vector in states}
 
     def _estimate(self, unit: PlacedUnit, types: list[RequestType], own: int, split: tuple[int, ...]) -> int:
-        """For units with too many states: per type, how many of the cheapest devices the summed fields can pay."""
+        """For units with too many states: bound each type by the cheapest devices that the summed fields can cover."""
         pattern = unit.pattern
         devices = union(pattern.own)
         total = _sum(own & ~devices & ~pattern.guards, pattern.guards)
@@ -192,7 +192,7 @@ class UnitSupply:
         return known
 
     def weight(self, one: RequestType) -> int:
-        """Size of a request: what its first candidate takes of counters and capacities. Any number would be sound."""
+        """Return the size of a request: the counters and capacities that its first candidate takes. Any number would be sound."""
         if not one.bits:
             return 1
         lowest = one.bits & -one.bits
@@ -208,7 +208,7 @@ class UnitSupply:
         return _sum(cost, pattern.guards) or 1
 
     def split(self, bits: int) -> list[int]:
-        """See a set of places in each unit's own numbering."""
+        """Convert a set of places to each unit's own numbering."""
         known = self._splits.get(bits)
         if known is None:
             known = []
@@ -245,12 +245,12 @@ class Outer:
             start += WIDTH
 
     def everything(self, clip: int) -> int:
-        """The vector of a group that may give all there is to give."""
+        """Return the vector of a group without a bound."""
         counts = [field(clip, at) for at in self.free] + [count for _, count in self.bundles]
         return sum(count << at * WIDTH for at, count in enumerate(counts))
 
     def weights(self, sizes: list[int]) -> tuple[tuple[int, ...], ...]:
-        """Up to two weightings for the bound: all equal, and by size."""
+        """Return up to two weightings for the bound: equal, and by size."""
         by_size = [sizes[at] for at in self.free]
         for bundle, _ in self.bundles:
             size = sum(sizes[at] * count for at, count in bundle)

@@ -1,8 +1,8 @@
 """Twins: requests, and whole claims, that can be swapped without a difference in the answer.
 
 Swapped are requests together with everything their own constraints tie to them. The first solution gives twins rising
-positions, for otherwise the swapped solution would come earlier; so a search may start the later one where the earlier
-one was placed. "Sixteen requests for one device" thereby costs what one request for sixteen does.
+positions, because otherwise the swapped solution would come first. So the search starts the later twin after the
+earlier one's position, and sixteen requests for one device cost as much as one request for sixteen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def twins(problem: SearchInput, budget: Budget) -> list[int]:
-    """Find for each request the earlier one it may be swapped with, or -1."""
+    """Return, for each request, the earlier request that it can be swapped with, or -1."""
     question = problem.question
     found = [-1] * len(question.requests)
     by_claim: list[list[int]] = [[] for _ in question.claims]
@@ -69,7 +69,7 @@ class _ClaimRequests:
         whole[sign] = first
 
     def _sign(self, tied: list[int], constraints: list[int]) -> object:
-        """Return a key that is equal for requests that differ in names and places only."""
+        """Return a key that requests share if they differ only in names and places."""
         taken = self.problem.leaves
         bodies = [
             tuple(

@@ -1,4 +1,4 @@
-"""Vectors of small counts packed into integers, and how many of them sum up to a demand.
+"""Vectors of small counts packed into integers, and whether vectors can sum up to a demand.
 
 A vector has one field of `WIDTH` bits a dimension, the top bit of each being a guard. `guards` arguments hold the guard
 bits of all dimensions.
@@ -23,7 +23,7 @@ def field(vector: int, dimension: int) -> int:
 
 
 def guard_bits(dimensions: int) -> int:
-    """Make the guards of so many dimensions."""
+    """Return the guard bits of a number of dimensions."""
     return sum(1 << n * WIDTH + WIDTH - 1 for n in range(dimensions))
 
 
@@ -146,7 +146,7 @@ def _bounds(
     guards: int,
     weights: Sequence[Sequence[int]],
 ) -> tuple[list[int], list[tuple[int, ...]]]:
-    """For every suffix of the bags: the most of each dimension, and of each weighting."""
+    """Return, for every suffix of the bags, the maximum of each dimension and of each weighting."""
     dimensions = range(0, guards.bit_length(), WIDTH)
     tops: dict[tuple[int, ...], int] = {}
     values: dict[tuple[int, ...], list[int]] = {}

@@ -48,7 +48,7 @@ class Solution(msgspec.Struct, frozen=True):
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Which cuts are made. No setting changes an answer; tests run them all."""
+    """The cuts that a search makes. No setting changes an answer; tests run all settings."""
 
     siblings: bool = True
     memo: bool = True
@@ -67,11 +67,11 @@ class WalkOutcome(Enum):
 
 
 class _Impatient(Exception):  # noqa: N818 - a signal
-    """Enough candidates were refused to ask for a proof."""
+    """Raised when enough candidates were refused to request a proof."""
 
 
 class _Fork(msgspec.Struct, gc=False):
-    """An open request: which alternative is being tried."""
+    """An open request and the alternative that is being tried."""
 
     request: int
     next: int
@@ -84,7 +84,7 @@ class _Fork(msgspec.Struct, gc=False):
 
 
 class _DeviceSlot(msgspec.Struct, gc=False):
-    """One device to be found: what is left to try, and the state it started from."""
+    """One device to place: the remaining candidates and the initial state."""
 
     request: int
     leaf: int
@@ -195,13 +195,13 @@ class Walk:
         return None
 
     def _solution(self) -> Solution:
-        """Read the stack: every fork has an alternative that works, every slot a device."""
+        """Build the solution from the stack."""
         slots = tuple((one.leaf, one.at) for one in self.stack if type(one) is _DeviceSlot)
         forks = tuple(one.next - 1 for one in self.stack if type(one) is _Fork)
         return Solution(slots, forks)
 
     def _open(self, request: int, left: int, common: int, taken: int, claim_devices: int) -> WalkOutcome | None:
-        """Go on with a request; None if there is none left, which makes what is on the stack a solution."""
+        """Open the next request; None if there is none left: the stack is a solution."""
         requests = self.problem.question.requests
         if request == len(requests):
             return None
@@ -267,7 +267,7 @@ class Walk:
         *,
         fresh: bool,
     ) -> WalkOutcome:
-        """Begin to look for one device."""
+        """Start the search for one device."""
         if wanted > MAX_RESULTS - claim_devices:
             return WalkOutcome.EXCEEDED
         self.steps.spend(self.weight)
@@ -328,7 +328,7 @@ class Walk:
                 return step
 
     def _next(self, slot: _DeviceSlot) -> tuple[int, int, int] | None:
-        """Find the next candidate that fits the state, and the state with it; trips over faults on the way."""
+        """Find the next candidate that fits, with the resulting state. Raises the faults in between, as the in-tree allocator does."""
         problem, leaf = self.problem, self.problem.question.leaves[slot.leaf]
         demand, pairs = problem.leaves[slot.leaf], problem.pairs[slot.leaf]
         guards, common_guards, opened = problem.guards, problem.common_guards, problem.open
@@ -379,7 +379,7 @@ class Walk:
         return self.cuts.memo and (fresh or self.recall.pays())
 
     def _resume_all(self, slot: _DeviceSlot, step: WalkOutcome | None) -> WalkOutcome | None:
-        """Take the next of the devices that a leaf of mode All must get; there is no other way."""
+        """Take the next device that a leaf with allocationMode All requires."""
         problem = self.problem
         if step is not WalkOutcome.DOWN:
             self.stack.pop()
@@ -427,7 +427,7 @@ class Walk:
         return after & guards != guards and (bool(first) or not self.problem.places[place].multi)
 
     def _unit_state(self, unit: PlacedUnit, start: int, left: int, common: int) -> int:
-        """Number the state of one unit, positions and interchangeable devices forgotten."""
+        """Number the state of one unit, independent of position and of interchangeable devices."""
         pattern, places = unit.pattern, unit.places
         own_left = left >> unit.base & (1 << pattern.size) - 1
         own_common = common >> unit.common_base & (1 << pattern.common) - 1
@@ -454,7 +454,7 @@ class Walk:
         return known
 
     def _key(self, slot: _DeviceSlot, *, fresh: bool) -> object:
-        """Find a key that is equal for states that are the same up to an exchange of interchangeable things."""
+        """Return a key that equivalent states share."""
         problem = self.problem
         start = 0 if fresh else slot.start
         if problem.irregular:
@@ -471,7 +471,7 @@ class Walk:
         )
 
     def _sibling(self, place: int, slot: _DeviceSlot) -> object:
-        """Find a key that is equal for candidates which are interchangeable in the state of a slot."""
+        """Return a key that candidates share if they are interchangeable in the state of a slot."""
         number, member = self.problem.unit_of[place]
         unit = self.problem.units[number]
         for at, group in enumerate(unit.groups):

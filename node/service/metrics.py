@@ -38,7 +38,9 @@ class DriverMetrics(MetricsPort):
             "drawbridge_driver_publications", "Attempts to publish slices, by outcome.", ("outcome",)
         )
         self.closed = self.counter(
-            "drawbridge_driver_closed_connections", "Connections closed to make room, by the limit reached.", ("reason",)
+            "drawbridge_driver_closed_connections",
+            "Connections closed to make room, by the limit reached.",
+            ("reason",),
         )
 
     def count_call(self, call: str, errors: Iterable[str], seconds: float) -> None:
@@ -82,7 +84,7 @@ def container_devices(node: str, holders: Callable[[], Iterable[ContainerDevice]
     return DeviceSeries(
         SeriesFamily(
             "drawbridge_node_container_device",
-            "1 for each device of a container, from a claim or from a device plugin, which has a resource and no claim.",
+            "1 for each device of a container. `claim` is empty for devices of device plugins, and `resource` for devices of claims.",
             LABELS,
         ),
         SeriesFamily(

@@ -420,7 +420,9 @@ NAMED = {
     ),
     "an amount of 0 beside a key that stays": (
         Scene(
-            of_kind(*POD, pods_with({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})), (), (node("b", **{FPGA: 1}),)
+            of_kind(*POD, pods_with({"limits": {"koordinator.sh/fpga": None, FPGA: "1"}})),
+            (),
+            (node("b", **{FPGA: 1}),),
         ),
         "left",
         "",

@@ -325,7 +325,11 @@ def test_an_attribute_that_no_device_publishes_is_named_as_the_cause(more):
     )
     told = judge(
         fleet,
-        [claim_for(cel=f'"room" in device.attributes["{DRIVER}"] && device.attributes["{DRIVER}"]["room"] == "b"{more}')],
+        [
+            claim_for(
+                cel=f'"room" in device.attributes["{DRIVER}"] && device.attributes["{DRIVER}"]["room"] == "b"{more}'
+            )
+        ],
     )
     assert told.code == Code.NO_DEVICE
     assert "asks for; none has room" in told.text
