@@ -180,18 +180,14 @@ def between(text: str, start: str, end: str, new: str) -> str:
 
 
 def commands() -> str:
-    """Write the answers of commands into their page, and what each rule of doctor reads and repairs."""
+    """Write the answers of commands into their page, and what doctor repairs."""
     from analysis.doctor import RULES
 
     repairs: list[str] = []
-    codes_of: dict[tuple[str, ...], dict[str, None]] = {}
     for rule in RULES:
         for code in rule.codes.split():
             repairs += [f"- `{code}`: {rule.repair}"] * bool(rule.repair)
-            codes_of.setdefault((*rule.needs, *rule.may_be_none), {})[f"`{code}`"] = None
-    reads = [f"- {', '.join(codes)}: {', '.join(needs)}" for needs, codes in codes_of.items()]
     page = between(text_at("commands.md"), "<!-- repairs -->", "<!-- end of repairs -->", "\n".join(repairs))
-    page = between(page, "<!-- reads -->", "<!-- end of reads -->", "\n".join(reads))
     return laid_out(sessions.played(addressed(page)))
 
 

@@ -14,33 +14,32 @@ if TYPE_CHECKING:
 
 
 def listed() -> str:
-    """List the keys of every system; keys with the same outcome for the same reason are one item."""
+    """List the keys of every system; keys with the same outcome for the same reason are one item, and left keys the last one."""
     return "\n\n".join(section(vocabulary.table) for vocabulary in VOCABULARIES)
 
 
 def section(dialect: Dialect) -> str:
     groups: dict[tuple[str, ...], list[Row]] = {}
+    left = [row for row in dialect.keys if row.outcome == "left"]
     for row in dialect.keys:
+        if row in left:
+            continue
         apart = () if row.because else (row.name,)
-        unit = () if row.outcome == "left" else (row.unit,)
-        groups.setdefault((row.outcome, row.place, *unit, because(row), *apart), []).append(row)
+        groups.setdefault((row.outcome, row.place, row.unit, because(row), *apart), []).append(row)
     scope = ["Numbers count for the whole pod.", ""] if dialect.scope == "pod" else []
     title = f"### {sentence(dialect.title)} ({dialect.name})"
-    return "\n".join([title, "", *scope, *(item(rows) for rows in groups.values())])
+    names = ", ".join(dict.fromkeys(f"`{row.name}`" for row in left))
+    return "\n".join([title, "", *scope, *(item(rows) for rows in groups.values()), *[f"- Left: {names}"] * bool(left)])
 
 
 def item(rows: Sequence[Row]) -> str:
     """Write keys, what they are, their outcome, what they mean and the reason; the page says what is left out."""
     first = rows[0]
-    kind = [first.place] * (first.place != "resource") + [first.unit] * (
-        first.unit != "count" and first.outcome != "left"
-    )
+    kind = [first.place] * (first.place != "resource") + [first.unit] * (first.unit != "count")
     what = f" ({', '.join(kind)})" if kind else ""
     reason = f". {sentence(because(first))}" if first.because else ""
     if len(rows) == 1:
         return f"- `{first.name}`{what}: {first.outcome}. {sentence(first.meaning)}{reason}"
-    if first.outcome == "left":
-        return f"- {', '.join(f'`{row.name}`' for row in rows)}{what}: left{reason}"
     return f"- {'; '.join(described(rows))}{what}: {first.outcome}{reason}"
 
 
