@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 
 def listed() -> str:
     """List the kinds by what becomes of their templates."""
-    fates: dict[str, list[str]] = {}
+    left: list[str] = []
+    rewritten: list[str] = []
     for (group, known), kinds in by_group(KINDS).items():
+        names = ", ".join(kinds)
         if known.reads or known.drops:
-            fates.setdefault(left(known), []).append(f"{', '.join(kinds)} ({group})")
+            left.append(f"{names} ({group})")
         else:
-            fates.setdefault("", []).append(f"{', '.join(kinds)} ({group}{since(known)})")
-    rewritten = fates.pop("")
+            rewritten.append(f"{names} ({group}{since(known)})")
     values = ", ".join(f"{', '.join(kinds)} ({group})" for (group, _), kinds in by_group(RENDERED).items())
     return "\n".join(
         [
             f"- **Rewritten**, from the release whose definition keeps claims: {', '.join(rewritten)}.",
-            "- **Left to the webhook**, because this program reads the keys, or the definition drops claims:",
-            *(f"  - {', '.join(names)}: {fate}" for fate, names in fates.items()),
+            "- **Left to the webhook**, because this program reads the keys, or the definition drops claims. `translate`"
+            f" prints the reason: {', '.join(left)}.",
             f"- **Values of what another tool renders**, whose keys are named and not checked: {values}.",
         ]
     )
@@ -36,15 +37,6 @@ def by_group(kinds: Mapping[tuple[str, str], WorkloadKind]) -> Mapping[tuple[str
     for (group, kind), known in sorted(kinds.items(), key=lambda entry: entry[0][0]):
         groups.setdefault((group, known), []).append(kind)
     return groups
-
-
-def left(known: WorkloadKind) -> str:
-    """Return why a template keeps its keys, and what else a user has to know."""
-    if known.reads:
-        note = f"; {known.note}" if known.note else ""
-        return f"{known.reads}{note}"
-    kept = f" (kept since {known.published.since})" if known.published.since else ""
-    return f"the definition in {', '.join(known.drops)} drops claims{kept}"
 
 
 def since(known: WorkloadKind) -> str:
