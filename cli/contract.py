@@ -164,7 +164,7 @@ class Command(click.Command):
                 errors += [one for one in described if one not in errors]
             print_errors(errors)
             with suppress(OSError):  # stdout may be what failed, and that error is already printed
-                self._answer_errors(json_wanted, [*errors_of(ctx), *errors], ctx.params)
+                self._answer_errors(json_wanted, errors, ctx.params)  # `write_json` adds those of the input
         ctx.exit(Exit.FINE if code is None else code)
 
     def _answer_errors(

@@ -24,8 +24,7 @@ def listed() -> str:
     return "\n".join(
         [
             f"- **Rewritten**, from the release whose definition keeps claims: {', '.join(rewritten)}.",
-            "- **Left to the webhook**, because this program reads the keys, or the definition drops claims. `translate`"
-            f" prints the reason: {', '.join(left)}.",
+            f"- **Left to the webhook**; `translate` prints the reason: {', '.join(left)}.",
             f"- **Values of what another tool renders**, whose keys are named and not checked: {values}.",
         ]
     )

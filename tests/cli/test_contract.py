@@ -338,6 +338,7 @@ def test_one_file_that_cannot_be_read_does_not_stop_the_translation_of_the_rest(
 
 
 def test_claims_are_not_allocated_when_the_input_has_no_node(mixed):
+    (mixed / "e.yaml").write_text("apiVersion: [1")
     result = run("simulate", "-f", str(mixed), "--claims", "-o", "json")
     assert result.exit_code == 2
     [reason] = answer(result)["errors"]
