@@ -70,7 +70,7 @@ def test_a_pod_that_waits_is_told_who_has_its_device(control_plane, namespace, c
     assert (code, told["device"]["state"]) == (0, "held")
     assert [one["claim"] for one in told["device"]["holders"]] == [f"{namespace}/first"]
 
-    code, told, said = drawbridge(looker, "nodes", node)
+    code, told, said = drawbridge(looker, "free", node)
     assert (code, said) == (0, "")
     [[only]] = [one["devices"] for one in told["nodes"]]
     [holder] = only["holders"]
