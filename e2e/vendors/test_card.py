@@ -172,7 +172,7 @@ def test_a_second_pod_waits_with_the_reason_and_starts_when_the_gpus_are_free(no
     cluster.until("the scheduler says why", lambda: "in use" in waits(), 20, waits)
     print("q waits:", waits())
     assert "in use" in drawbridge(cluster, "explain", "pod", "q", "-n", home)
-    assert f"{home}/p" in drawbridge(cluster, "nodes", "-o", "wide")
+    assert f"{home}/p" in drawbridge(cluster, "free", "-o", "wide")
     for command in (["doctor"], ["matrix"], ["survey", "-n", home]):
         drawbridge(cluster, *command)
     snapshot = cluster.run.data / "card-snapshot.yaml"
