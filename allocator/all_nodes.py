@@ -124,13 +124,13 @@ class _NodeSelection:
         selectors = [place.node_selector for place in places if place.node_selector is not None]
         terms = [term for selector in selectors for term in selector.node_selector_terms]
         expressions = [one for term in terms for one in (*term.match_expressions, *term.match_fields)]
-        labels = {one.key for term in terms for one in term.match_expressions}
+        labels = {match_expression.key for term in terms for match_expression in term.match_expressions}
         if any(place.node_name for place in places) or any(term.match_fields for term in terms):
             labels.add("")  # the name of the node
         self.labels = tuple(sorted(labels))
         self.known: dict[tuple[str | None, ...], object] = {}
         # In steps: to check all values once, and to match a node, where a value among many lies anywhere in memory.
-        sizes = [len(one.values) for one in expressions]
+        sizes = [len(expression.values) for expression in expressions]
         self.first = sum(sizes) // 2
         self.price = (len(places) + len(expressions) + sum(size.bit_length() // 4 for size in sizes)) // 2
 

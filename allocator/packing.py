@@ -84,8 +84,8 @@ def members(bits: int) -> Iterator[int]:
 def union(sets: Iterable[int]) -> int:
     """OR integers together."""
     bits = 0
-    for one in sets:
-        bits |= one
+    for set_ in sets:
+        bits |= set_
     return bits
 
 

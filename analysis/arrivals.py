@@ -71,15 +71,15 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
             arrive(generated.name(obj))
             continue
         namespace = namespace_of(obj)
-        for one in created_pods(obj, generated):
-            done = decide_object(one.pod, state)
-            given, _ = given_by_runtime(one.pod, state)
-            decided = apply_json_patch(one.pod, (*given, *done.operations))
+        for created_pod in created_pods(obj, generated):
+            done = decide_object(created_pod.pod, state)
+            given, _ = given_by_runtime(created_pod.pod, state)
+            decided = apply_json_patch(created_pod.pod, (*given, *done.operations))
             pods = [generated.name(decided)]
-            if one.name:  # from a template: all replicas get the same decision and differ by number
+            if created_pod.name:  # from a template: all replicas get the same decision and differ by number
                 pods = [
-                    decided | {"metadata": decided["metadata"] | {"name": f"{one.name}-{number}"}}
-                    for number in range(min(one.replicas, MOST))
+                    decided | {"metadata": decided["metadata"] | {"name": f"{created_pod.name}-{number}"}}
+                    for number in range(min(created_pod.replicas, MOST))
                 ]
             if done.refusals:
                 reason = "; ".join(map(str, done.refusals))

@@ -166,7 +166,10 @@ def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStor
             holders[result.driver, result.pool, result.device].append(holder_of(claim, result))
     by_plugin: defaultdict[str, defaultdict[str, list[Holder]]] = defaultdict(lambda: defaultdict(list))
     for pod in reading.pods.values():
-        since = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), "")
+        since = next(
+            (condition.last_transition_time for condition in pod.status.conditions if condition.type == "PodScheduled"),
+            "",
+        )
         for key, amount in held_of_plugins(pod).items():
             share = {key: str(Quantity.from_nano(amount))}
             holder = Holder(claim="", pods=(pod.metadata.key,), since=since, share=share)
@@ -174,12 +177,12 @@ def node_stories(wanted: Collection[str], reading: Reading) -> Iterator[NodeStor
     for node in wanted or sorted(stock.nodes):
         devices = [
             DeviceHeld(
-                device=f"{one.driver}/{one.pool}/{one.device}",
-                state=known_state(one.state, reading),
-                model=one.model,
-                holders=tuple(holders[one.driver, one.pool, one.device]),
+                device=f"{device.driver}/{device.pool}/{device.device}",
+                state=known_state(device.state, reading),
+                model=device.model,
+                holders=tuple(holders[device.driver, device.pool, device.device]),
             )
-            for one in node_report(stock, node).devices
+            for device in node_report(stock, node).devices
         ]
         devices += [
             DeviceHeld(device=key, state=PLUGIN, holders=tuple(of_key)) for key, of_key in by_plugin[node].items()

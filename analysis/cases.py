@@ -80,7 +80,7 @@ def problems_of(
     from webhook.admission import decide_object
     from webhook.translate import outcome_of
 
-    made = [created_pod.pod for one in pods for created_pod in created_pods(one.object)]
+    made = [created_pod.pod for pod in pods for created_pod in created_pods(pod.object)]
     done = [decide_object(pod, state) for pod in made]
     found = outcome_of(decision for one in done for decision in one.decisions) or Outcome.LEFT
     texts = [
@@ -98,7 +98,12 @@ def problems_of(
         yield f"expected devices {_listed(expected.devices)}, got {_listed(devices)}"
     if expected.left is not None:
         left = sorted(
-            {one.key for each in done for one in each.decisions if one.outcome in (Outcome.LEFT, Outcome.SERVED)}
+            {
+                decision.key
+                for each in done
+                for decision in each.decisions
+                if decision.outcome in (Outcome.LEFT, Outcome.SERVED)
+            }
         )
         if sorted(expected.left) != left:
             yield f"expected keys left: {', '.join(sorted(expected.left)) or 'none'}; got {', '.join(left) or 'none'}"
@@ -139,11 +144,11 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
     from analysis.loading import reading_of
     from analysis.outlook import beside, place
 
-    arrived = arrivals((one.object for one in pods), state)
+    arrived = arrivals((pod.object for pod in pods), state)
     snapshot = beside(reading_of((one.object for one in around), state.features), arrived)
-    for one in place(snapshot, state.configuration, arrived.refused).pods:
-        if one.node is None:
-            yield f"{one.pod}: {one.summary or 'no node'}"
+    for pod in place(snapshot, state.configuration, arrived.refused).pods:
+        if pod.node is None:
+            yield f"{pod.pod}: {pod.summary or 'no node'}"
 
 
 def run(file: Path) -> Iterator[CaseResult]:
@@ -172,7 +177,7 @@ def run(file: Path) -> Iterator[CaseResult]:
         else:
             pods = parse(msgspec.json.encode(case.pod).decode())
         pointer = f"/cases/{number}"
-        if not any(brings_pods(one.object) for one in pods):
+        if not any(brings_pods(pod.object) for pod in pods):
             refuse([(document, f"{pointer}/pod", "pod holds no pod and no workload")])
         in_force = configuration_in_force(given, pods, around)
         if in_force.source not in reported:

@@ -170,18 +170,18 @@ def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
     config_maps: dict[str, Object] = {}
     deployed: set[str] = set()
     registered: set[str] | None = None
-    for one in objects:
-        kind = text(one.get("kind"))
+    for obj in objects:
+        kind = text(obj.get("kind"))
         if kind not in _DECIDING:
             continue
-        metadata = inside(one, "metadata")
+        metadata = inside(obj, "metadata")
         name, namespace = metadata.get("name"), text(metadata.get("namespace")) or "default"
         if kind == "ConfigMap" and name == names.NAME:
-            config_maps[namespace] = one
+            config_maps[namespace] = obj
         elif kind == "Deployment" and name == f"{names.NAME}-webhook":
             deployed.add(namespace)
         elif kind == "MutatingWebhookConfiguration" and name == names.NAME:
-            services = [inside(hook, "clientConfig", "service") for hook in items(one, "webhooks")]
+            services = [inside(hook, "clientConfig", "service") for hook in items(obj, "webhooks")]
             registered = (registered or set()) | {text(service.get("namespace")) for service in services}
     namespaces = config_maps.keys() & (deployed if registered is None else registered)
     return [config_maps[namespace] for namespace in sorted(namespaces)]
@@ -190,7 +190,7 @@ def installed_config_maps(objects: Iterable[Object]) -> list[Object]:
 def deciding_objects(objects: Sequence[Object]) -> list[Object]:
     """Return the ConfigMaps of installations among these objects, with what shows that they are: tenants may store many others."""
     config_maps = installed_config_maps(objects)
-    namespaces = {text(inside(one, "metadata").get("namespace")) or "default" for one in config_maps}
+    namespaces = {text(inside(config_map, "metadata").get("namespace")) or "default" for config_map in config_maps}
 
     def shows(one: Object) -> bool:
         kind, metadata = text(one.get("kind")), inside(one, "metadata")
@@ -226,19 +226,22 @@ def read_config_map(obj: Object) -> tuple[Configuration | None, list[Finding]]:
     except ManifestError as error:
         wrong = [
             finding_at(
-                "C001", pointer, f"{CONFIG_KEY}:{f' line {one.line}:' if one.line else ''} {one.message}", one.remedy
+                "C001",
+                pointer,
+                f"{CONFIG_KEY}:{f' line {problem.line}:' if problem.line else ''} {problem.message}",
+                problem.remedy,
             )
-            for one in error.problems
+            for problem in error.problems
         ]
         return None, findings(wrong, name(obj))
     return configuration, [
         replace(
-            one,
+            doubt,
             object=name(obj),
             path=pointer,
-            message=f"{CONFIG_KEY}: line {document.line_of(one.path)}: {one.message}",
+            message=f"{CONFIG_KEY}: line {document.line_of(doubt.path)}: {doubt.message}",
         )
-        for one in doubts
+        for doubt in doubts
     ]
 
 

@@ -62,17 +62,19 @@ class Edited(NamedTuple):
 def without_record(result: Result) -> Result:
     """Leave out the annotations that record a translation: files have a history, and a later patch would invalidate the record."""
     operations = []
-    for one in result.translation.operations:
-        *_, last = split(one["path"])
-        value: Any = one.get("value", {})
+    for operation in result.translation.operations:
+        *_, last = split(operation["path"])
+        value: Any = operation.get("value", {})
         if last == "metadata":
             value = value["annotations"]
         if last in {"metadata", "annotations"} and value.keys() & set(ANNOTATIONS):
             remaining = {key: text for key, text in value.items() if key not in ANNOTATIONS}
             if remaining:
-                operations.append({**one, "value": {"annotations": remaining} if last == "metadata" else remaining})
-        elif last not in ANNOTATIONS or one["op"] == "remove":
-            operations.append(one)
+                operations.append(
+                    {**operation, "value": {"annotations": remaining} if last == "metadata" else remaining}
+                )
+        elif last not in ANNOTATIONS or operation["op"] == "remove":
+            operations.append(operation)
     changed = replace(result.translation, operations=tuple(operations))
     obj = apply_json_patch(result.document.object, changed.operations)
     return replace(result, translation=changed, object=obj)
@@ -140,7 +142,7 @@ def _edit(lines: list[str], result: Result) -> None:
     if not document.is_text(text):
         raise _changed_meanwhile(document.file)
     edited = edit(text, result.translation.operations, result.object)
-    templates = "".join(f"{manifests.dump([one])}---\n" for one in result.templates)
+    templates = "".join(f"{manifests.dump([template])}---\n" for template in result.templates)
     if "\r\n" in text:
         templates = templates.replace("\n", "\r\n")
     mark = whole[: len(whole) - len(text)]

@@ -110,7 +110,7 @@ def read(paths: Sequence[str]) -> list[Document]:
     templates = [one for one in problems_ if one.instead == "template"]
     if broken := [one for one in problems_ if one not in templates]:
         raise ManifestError(broken)
-    warn_of_skipped([SkippedFile(one.file, one.line, "template") for one in templates])
+    warn_of_skipped([SkippedFile(template.file, template.line, "template") for template in templates])
     return documents
 
 
@@ -142,7 +142,10 @@ def manifests_among(
     every = list(documents)
     patches = {_absolute(path) for document in (*every, *_kustomizations_above(every)) for path in _patches(document)}
     objects: list[Document] = []
-    skipped = [SkippedText(SkippedFile(one.file, one.line, _reason(one)), one.text, one.first_line) for one in others]
+    skipped = [
+        SkippedText(SkippedFile(other.file, other.line, _reason(other)), other.text, other.first_line)
+        for other in others
+    ]
     for document in every:
         value = document.object
         has = value.keys() & {"apiVersion", "kind"}
@@ -182,7 +185,11 @@ def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[st
             charts.append(os.path.normpath(file.removeprefix(CHART)))
         elif file.startswith(KUSTOMIZE):
             waiting.append(os.path.normpath(file.removeprefix(KUSTOMIZE)))
-    by_folder = {str(PurePath(os.path.normpath(one.file)).parent): one for one in documents if _is_kustomization(one)}
+    by_folder = {
+        str(PurePath(os.path.normpath(document.file)).parent): document
+        for document in documents
+        if _is_kustomization(document)
+    }
     used: set[str] = set()
     while waiting:
         one = by_folder.pop(waiting.pop(), None)
@@ -203,7 +210,7 @@ def _kustomizations_above(documents: Iterable[Document]) -> Iterable[Document]:
     """Read the kustomizations in the folders of these documents and above, up to that of .git: a commit may have a patch alone."""
     from cluster import manifests
 
-    named = {Path(file).absolute() for file in {one.file for one in documents}}
+    named = {Path(file).absolute() for file in {document.file for document in documents}}
     folders: set[Path] = set()
     for home in {file.parent for file in named if file.is_file()}:
         above = [home, *home.parents]
@@ -227,8 +234,8 @@ def _patches(document: Document) -> Iterable[str]:
         return
     folder = PurePath(document.file).parent
     for key in _PATCHES:
-        for one in members(document.object.get(key)):
-            path = one.get("path") if isinstance(one, dict) else one
+        for member in members(document.object.get(key)):
+            path = member.get("path") if isinstance(member, dict) else member
             if isinstance(path, str) and "\n" not in path:
                 yield os.path.normpath(folder / path)
 

@@ -106,14 +106,14 @@ def is_labelled(obj: Raw) -> bool:
 def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
     """Return the namespaces of installations, as cluster-scoped objects of ours say: a tenant may write our label in their own namespace."""
     found: set[str] = set()
-    for one in objects:
-        if one["kind"] == "Namespace" and is_labelled(one):
-            found.add(one["metadata"]["name"])
-        if one["kind"] == "ClusterRoleBinding":
-            found.update(text(subject.get("namespace")) for subject in items(one, "subjects"))
-        if one["kind"].endswith("WebhookConfiguration"):
+    for obj in objects:
+        if obj["kind"] == "Namespace" and is_labelled(obj):
+            found.add(obj["metadata"]["name"])
+        if obj["kind"] == "ClusterRoleBinding":
+            found.update(text(subject.get("namespace")) for subject in items(obj, "subjects"))
+        if obj["kind"].endswith("WebhookConfiguration"):
             found.update(
-                text(inside(hook, "clientConfig", "service").get("namespace")) for hook in items(one, "webhooks")
+                text(inside(hook, "clientConfig", "service").get("namespace")) for hook in items(obj, "webhooks")
             )
     return found - {""}
 
@@ -316,9 +316,9 @@ def part(name: str, namespace: str, image: str, drivers: Iterable[str] = ()) -> 
 def evidence(namespace: str, namespaces: Iterable[str]) -> Objects:
     """Render the rights to read how device plugins and autoscalers are set up in some namespaces; none for none."""
     objects = render(BASE.parent / "evidence", namespace)
-    inner = [one for one in objects if one["kind"] not in CLUSTER_WIDE]
+    inner = [obj for obj in objects if obj["kind"] not in CLUSTER_WIDE]
     added = [one | {"metadata": one["metadata"] | {"namespace": where}} for where in namespaces for one in inner]
-    return [one for one in objects if added and one not in inner] + added
+    return [obj for obj in objects if added and obj not in inner] + added
 
 
 class Selection(NamedTuple):
@@ -417,8 +417,8 @@ def chart_objects(text: str, configuration: Configuration) -> dict[str, list[dic
         "base": base(PLACE, IMAGE, text),
         **{name: part(name, PLACE, IMAGE) for name in PARTS},
         "fence": [taint_rule("__DRIVER__")],
-        "evidence": [one for one in rights if one["kind"] in CLUSTER_WIDE],
-        "evidence-namespace": [one for one in rights if one["kind"] not in CLUSTER_WIDE],
+        "evidence": [right for right in rights if right["kind"] in CLUSTER_WIDE],
+        "evidence-namespace": [right for right in rights if right["kind"] not in CLUSTER_WIDE],
         "webhooks": configurations(configuration.dialects, Registration(namespace=PLACE)),
         "devices": configurations(configuration.dialects, Registration(namespace=PLACE, devices=True)),
     }
@@ -442,5 +442,5 @@ def _require_all(schema: dict[str, Any]) -> None:
     if members:
         # Releases of charts without these are upgraded with their values; the template takes none for false, and for webhook.
         schema["required"] = [name for name in members if name not in ("global", "readOnly", "level")]
-    for one in members.values():
-        _require_all(one)
+    for member in members.values():
+        _require_all(member)

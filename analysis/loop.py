@@ -122,7 +122,7 @@ def remedy_for(error: BaseException, page: str) -> str:
             return "the token or certificate may have expired: log in again, or check --kubeconfig and --context"
         case ConfigError():
             running = click.get_current_context(silent=True)
-            takes_files = running is not None and any(one.name == "files" for one in running.command.params)
+            takes_files = running is not None and any(param.name == "files" for param in running.command.params)
             or_files = ", or read files with -f" if takes_files else ""
             return f"name a kubeconfig with --kubeconfig or in $KUBECONFIG, and one of its contexts with --context{or_files}"
         case Forbidden():

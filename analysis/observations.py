@@ -81,10 +81,10 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
             continue
         # The keys for which the pod has this outcome, else the problems of the whole pod.
         texts: set[str] = set()
-        for one in decisions:
-            if one.outcome is outcome or (outcome is Outcome.PARTLY and one.outcome not in REPLACED):
-                code = f" [{one.code}]" if one.code else ""
-                texts.add(f"{one.key}: {one.detail}{code}")
+        for decision in decisions:
+            if decision.outcome is outcome or (outcome is Outcome.PARTLY and decision.outcome not in REPLACED):
+                code = f" [{decision.code}]" if decision.code else ""
+                texts.add(f"{decision.key}: {decision.detail}{code}")
         texts = texts or set(map(str, members(record.get("problems"))))
         reasons.setdefault(place, Counter()).update({(outcome, text): 1 for text in texts})
     return [
@@ -116,6 +116,6 @@ def _record(line: bytes) -> dict[str, Any]:
 
 def _decisions(record: dict[str, Any]) -> Iterator[Decision]:
     """Give the decisions of a record; what is not one is left out."""
-    for one in members(record.get("decisions")):
+    for member in members(record.get("decisions")):
         with suppress(msgspec.ValidationError):
-            yield msgspec.convert(one, Decision)
+            yield msgspec.convert(member, Decision)

@@ -100,7 +100,7 @@ def place(
     found = simulate(snapshot, ask=ask, why=why, progress=progress)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
     coming = _new_nodes(snapshot, configuration)
-    outcomes = [_name_new_node(one, pods[one.pod], coming, ask) for one in found.pods]
+    outcomes = [_name_new_node(pod, pods[pod.pod], coming, ask) for pod in found.pods]
     outcomes += [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
     totals = found.totals
     unschedulable = totals.unschedulable + len(refused)

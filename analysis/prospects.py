@@ -157,10 +157,10 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     blockers: list[Blocker] = []
     if found.outlook is not Outlook.FITS:
         certain = not unchecked_conditions(pod, reading)
-        barred = {name for one in barriers for name in one.nodes}
+        barred = {name for barrier in barriers for name in barrier.nodes}
         if may_go:
             blockers += _blockers(tried, pod_claims.open, find, used, reading, certain=certain)
-        if any(one.suffices for one in blockers) or (certain and not barred.issuperset(may_go)):
+        if any(blocker.suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
             nearest = advice(pod, _without_gone_pods(stock, blockers, reading), found.hindrances)
         if found.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = judge(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
@@ -169,7 +169,7 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
             if judgement.code is Code.NO_DEVICE:  # in words, with what there is
                 message, nearest = judgement.text.partition(" even if idle: ")[2], judgement.remedy
         if barriers and barred.issuperset(may_go):
-            causes = "; ".join(f"{one.count} {one.message}" for one in barriers[:_NODES])
+            causes = "; ".join(f"{barrier.count} {barrier.message}" for barrier in barriers[:_NODES])
             message = f"{causes}; besides, {message}" if may_go else causes
     groups = [
         NodesAlike(
@@ -212,7 +212,7 @@ def _blockers(
     for group in tried:
         if asked_nodes == _NODES or group.verdict is not Verdict.INFEASIBLE:
             continue
-        if _HELD.isdisjoint(one.stage for one in group.stages):
+        if _HELD.isdisjoint(stage.stage for stage in group.stages):
             continue
         node = group.nodes[0]
         # If all were free: devices of which drivers would be given?
@@ -259,20 +259,20 @@ def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
     known = reading.is_live or any(pod.metadata.namespace == namespace for pod in reading.pods.values())
     if users and not (reading.knows_pods and known):
         return False
-    return not any(one.uid in reading.living or not one.is_pod for one in users)
+    return not any(user.uid in reading.living or not user.is_pod for user in users)
 
 
 def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], reading: Reading) -> Stock:
     """Remove the reservations of pods that are gone, so that advice is to delete these claims."""
-    left = [claim for one in blockers if _is_unused(claim := stock.claims[one.claim], reading)]
+    left = [claim for blocker in blockers if _is_unused(claim := stock.claims[blocker.claim], reading)]
     return stock.with_all([replace(one, status=replace(one.status, reserved_for=())) for one in left])
 
 
 def scheduler_message(pod: Pod) -> str:
     """Why its scheduler found no node for a pod when it tried last, without what preemption came to."""
-    for one in pod.status.conditions:
-        if one.type == "PodScheduled" and one.status == "False" and one.reason != _GATED:
-            return (one.message or one.reason).partition(" preemption: ")[0].rstrip(", ")
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason != _GATED:
+            return (condition.message or condition.reason).partition(" preemption: ")[0].rstrip(", ")
     return ""
 
 
@@ -291,11 +291,11 @@ def unchecked_conditions(pod: Pod, reading: Reading) -> str:
             for kind in ("podAffinity", "podAntiAffinity")
         ),
         "topology spread": any(
-            one.get("whenUnsatisfiable") == "DoNotSchedule" for one in items(spec, "topologySpreadConstraints")
+            item.get("whenUnsatisfiable") == "DoNotSchedule" for item in items(spec, "topologySpreadConstraints")
         ),
-        "volumes": any("persistentVolumeClaim" in one or "ephemeral" in one for one in items(spec, "volumes")),
+        "volumes": any("persistentVolumeClaim" in item or "ephemeral" in item for item in items(spec, "volumes")),
         "host ports": any(
-            one.get("hostPort") for container in items(spec, "containers") for one in items(container, "ports")
+            item.get("hostPort") for container in items(spec, "containers") for item in items(container, "ports")
         ),
     }
     return ", ".join(kind for kind, present in has.items() if present)

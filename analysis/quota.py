@@ -81,7 +81,7 @@ def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) 
     """Ask the quotas among the objects, and around them, about the objects in their order."""
     if not any(one.get("kind") == "DeviceQuota" for one in (*objects, *around)):
         return []
-    existing = [one for one in objects if not _comes(one)]
+    existing = [obj for obj in objects if not _comes(obj)]
     reading = reading_of([*around, *existing], state.features)
     return foretell_in(reading, objects, {name(one): one for one in around}, state)
 
@@ -166,8 +166,8 @@ def tables(quotas: Iterable[QuotaReport], holders: int | None = None) -> Iterato
             row: list[Cell] = [line.key, bar, line.hard, line.used, line.waiting, line.left]
             if holders:
                 texts = [
-                    f"{one.amount}: {one.claim}{f' of {list_first(one.pods, _NAMED)}' if one.pods else ''}"
-                    for one in line.holders[:holders]
+                    f"{holder.amount}: {holder.claim}{f' of {list_first(holder.pods, _NAMED)}' if holder.pods else ''}"
+                    for holder in line.holders[:holders]
                 ]
                 left = len(line.holders) - len(texts)
                 row.append(("", *texts, f"and {left:,} more" if left else ""))
@@ -222,15 +222,15 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
             claims = {"": FutureClaim(spec=claim_spec(claim.spec))}
             yield _QuotaArrival("", NewObject(f"{number}", namespace_of(obj), claims=claims))
         return
-    made = {one.path: one.replicas for one in created_pods(before)} if before else {}
-    for one in created_pods(obj):
-        replicas = one.replicas - made.get(one.path, 0)
+    made = {created_pod.path: created_pod.replicas for created_pod in created_pods(before)} if before else {}
+    for created_pod in created_pods(obj):
+        replicas = created_pod.replicas - made.get(created_pod.path, 0)
         if replicas <= 0:
             continue
-        done = decide_object(one.pod, state)
+        done = decide_object(created_pod.pod, state)
         if done.refusals:
             continue
-        pod = convert(apply_json_patch(one.pod, done.operations), Pod)
+        pod = convert(apply_json_patch(created_pod.pod, done.operations), Pod)
         # The claims that will be made for the pod, those of the translation's templates included.
         pod_claims = {}
         for entry, wanted in future_claims_of_pod(pod).items():
@@ -241,5 +241,5 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
             pod_claims |= future_extended_claims(pod, state.stock)
         if pod_claims:
             namespace, priority_class = quota_scope(pod)
-            new = NewObject(f"{number}{one.path}", namespace, "", priority_class, pod_claims)
-            yield _QuotaArrival(one.path, new, replicas)
+            new = NewObject(f"{number}{created_pod.path}", namespace, "", priority_class, pod_claims)
+            yield _QuotaArrival(created_pod.path, new, replicas)

@@ -208,7 +208,7 @@ class Redaction:
     def _by_form(self, value: Any, form: inspect.Type) -> Any:
         match form:
             case inspect.UnionType(types=types):
-                [one, *more] = [each for each in types if not isinstance(each, inspect.NoneType)]
+                [one, *more] = [type_ for type_ in types if not isinstance(type_, inspect.NoneType)]
                 return self._by_form(value, one) if not more else _scalar(value)
             case inspect.StructType():
                 return self._struct(value, form) if isinstance(value, dict) else _NOTHING
@@ -254,10 +254,10 @@ class Redaction:
         if owner is _WholePodSpec and name == "volumes":
             # Device plugins and drivers mount the kubelet's folders. Of other volumes nothing is kept.
             folders = []
-            for one in items({"": given}, ""):
-                path = text(inside(one, "hostPath").get("path"))
+            for item in items({"": given}, ""):
+                path = text(inside(item, "hostPath").get("path"))
                 if folder := next(filter(path.startswith, _FOLDERS), ""):
-                    folders.append({"name": text(one.get("name"))[:_SHORT], "hostPath": {"path": folder}})
+                    folders.append({"name": text(item.get("name"))[:_SHORT], "hostPath": {"path": folder}})
             return folders or _NOTHING
         if owner is ObjectMeta and name in ("labels", "annotations"):
             # Labels and annotations; of labels all for now, since a selector may ask for them.

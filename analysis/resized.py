@@ -64,7 +64,7 @@ class Resized(msgspec.Struct, frozen=True):
     @property
     def fits(self) -> bool:
         """Whether every new pod is placed and no quota refuses one."""
-        return all(one.node is not None for one in self.pods) and not any(one.crossed for one in self.quotas)
+        return all(pod.node is not None for pod in self.pods) and not any(quota.crossed for quota in self.quotas)
 
 
 class ResizeTarget(NamedTuple):
@@ -95,13 +95,17 @@ def resize(
 ) -> Resized:
     """Simulate a workload with other amounts, by name of a resource or capacity; `leaving` are its old pods. Raises Broken."""
     changes = tuple(_edited(obj, amounts, reading, configuration))
-    after = [one.after for one in changes]
+    after = [change.after for change in changes]
     keys = {pod.metadata.key for pod in leaving}
     stock = without_pods(reading.stock, leaving)
     removed_claims: list[ResourceClaim] = []
     for claim in stock.claims.values():
         namespace = claim.metadata.namespace or "default"
-        owners = {f"{namespace}/{one.name}" for one in claim.metadata.owner_references if one.kind == "Pod"}
+        owners = {
+            f"{namespace}/{owner_reference.name}"
+            for owner_reference in claim.metadata.owner_references
+            if owner_reference.kind == "Pod"
+        }
         if owners & keys:
             removed_claims.append(claim)
     stock = stock.with_all((), removed=removed_claims)
@@ -150,9 +154,9 @@ def _edited(
         amount_keys = [name for name in annotations if configuration.is_amount(name)]
         found |= _write(annotations, amount_keys, amounts, known)
         spec = inside(pod, "spec")
-        for one in containers_of(spec):
+        for container in containers_of(spec):
             for part in ("limits", "requests"):
-                requested = inside(one, "resources", part)
+                requested = inside(container, "resources", part)
                 found |= _write(requested, filter(is_extended, requested), amounts, known)
         for entry in items(spec, "resourceClaims"):
             name = entry.get("resourceClaimTemplateName")

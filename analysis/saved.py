@@ -61,9 +61,9 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
     redaction = redaction_of(configuration)
     server = await cluster.server(probe=False)
     objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
-    evidence.update({identity_of(one): _outlined(one) for one in objects})
+    evidence.update({identity_of(obj): _outlined(obj) for obj in objects})
     config_maps = [one.object for one in installed if one.object.get("kind") == "ConfigMap"]
-    evidence.update({identity_of(one): _as_installed(one) for one in config_maps})
+    evidence.update({identity_of(config_map): _as_installed(config_map) for config_map in config_maps})
     with progress() as report_progress:
         visit = Visit(cluster, namespace or None, report_progress, partial(keep, redaction))
         # For doctor, simulate, explain and quota.

@@ -47,7 +47,7 @@ class Admitted(NamedTuple):
 
 def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
     """Admit the pods that were read or are created by what was read."""
-    others = (one for one in reading.objects if not brings_pods(one))
+    others = (obj for obj in reading.objects if not brings_pods(obj))
     warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
     arrived = arriving(reading, in_mode(reading.state(reading.configuration), mode))
     unread = [one for one in reading.unread if one.kind.removeprefix("Pod ") not in arrived.refused]
@@ -110,8 +110,8 @@ def report(found: Simulation, strategy: str, stock: Stock) -> Report:
     """Report on the simulation of a snapshot."""
     totals = found.totals
     named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
-    without = [(one.pod, reasons_of(one)) for one in found.pods if one.node is None]
-    placed = [(one.pod, one.node, ", ".join(one.devices) or "no devices") for one in found.pods if one.node is not None]
+    without = [(pod.pod, reasons_of(pod)) for pod in found.pods if pod.node is None]
+    placed = [(pod.pod, pod.node, ", ".join(pod.devices) or "no devices") for pod in found.pods if pod.node is not None]
     rows, more = _fleet(found, stock)
     drawn: list[tuple[str, Drawn]] = []
     for name, devices in rows:
@@ -136,8 +136,8 @@ def report(found: Simulation, strategy: str, stock: Stock) -> Report:
 def reasons_of(place: PodOutcome) -> tuple[str, ...]:
     """List the reasons why a pod is not placed."""
     losses: list[str] = []
-    for one in place.reasons[:_REASONS]:
-        if one.claim:
-            such = f" (such as {', '.join(one.examples)})" if one.examples else ""
-            losses.append(f"{one.claim}, request {one.request}: {loss(one)}{such}")
+    for reason in place.reasons[:_REASONS]:
+        if reason.claim:
+            such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
+            losses.append(f"{reason.claim}, request {reason.request}: {loss(reason)}{such}")
     return (place.summary, *losses)

@@ -125,8 +125,8 @@ class Translator(NamedTuple):
             new = [free for free in done.templates if (namespace, free) not in written]
             written.update((namespace, free) for free in new)
             objects = [template.object_of(free, templates[free], namespace) for free in new]
-            for one in objects:  # without the label by which the webhook's controller finds and deletes its templates
-                del one["metadata"]["labels"]
+            for obj in objects:  # without the label by which the webhook's controller finds and deletes its templates
+                del obj["metadata"]["labels"]
             yield Result(
                 name_of(placed[number].object),
                 document,
@@ -167,10 +167,10 @@ def edits(
     """Edit the files of kustomizations so that their builds stay right, and each other file by itself."""
     named = [path for path in files if Path(path).exists()]
     keys = keys_of(translator.state.configuration)
-    trees = Trees(everything, [one.file for one in others], named, keys, changed=changed)
+    trees = Trees(everything, [other.file for other in others], named, keys, changed=changed)
     for line in trees.left_to_charts(translator.each):
         warn(str(line))
-    plain = [one for one in results if os.path.realpath(one.document.file) not in trees.files]
+    plain = [result for result in results if os.path.realpath(result.document.file) not in trees.files]
     plain = [one for one in plain if not chart_of(one.document.file)]
     # A file that is also behind a link is edited once.
     first: dict[str, str] = {}
@@ -237,7 +237,10 @@ def _requests(result: Result) -> bool:
     """Say whether there is a decision about more than where pods may run: a node selector requests nothing."""
     obj = result.document.object
     selectors = {key for path in paths(obj) for key in inside(at(obj, path), "spec", "nodeSelector")}
-    return any(one.container or one.code or one.key not in selectors for one in result.translation.decisions)
+    return any(
+        decision.container or decision.code or decision.key not in selectors
+        for decision in result.translation.decisions
+    )
 
 
 def findings(results: Sequence[Result]) -> list[ObjectFindings]:
@@ -277,7 +280,7 @@ def _decided(result: Result) -> Iterator[Sequence[Cell]]:
         detail = "; ".join(filter(None, (detail, decision.stays and f"at the webhook: {decision.stays}")))
         basis = f"[{decision.basis}]" if decision.basis else ""
         yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))
-    values = [one["value"] for one in done.operations if "/spec/tolerations" in one["path"]]
+    values = [operation["value"] for operation in done.operations if "/spec/tolerations" in operation["path"]]
     added = [one for value in values for one in (value if isinstance(value, list) else [value])]
     for key in dict.fromkeys([one["key"] for one in added]):
         yield "toleration", f"{key}:NoSchedule", "added, as the ExtendedResourceToleration plugin does"
@@ -302,7 +305,7 @@ def as_json(results: Sequence[Result]) -> dict[str, Any]:
     """Write the objects and the decisions as `-o json` has them."""
     return {
         "items": [obj for result in results for obj in (*result.templates, result.object)],
-        "decisions": [one for result in results for one in result.translation.decisions],
+        "decisions": [decision for result in results for decision in result.translation.decisions],
         "warnings": [f"{result.name}: {line}" for result in results for line in result.translation.warnings],
         "refusals": [f"{result.name}: {line}" for result in results for line in result.translation.refusals],
         "quotas": [

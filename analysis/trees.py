@@ -209,7 +209,10 @@ class Trees:
     ) -> None:
         """With `changed`, kustomizations of which no named file requests devices are left alone."""
         self._known = find_kustomizations(paths)
-        self._known |= {one.folder: one for one in list(deployed_kustomizations(documents, self._known))}
+        self._known |= {
+            deployed_kustomization.folder: deployed_kustomization
+            for deployed_kustomization in list(deployed_kustomizations(documents, self._known))
+        }
         self._keys = keys
         self._texts: dict[str, str] = {}
         self._asking: dict[str, bool] = {}
@@ -225,7 +228,7 @@ class Trees:
             if not asking:
                 continue
             members = [folder]
-            for one in [one for one in groups if one[2] & asking]:
+            for one in [group for group in groups if group[2] & asking]:
                 groups.remove(one)
                 members, files, asking = one[0] + members, files | one[1], asking | one[2]
             groups.append((members, files, asking))
@@ -342,7 +345,7 @@ class Trees:
         for file in sorted(concerned & set(files)):
             stay = Counter(after.get(file, self._text(file)).split("\n"))
             problems += [
-                one for one in self.lines_to_edit(file, keys) if self._text(file).split("\n")[one.line - 1] in stay
+                line for line in self.lines_to_edit(file, keys) if self._text(file).split("\n")[line.line - 1] in stay
             ]
         return after, problems
 
@@ -404,8 +407,8 @@ class Trees:
                         fields.add((str(result.object.get("kind")), field.lstrip("/")))
             if part.is_patch:
                 # Templates of a patch stand elsewhere, and its tolerations may take the place of others.
-                made.setdefault(home.folder, []).extend(one for result in results for one in result.templates)
-                results = [_of_patch(one, tolerations="no tolerations" not in options) for one in results]
+                made.setdefault(home.folder, []).extend(template for result in results for template in result.templates)
+                results = [_of_patch(result, tolerations="no tolerations" not in options) for result in results]
             where = part.file or home.document.file
             if where in after and not part.pointer:
                 continue
@@ -503,7 +506,7 @@ class Trees:
             return manifests.parse(build_offline(copy + folder, name), name)
         except ManifestError as error:
             raise ManifestError(
-                replace(one, message=one.message.replace(copy, "")) for one in error.problems
+                replace(problem, message=problem.message.replace(copy, "")) for problem in error.problems
             ) from error
 
     @contextmanager
@@ -530,15 +533,15 @@ class Trees:
         # Folders of charts that an object of Argo CD or Flux renders by values of its own.
         given: set[str] = set()
         for file, documents in self._read.items():
-            for one in documents:
-                spec = mapping(one.object.get("spec"))
+            for document in documents:
+                spec = mapping(document.object.get("spec"))
                 paths: list[object] = []
-                match one.object.get("kind"):
+                match document.object.get("kind"):
                     case "HelmRelease" if spec.keys() & {"values", "valuesFrom"}:
                         paths.append(inside(spec, "chart", "spec").get("chart"))
                     case "Application":
                         sources = [spec.get("source"), *members(spec.get("sources"))]
-                        paths += [mapping(each).get("path") for each in sources if mapping(each).get("helm")]
+                        paths += [mapping(source).get("path") for source in sources if mapping(source).get("helm")]
                 given.update(os.path.normpath(f"{_repository(Path(file).parent)}/{path}") for path in paths)
         for chart in sorted({chart_of(file) for file in self._read} - {""}):
             keys: set[str] = set()
@@ -549,13 +552,16 @@ class Trees:
                     continue
             files = (Path(parent, name) for parent, _, names in manifests.walk(chart) for name in sorted(names))
             files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
-            lines = [one for file in files for one in self.lines_to_edit(str(file), keys)]
+            lines = [line for file in files for line in self.lines_to_edit(str(file), keys)]
             if keys and not lines:
                 lines = [InputProblem(shown(f"{chart}/Chart.yaml"), f"it renders to {min(keys)}", "edit it by hand")]
             yield from lines
         for file, documents in self._read.items():
             # Values of a chart, or an object that holds some.
-            gives = any("kind" not in one.object or str(one.object["kind"]) in _HOLDING_VALUES for one in documents)
+            gives = any(
+                "kind" not in document.object or str(document.object["kind"]) in _HOLDING_VALUES
+                for document in documents
+            )
             if file not in self.files and gives and not chart_of(file):
                 yield from self.lines_to_edit(file)
 
@@ -586,7 +592,7 @@ def _of_patch(result: Result, *, tolerations: bool) -> Result:
     """Leave templates, and tolerations if they are not to be added, out of a translated patch."""
     operations = result.translation.operations
     if not tolerations:
-        operations = tuple(one for one in operations if "/tolerations" not in one["path"])
+        operations = tuple(operation for operation in operations if "/tolerations" not in operation["path"])
     obj = apply_json_patch(result.document.object, operations)
     return replace_fields(
         result, translation=replace_fields(result.translation, operations=operations), object=obj, templates=()
@@ -601,15 +607,15 @@ def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) ->
         return ""
     listed = document.object["operations"]
     targets = [
-        one
-        for one in objects
-        if one.get("kind") == target.get("kind")
-        and target.get("name") in {None, mapping(one.get("metadata")).get("name")}
+        obj
+        for obj in objects
+        if obj.get("kind") == target.get("kind")
+        and target.get("name") in {None, mapping(obj.get("metadata")).get("name")}
     ]
     amounts: dict[str, Object] = {}
     pods = set()
-    for one in members(listed):
-        operation = mapping(one)
+    for member in members(listed):
+        operation = mapping(member)
         found = _AMOUNT.fullmatch(str(operation.get("path")))
         if (
             not found
@@ -637,21 +643,21 @@ def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) ->
 
 def with_own_templates(results: Sequence[Result], documents: Iterable[Document]) -> list[Result]:
     """Give each file the templates that its objects need, once; what two files would have is named after its object in both."""
-    templates = [(one.object, one.file) for one in documents if one.object.get("kind") == _TEMPLATE]
+    templates = [(document.object, document.file) for document in documents if document.object.get("kind") == _TEMPLATE]
     present = {(name_of(template), file) for template, file in templates}
     # By what they say, since a run that ended early has named some after their objects.
     holders: dict[bytes, set[str]] = {}
     for template, file in [
         *templates,
-        *((one, result.document.file) for result in results for one in result.templates),
+        *((template, result.document.file) for result in results for template in result.templates),
     ]:
         holders.setdefault(_encoded_spec(template), set()).add(file)
     separate = []
     for result in results:
         file = result.document.file
-        if any(len(holders[_encoded_spec(one)]) > 1 for one in result.templates):
+        if any(len(holders[_encoded_spec(template)]) > 1 for template in result.templates):
             result = _named_by_object(result, Path(file).name)  # noqa: PLW2901
-        new = tuple(one for one in result.templates if (name_of(one), file) not in present)
+        new = tuple(template for template in result.templates if (name_of(template), file) not in present)
         present.update((name_of(one), file) for one in new)
         separate.append(replace_fields(result, templates=new))
     return separate

@@ -66,11 +66,11 @@ def restore(files: Sequence[str], *, dry_run: bool) -> tuple[list[Edited], list[
     with edit_lock():
         found = _saved(files)
         edits = [_undo(one) for one in found]
-        changing = [one for one in edits if one.before != one.after or one.is_removed]
-        conflicts = [one for one in edits if one.problem]
+        changing = [edit for edit in edits if edit.before != edit.after or edit.is_removed]
+        conflicts = [edit for edit in edits if edit.problem]
         if not (conflicts or dry_run):
             # `write` also removes the temporary files that a killed run left beside unchanged files.
-            write([one for one in edits if one in changing or Path(one.path).parent.is_dir()])
+            write([edit for edit in edits if edit in changing or Path(edit.path).parent.is_dir()])
             for one in found:
                 _entry(one.path).unlink(missing_ok=True)
     return changing, conflicts
@@ -78,17 +78,17 @@ def restore(files: Sequence[str], *, dry_run: bool) -> tuple[list[Edited], list[
 
 def _save(edits: Iterable[Edited]) -> None:
     """Save the texts of files before an edit; for a file whose last change was our edit, its first text is kept."""
-    for one in edits:
-        path = os.path.realpath(one.path)
+    for edit in edits:
+        path = os.path.realpath(edit.path)
         entry = _entry(path)
-        before = None if one.is_new else one.before
+        before = None if edit.is_new else edit.before
         with suppress(OSError, msgspec.DecodeError):
             earlier = msgspec.json.decode(entry.read_bytes(), type=SavedFile)
             if earlier.after == before:
                 before = earlier.before
         new = entry.with_suffix(".new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(SavedFile(path, before, one.after)))
+            file.write(msgspec.json.encode(SavedFile(path, before, edit.after)))
             file.flush()
             os.fsync(file.fileno())
         new.replace(entry)

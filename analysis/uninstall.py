@@ -79,8 +79,8 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
             strangers = [one for one in ours[kind.kind] if one["metadata"]["namespace"] not in places]
             ours[kind.kind] = [one for one in ours[kind.kind] if one["metadata"]["namespace"] in places]
             left += [
-                f"{_name(one)}, in a namespace without drawbridge: if it is drawbridge's, use --namespace {one['metadata']['namespace']}"
-                for one in strangers
+                f"{_name(stranger)}, in a namespace without drawbridge: if it is drawbridge's, use --namespace {stranger['metadata']['namespace']}"
+                for stranger in strangers
             ]
     homes = {one["metadata"]["namespace"] for one in ours["Deployment"]}
     if only and homes - {only}:
@@ -97,7 +97,7 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule", "ClusterRoleBinding"):
             steps += [_step(kind, one) for one in ours[kind.kind]]
     leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in LEASES]
-    steps += [_step(resources.LEASES.raw, one) for one in leases if one["metadata"]["namespace"] in places]
+    steps += [_step(resources.LEASES.raw, lease) for lease in leases if lease["metadata"]["namespace"] in places]
     pods = await all_of(resources.PODS.raw)
     # Our device taints, and those of audit agents.
     for one in await all_of(resources.DEVICE_TAINT_RULES.raw):
@@ -169,44 +169,44 @@ def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[Remo
         needed.update({key: pod.metadata.key for key in template_lifecycle.templates_of(pod) if key[1] in missing})
     steps: list[RemovalStep] = []
     left: list[str] = []
-    for one in templates:
+    for template in templates:
         try:
-            if not template_lifecycle.is_ours(convert(one, ResourceClaimTemplate)):
+            if not template_lifecycle.is_ours(convert(template, ResourceClaimTemplate)):
                 continue
         except WireError:
             continue
-        if user := needed.get(resources.key(one)):
-            left.append(f"{_name(one)}, until Pod {user} has its claim")
+        if user := needed.get(resources.key(template)):
+            left.append(f"{_name(template)}, until Pod {user} has its claim")
         else:
-            steps.append(_step(resources.RESOURCE_CLAIM_TEMPLATES.raw, one))
+            steps.append(_step(resources.RESOURCE_CLAIM_TEMPLATES.raw, template))
     return steps, left
 
 
 def _stranded(pods: Iterable[Raw]) -> Iterator[str]:
     """Name the pods of users that no scheduler will place after the uninstallation."""
-    for one in pods:
-        spec, status = one.get("spec") or {}, one.get("status") or {}
+    for pod in pods:
+        spec, status = pod.get("spec") or {}, pod.get("status") or {}
         ended = status.get("phase") in ("Succeeded", "Failed")
-        if spec.get("nodeName") or ended or (_is_ours(one) and not spec.get("resourceClaims")):
+        if spec.get("nodeName") or ended or (_is_ours(pod) and not spec.get("resourceClaims")):
             continue
         scheduler = spec.get("schedulerName") or ""
         if scheduler.startswith(names.NAME):
-            yield f"{_name(one)}, which waits for scheduler {scheduler}: delete and recreate it"
+            yield f"{_name(pod)}, which waits for scheduler {scheduler}: delete and recreate it"
 
 
 def _labels(kind: Resource[Raw], objects: Iterable[Raw]) -> Iterator[RemovalStep]:
     """Plan the removal of our labels on namespaces and nodes, and of audit agents' conditions on nodes."""
-    for one in objects:
-        labels = [key for key in one["metadata"].get("labels") or {} if key.startswith(f"{names.DOMAIN}/")]
-        name = one["metadata"]["name"]
+    for obj in objects:
+        labels = [key for key in obj["metadata"].get("labels") or {} if key.startswith(f"{names.DOMAIN}/")]
+        name = obj["metadata"]["name"]
         if labels:
             off = Merge({"metadata": {"labels": dict.fromkeys(labels)}})
-            yield RemovalStep(f"{_name(one)}: its labels {', '.join(labels)}", kind, name, patch=off)
-        condition = condition_on(one) if kind.kind == "Node" else None
+            yield RemovalStep(f"{_name(obj)}: its labels {', '.join(labels)}", kind, name, patch=off)
+        condition = condition_on(obj) if kind.kind == "Node" else None
         if condition is not None:
-            path = f"/status/conditions/{one['status']['conditions'].index(condition)}"
+            path = f"/status/conditions/{obj['status']['conditions'].index(condition)}"
             as_seen = {"op": "test", "path": path, "value": condition}
-            yield RemovalStep(f"{_name(one)}: its condition {condition['type']}", kind, name, patch=Operations((as_seen, {"op": "remove", "path": path})))  # fmt: skip
+            yield RemovalStep(f"{_name(obj)}: its condition {condition['type']}", kind, name, patch=Operations((as_seen, {"op": "remove", "path": path})))  # fmt: skip
 
 
 async def take(cluster: Cluster, step: RemovalStep) -> bool:

@@ -41,7 +41,7 @@ class Way:
 
     def steps(self) -> str:
         """List the calls in their order."""
-        return "\n".join(f"  {Path(one.co_filename).relative_to(ROOT)} {one.co_name}" for one in self.calls)
+        return "\n".join(f"  {Path(call.co_filename).relative_to(ROOT)} {call.co_name}" for call in self.calls)
 
     def __str__(self) -> str:
         files = [code.co_filename for code in self.calls]

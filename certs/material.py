@@ -212,7 +212,7 @@ def decode(data: Data) -> Material:
     authority_data = serving if data.authority is None else data.authority
     # All signing keys come from the first Secret that has a current one.
     places = authority_data, data.signing or {}, serving
-    signing = next((one for one in places if _signing_key(one, "signature.key")), {})
+    signing = next((place for place in places if _signing_key(place, "signature.key")), {})
     return Material(
         authority=_pair(authority_data, "authority"),
         leaf=_pair(serving, "tls"),

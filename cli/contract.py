@@ -209,8 +209,8 @@ def complain_of_usage(error: click.UsageError, of: str = "") -> dict[str, str]:
         )
         message = message.rstrip(".") + (f": did you mean {meant[0]}?" if meant else "")
     if isinstance(error, click.NoSuchOption):  # click also compares the dashes
-        named = {one.lstrip("-"): one for one in error.possibilities or ()}
-        similar = [named[one] for one in get_close_matches(error.option_name.lstrip("-"), named)]
+        named = {possibility.lstrip("-"): possibility for possibility in error.possibilities or ()}
+        similar = [named[close_match] for close_match in get_close_matches(error.option_name.lstrip("-"), named)]
         message = f"no such option {error.option_name!r}" + (
             f": did you mean {' or '.join(similar)}?" if similar else ""
         )
@@ -332,8 +332,8 @@ def all_of(options: Sequence[Decorator]) -> Decorator:
     """Combine options into one decorator; help lists them in this order."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for one in reversed(options):
-            function = one(function)
+        for option in reversed(options):
+            function = option(function)
         return function
 
     return add
@@ -447,8 +447,8 @@ def _each(error: Exception) -> list[Exception]:
     if not isinstance(error, ExceptionGroup):
         return [error]
     found: list[Exception] = []
-    for one in error.exceptions:
-        found += _each(one)
+    for exception in error.exceptions:
+        found += _each(exception)
     return found
 
 

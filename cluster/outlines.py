@@ -65,13 +65,13 @@ def outline_of_pod(pod: Pod) -> Pod:
     spec = PodSpec(
         containers=tuple(
             Container(
-                name=one.name,
+                name=container.name,
                 resources=ResourceRequirements(
-                    requests=dict(list(one.resources.requests.items())[:_MANY]),
-                    limits=dict(list(one.resources.limits.items())[:_MANY]),
+                    requests=dict(list(container.resources.requests.items())[:_MANY]),
+                    limits=dict(list(container.resources.limits.items())[:_MANY]),
                 ),
             )
-            for one in given.containers[:_MANY]
+            for container in given.containers[:_MANY]
         ),
         node_name=given.node_name,
         resource_claims=given.resource_claims[:_MANY],
@@ -96,7 +96,7 @@ def without_environment(pod: Pod) -> Pod:
 
 
 def _without_environment(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    return tuple(replace(one, env=()) if one.env else one for one in containers)
+    return tuple(replace(container, env=()) if container.env else container for container in containers)
 
 
 def _metadata(metadata: ObjectMeta) -> ObjectMeta:
@@ -105,7 +105,9 @@ def _metadata(metadata: ObjectMeta) -> ObjectMeta:
         labels=_short(metadata.labels),
         annotations=_short(metadata.annotations),
         owner_references=tuple(
-            one for one in metadata.owner_references[:_MANY] if len(one.name + one.uid) <= _LONG * 2
+            owner_reference
+            for owner_reference in metadata.owner_references[:_MANY]
+            if len(owner_reference.name + owner_reference.uid) <= _LONG * 2
         ),
         finalizers=metadata.finalizers[:_MANY],
     )

@@ -171,12 +171,12 @@ def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
     if node and all(one.node != node for one in view.picture.nodes):
         return None
     stock = view.reading.stock
-    nodes = [node] if node else [one.node for one in view.picture.nodes]
+    nodes = [node] if node else [node.node for node in view.picture.nodes]
     return judge(reachable(stock, nodes).values(), stock)
 
 
 def _hardware(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any] | None:
-    if all(one.node != parameters["name"] for one in view.picture.nodes):
+    if all(node.node != parameters["name"] for node in view.picture.nodes):
         return None
     return {"hardware": hardware_of(view.reading.stock, parameters["name"])}
 
@@ -214,7 +214,7 @@ def openapi() -> dict[str, Any]:
     described: list[tuple[str, type[Shown], list[dict[str, Any]], dict[str, str]]] = []
     for endpoint in ENDPOINTS:
         names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
-        parameters = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in names]
+        parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
         answers = {"200": "What was read.", **unread}
         if parameters:
             answers["404"] = "It did not exist when this was read."

@@ -50,17 +50,17 @@ class Colours(NamedTuple):
         is_plugin = device.state == "plugin"
         match self.by:
             case "namespace":
-                holders = (one.claim or next(iter(one.pods), "") for one in device.holders)
-                return next((one.partition("/")[0] for one in holders if one), "")
+                holders = (holder.claim or next(iter(holder.pods), "") for holder in device.holders)
+                return next((holder.partition("/")[0] for holder in holders if holder), "")
             case "owner":
-                holders = (pod for one in device.holders for pod in one.pods)
-                return next((owner for one in holders if (owner := self.known.get(one))), "")
+                holders = (pod for holder in device.holders for pod in holder.pods)
+                return next((owner for holder in holders if (owner := self.known.get(holder))), "")
             case "driver":
                 return _PLUGIN if is_plugin else device.device.partition("/")[0]
             case "mechanism":
                 if not device.holders:
                     return ""
-                both = len({one.state == "plugin" for one in node.devices if one.holders}) > 1
+                both = len({device.state == "plugin" for device in node.devices if device.holders}) > 1
                 return f"{_PLUGIN if is_plugin else 'claim'}{', on a node with both' if both else ''}"
             case "model":
                 return device.model
@@ -115,7 +115,7 @@ def _published(stock: Stock, value_of: Callable[[Device], str]) -> Iterator[tupl
 
 
 def _taints_of(device: Device) -> str:
-    return ", ".join(sorted({f"{one.key} ({one.effect})" for one in device.taints}))
+    return ", ".join(sorted({f"{taint.key} ({taint.effect})" for taint in device.taints}))
 
 
 def text_of(attribute: DeviceAttribute | None) -> str:
@@ -123,7 +123,9 @@ def text_of(attribute: DeviceAttribute | None) -> str:
     if attribute is None:
         return ""
     values = (attribute.int_, attribute.bool_, attribute.string, attribute.version)
-    return next((str(one).lower() if one is attribute.bool_ else str(one) for one in values if one is not None), "")
+    return next(
+        (str(value).lower() if value is attribute.bool_ else str(value) for value in values if value is not None), ""
+    )
 
 
 def attributes_of(stock: Stock) -> tuple[str, ...]:

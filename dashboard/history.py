@@ -45,7 +45,7 @@ def sample_of(picture: Picture, stock: Stock) -> Sample:
         at=picture.read_at,
         devices=count_devices(picture.nodes),
         nodes=len(picture.nodes),
-        idle_nodes=sum(all(one.state == "free" for one in node.devices) for node in picture.nodes),
+        idle_nodes=sum(all(device.state == "free" for device in node.devices) for node in picture.nodes),
         fragmentation=round(fragmentation(rooms), 4),
         waiting=len(picture.waiting),
     )
@@ -78,23 +78,23 @@ class Samples:
         """Give the samples, the oldest first."""
         if not narrowed:
             return tuple(self._samples)
-        return tuple(replace(one, waiting=None) for one in self._samples)
+        return tuple(replace(sample, waiting=None) for sample in self._samples)
 
 
 def lines_of(samples: Sequence[Sample]) -> list[Line]:
     """Make lines of samples; that of waiting pods where all of them were told."""
-    moments = [moment(one.at) for one in samples]
+    moments = [moment(sample.at) for sample in samples]
     times = [one.timestamp() if one else 0.0 for one in moments]
 
     def line(title: str, values: Sequence[float], most: float, *, is_part: bool = False) -> Line:
         return Line(title, list(zip(times, values, strict=True)), most, is_part)
 
     found = [
-        line("Devices in use", [in_use(one.devices) for one in samples], max(sum(one.devices.values()) for one in samples)),
-        line("Nodes with every device free", [one.idle_nodes for one in samples], max(one.nodes for one in samples)),
-        line("Free hardware that is fragmented", [one.fragmentation for one in samples], 1.0, is_part=True),
+        line("Devices in use", [in_use(sample.devices) for sample in samples], max(sum(sample.devices.values()) for sample in samples)),
+        line("Nodes with every device free", [sample.idle_nodes for sample in samples], max(sample.nodes for sample in samples)),
+        line("Free hardware that is fragmented", [sample.fragmentation for sample in samples], 1.0, is_part=True),
     ]  # fmt: skip
-    waiting = [one.waiting for one in samples if one.waiting is not None]
+    waiting = [sample.waiting for sample in samples if sample.waiting is not None]
     if len(waiting) == len(samples):
         found.append(line(WAITING, waiting, 0))
     return found

@@ -95,8 +95,8 @@ def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:
 def page_of(overview: Overview, mechanisms: Mapping[str, int]) -> Iterator[Html]:
     """Write a survey as parts of a page of bounded size."""
     rows = [
-        (link(one.namespace, "namespaces", one.namespace), one.mode or "not installed", words_of(one.workloads), words_of(one.would), one.moved, one.pods)
-        for one in namespaces_of(overview)
+        (link(namespace.namespace, "namespaces", namespace.namespace), namespace.mode or "not installed", words_of(namespace.workloads), words_of(namespace.would), namespace.moved, namespace.pods)
+        for namespace in namespaces_of(overview)
     ]  # fmt: skip
     whole = survey.report(overview, whole=False)
     yield el("p", whole.summary)

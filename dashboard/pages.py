@@ -137,19 +137,21 @@ def what_if(view: DashboardView, question: WhatIfQuestion, found: WhatIf | None,
     parts: list[object] = [el("p", problem, class_="warn", role="alert")] if problem else []
     if found is not None:
         rows: list[Sequence[object]] = []
-        for one in found.pods:
-            if one.node:
-                rows.append((one.pod, link(one.node, "nodes", one.node), ", ".join(one.devices) or "no devices"))
+        for pod in found.pods:
+            if pod.node:
+                rows.append((pod.pod, link(pod.node, "nodes", pod.node), ", ".join(pod.devices) or "no devices"))
                 continue
             why: list[object] = []
-            for reason in reasons_of(one):
+            for reason in reasons_of(pod):
                 why += [reason, el("br")]
-            rows.append((one.pod, "no node", together(why)))
+            rows.append((pod.pod, "no node", together(why)))
         summary = f"{found.placed} of {count_of(len(found.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
         left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
         parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
-        quotas = [(one.line, "more than is left" if one.exceeded else "within") for one in found.quotas[:NODES_A_PAGE]]
+        quotas = [
+            (quota.line, "more than is left" if quota.exceeded else "within") for quota in found.quotas[:NODES_A_PAGE]
+        ]
         parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
     return layout("What if", view, *parts, form, current="what-if", again=False)
 
@@ -199,7 +201,7 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
             table((by or "Nodes", "Nodes", "Devices", "", ""), rows),
         ]
     else:
-        nodes = [one for one in picture.nodes if not by or value_of(reading, one.node, by) == shelf]
+        nodes = [node for node in picture.nodes if not by or value_of(reading, node.node, by) == shelf]
         parts += [
             el("h2", f"{by}: {shelf}" if by else "All nodes"),
             el("p", link("All of the fleet", "", by=by, **colour_query)),
@@ -234,9 +236,9 @@ def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[st
 
 def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
     rows: list[Sequence[object]] = []
-    for one in nodes[at : at + NODES_A_PAGE]:
-        drawn = squares([(colours.of(one, device), _title(device)) for device in one.devices])
-        rows.append((link(one.node, "nodes", one.node), drawn, colours.words(colours.counts([one]))))
+    for node in nodes[at : at + NODES_A_PAGE]:
+        drawn = squares([(colours.of(node, device), _title(device)) for device in node.devices])
+        rows.append((link(node.node, "nodes", node.node), drawn, colours.words(colours.counts([node]))))
     yield table(("Node", "Devices", ""), rows)
     if len(nodes) > NODES_A_PAGE:
         steps: list[object] = []
@@ -247,13 +249,15 @@ def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping
 
 
 def _title(device: DeviceHeld) -> str:
-    holders = list_first([list_first(one.pods, _NAMED) or f"claim {one.claim}" for one in device.holders], _NAMED)
+    holders = list_first(
+        [list_first(holder.pods, _NAMED) or f"claim {holder.claim}" for holder in device.holders], _NAMED
+    )
     return ", ".join(filter(None, (f"{device.device}: {device.state}", holders, device.model)))
 
 
 def node(view: DashboardView, name: str) -> Html | None:
     """One node, device by device."""
-    found = next((one for one in view.picture.nodes if one.node == name), None)
+    found = next((node for node in view.picture.nodes if node.node == name), None)
     if found is None:
         return None
     rows: list[Sequence[object]] = []
@@ -285,7 +289,7 @@ def combinations(view: DashboardView, name: str = "") -> Html | None:
     if judged is None:
         return None
     found = report(group_equal(judged))
-    parts = [part_as_html(one) for one in found.parts]
+    parts = [part_as_html(part) for part in found.parts]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []
     if not judged:
         parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
@@ -317,13 +321,13 @@ def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
     groups = reasons(those)
     for reason, pods in groups[:_REASONS]:
         yield el("h2", f"{count_of(len(pods), 'pod')}: {reason}")
-        nearest = {one.nearest for one in pods if one.nearest}
+        nearest = {pod.nearest for pod in pods if pod.nearest}
         if len(nearest) == 1:
             yield el("p", nearest.pop())
         columns = (
-            ("Waits since", [one.since for one in pods]),
-            ("Made by", [one.owner for one in pods]),
-            ("In the way", [", ".join(one.in_the_way) for one in pods]),
+            ("Waits since", [pod.since for pod in pods]),
+            ("Made by", [pod.owner for pod in pods]),
+            ("In the way", [", ".join(pod.in_the_way) for pod in pods]),
         )
         filled_columns = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
         rows: list[Sequence[object]] = []
@@ -382,10 +386,10 @@ def pod(view: DashboardView, key: str) -> Html | None:
         return None
     story = pod_story(key, view.reading, view.configuration)
     claims: list[Sequence[object]] = []
-    for one in story.claims:
-        is_there = one.name in view.reading.stock.claims
-        named = link(one.name, "claims", *one.name.split("/", 1)) if is_there else one.name
-        claims.append((named, one.state.value, one.since, ", ".join(it.device for it in one.devices)))
+    for claim in story.claims:
+        is_there = claim.name in view.reading.stock.claims
+        named = link(claim.name, "claims", *claim.name.split("/", 1)) if is_there else claim.name
+        claims.append((named, claim.state.value, claim.since, ", ".join(it.device for it in claim.devices)))
     parts = [el("p", el("strong", story.next_step.message or "there is nothing to do"))]
     if claims:
         parts += [el("h2", "Claims"), table(("Claim", "State", "Since", "Devices"), claims)]
@@ -418,7 +422,7 @@ def claim(view: DashboardView, key: str) -> Html | None:
 
 def _in_time(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
     now = moment(view.picture.read_at)
-    rows = [(el("time", one.at, datetime=one.at), ago(one.at, now), one.description) for one in steps]
+    rows = [(el("time", step.at, datetime=step.at), ago(step.at, now), step.description) for step in steps]
     if rows:
         yield el("h2", "In time")
         yield table(("When", "", "What"), rows)
@@ -456,11 +460,11 @@ def device(view: DashboardView, name: str) -> Html | None:
         return None
     holders = [
         (
-            _holder_links(one.pods, one.claim),
-            one.since,
-            ", ".join(f"{key}={amount}" for key, amount in one.share.items()),
+            _holder_links(holder.pods, holder.claim),
+            holder.since,
+            ", ".join(f"{key}={amount}" for key, amount in holder.share.items()),
         )
-        for one in story.holders
+        for holder in story.holders
     ]
     parts = [table(("Holder", "Since", "Share"), holders[:NODES_A_PAGE]), _more(holders)] if holders else []
     where = [el("p", "On node ", link(story.node, "nodes", story.node))] if story.node else []
@@ -483,9 +487,9 @@ def _terminal_output(output: Iterable[str], command: str) -> Iterator[Html]:
 def namespace(view: DashboardView, name: str) -> Html:
     """One namespace: what it holds, what waits, its quotas."""
     rows = [
-        (_holder_links(holder.pods, holder.claim), device.device, link(one.node, "nodes", one.node), holder.since)
-        for one in view.picture.nodes
-        for device in one.devices
+        (_holder_links(holder.pods, holder.claim), device.device, link(node.node, "nodes", node.node), holder.since)
+        for node in view.picture.nodes
+        for device in node.devices
         for holder in device.holders
         if (holder.claim or ",".join(holder.pods)).partition("/")[0] == name
     ]
@@ -498,7 +502,7 @@ def namespace(view: DashboardView, name: str) -> Html:
             el("h2", f"{count_of(len(queued), 'pod')} waiting"),
             *_by_reason(queued),
         ]
-    quotas = [one for one in view.picture.quotas if one.quota.partition("/")[0] == name]
+    quotas = [quota for quota in view.picture.quotas if quota.quota.partition("/")[0] == name]
     parts += map(part_as_html, tables(quotas[:NODES_A_PAGE]))
     return layout(f"Namespace {name}", view, *parts, _more(quotas))
 
@@ -509,7 +513,7 @@ def found(view: DashboardView, text: str) -> Html:
     hits = [
         *(("pod", link(key, "pods", *key.split("/", 1))) for key in sorted(reading.pods) if text in key),
         *(("claim", link(key, "claims", *key.split("/", 1))) for key in sorted(reading.stock.claims) if text in key),
-        *(("node", link(one.node, "nodes", one.node)) for one in view.picture.nodes if text in one.node),
+        *(("node", link(node.node, "nodes", node.node)) for node in view.picture.nodes if text in node.node),
     ]
     if not text or not hits:
         return layout("Nothing found", view, el("p", f"No pod, claim or node with devices has {text!r} in its name."))

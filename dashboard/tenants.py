@@ -41,7 +41,7 @@ _UNREAD: Final = Unread("an object of another namespace", "it has another form t
 
 def namespaces_of(reading: Reading) -> set[str]:
     """The namespaces that have something to show."""
-    keys = (*reading.pods, *reading.stock.claims, *(one.metadata.key for one in reading.quotas))
+    keys = (*reading.pods, *reading.stock.claims, *(quota.metadata.key for quota in reading.quotas))
     return {key.partition("/")[0] for key in keys}
 
 
@@ -102,14 +102,14 @@ def _hidden_claim(
     results = tuple(
         DeviceRequestAllocationResult(
             request="request",
-            driver=one.driver,
-            pool=one.pool,
-            device=one.device,
-            admin_access=one.admin_access,
-            share_id=one.share_id,
-            consumed_capacity=one.consumed_capacity,
+            driver=result.driver,
+            pool=result.pool,
+            device=result.device,
+            admin_access=result.admin_access,
+            share_id=result.share_id,
+            consumed_capacity=result.consumed_capacity,
         )
-        for one in allocation.devices.results
+        for result in allocation.devices.results
     )
     consumers = tuple(
         ResourceClaimConsumerReference(resource="pods", name=pods.get(one.uid, "pod"), uid=one.uid)

@@ -42,7 +42,9 @@ def steps_of(pod: Pod, reading: Reading) -> tuple[Step, ...]:
         claim = reading.stock.claims.get(key)
         if claim is not None:
             events += _events_of(claim)
-    condition_times = {(one.type, one.status): one.last_transition_time for one in pod.status.conditions}
+    condition_times = {
+        (condition.type, condition.status): condition.last_transition_time for condition in pod.status.conditions
+    }
     for condition, words in _CONDITIONS.items():
         if condition in condition_times:
             events.append((condition_times[condition], words.format(node=pod.spec.node_name)))
@@ -64,12 +66,15 @@ def _events_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
     name = claim.metadata.name
     yield claim.metadata.creation_timestamp, f"claim {name} was created"
     if claim.status.allocation is not None:
-        devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in results_of(claim))
+        devices = ", ".join(f"{result.driver}/{result.pool}/{result.device}" for result in results_of(claim))
         yield claim.status.allocation.allocation_timestamp, f"claim {name} was given {devices}"
-    for one in claim.status.devices:
-        for condition in one.conditions:
+    for device in claim.status.devices:
+        for condition in device.conditions:
             if condition.type == _READY and condition.status == "True":
-                yield condition.last_transition_time, f"{one.driver}/{one.pool}/{one.device} is ready on its node"
+                yield (
+                    condition.last_transition_time,
+                    f"{device.driver}/{device.pool}/{device.device} is ready on its node",
+                )
 
 
 def ago(at: str, now: datetime | None) -> str:

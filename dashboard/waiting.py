@@ -76,7 +76,9 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
         if equal is not None:
             yield msgspec.structs.replace(equal, pod=key, since=since, owner=_owner(key, reading))
         elif explained >= MOST_EXPLAINED or is_over:
-            message = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
+            message = next(
+                (condition.message for condition in pod.status.conditions if condition.type == "PodScheduled"), ""
+            )
             yield Waiting(
                 pod=key, since=since, owner=_owner(key, reading), reason=message or "its scheduler has not said why"
             )
@@ -113,10 +115,12 @@ def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search
         else:
             claims.append((encode(claim.spec), encode(claim.status), claim.metadata.deletion_timestamp))
     annotations = {key: value for key, value in meta.annotations.items() if key != names.TEMPLATES}
-    conditions = [(one.type, one.status, one.reason, one.message) for one in pod.status.conditions]
+    conditions = [
+        (condition.type, condition.status, condition.reason, condition.message) for condition in pod.status.conditions
+    ]
     spec = inside(reading.raw.get(meta.key, {}), "spec")
     placing = [spec.get(key) for key in _PLACING]
-    ports = [one.get("ports") for one in items(spec, "containers")]
+    ports = [item.get("ports") for item in items(spec, "containers")]
     deleted = bool(meta.deletion_timestamp), meta.finalizers
     plain = [meta.labels, annotations, conditions, placing, ports, deleted]
     status = pod.status
@@ -140,7 +144,7 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
         keeper=story.next_step.keeper.value,
         reason=story.next_step.message,
         nearest=prospect.nearest if prospect else "",
-        in_the_way=tuple(", ".join(one.pods) or f"claim {one.claim}" for one in blockers[:3]),
+        in_the_way=tuple(", ".join(blocker.pods) or f"claim {blocker.claim}" for blocker in blockers[:3]),
     )
 
 

@@ -126,12 +126,12 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
         documents = manifests.parse(question.text, "manifest")
     except ManifestError as error:
         raise Unanswerable("; ".join(map(str, error.problems[:3]))) from None
-    coming = [one for one in documents if brings_pods(one.object)]
+    coming = [document for document in documents if brings_pods(document.object)]
     if not (coming or question.removed or question.added):
         raise Unanswerable("no pod and no workload is there: paste one as for `kubectl apply`")
-    others = [one for one in documents if one not in coming]
+    others = [document for document in documents if document not in coming]
     snapshot, refused, state = _arrived(view, coming, others)
-    templates = {one.metadata.key: one for one in snapshot.templates}
+    templates = {template.metadata.key: template for template in snapshot.templates}
     with_templates = view.reading.with_types({ResourceClaimTemplate: templates})
     foretold = foretell_in(with_templates, [one.object for one in coming], {}, state)
     quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for one in foretold for line in one.lines)
@@ -171,10 +171,10 @@ def _arrived(
 ) -> tuple[Snapshot, dict[str, str], State]:
     """Give what is there with what was pasted, the pods that the webhook refuses, and what that decides on. Raise Unanswerable."""
     reading = view.reading
-    pasted = TypedObjects.read(one.object for one in others)
+    pasted = TypedObjects.read(other.object for other in others)
     if pasted.unreadable:
         raise Unanswerable(str(pasted.unreadable[0].error))
-    objects = (*reading.objects, *(one.object for one in others))
+    objects = (*reading.objects, *(other.object for other in others))
     typed = TypedObjects((*reading.typed, *pasted))
     state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), view.configuration)
     arrived = arrivals((one.object for one in coming), state)

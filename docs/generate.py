@@ -138,7 +138,7 @@ def bridge() -> str:
 
     page = text_at("bridge.md")
     for port, endpoints in (("plugin", PLUGIN_ENDPOINTS), ("extender", EXTENDER_ENDPOINTS), ("api", API_ENDPOINTS)):
-        calls = "\n".join(f"- `{one.method} {one.path}`: {one.text}" for one in endpoints)
+        calls = "\n".join(f"- `{endpoint.method} {endpoint.path}`: {endpoint.text}" for endpoint in endpoints)
         page = between(page, f"<!-- {port} -->", f"<!-- end of {port} -->", calls)
     return laid_out(page)
 

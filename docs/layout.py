@@ -34,7 +34,7 @@ def laid_out(text: str, item: Callable[[list[str], list[str]], Iterable[str]] | 
         if kind == "table" and (item or too_wide(part)):
             lines += items_of(part, item or item_of)
         elif kind == "prose":
-            lines += (line for one in items(part) for line in (wrapped(one) if too_wide(one) else one))
+            lines += (line for item in items(part) for line in (wrapped(item) if too_wide(item) else item))
         else:
             lines += part
     return "\n".join(lines) + "\n"

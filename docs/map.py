@@ -124,10 +124,10 @@ def gathered_files(uses: dict[Place, set[Place]]) -> list[Place]:
     merged = []
     for number in sorted({floor[one] for one in single}):
         members = [one for one in single if floor[one] == number]
-        titles = [one.title for one in members]
+        titles = [member.title for member in members]
         whole = ", ".join(titles)
         title = whole if len(whole) <= LONGEST else f"{titles[0]}, …"
-        merged.append(Place(members[0].room, title, tuple(file for one in members for file in one.files)))
+        merged.append(Place(members[0].room, title, tuple(file for member in members for file in member.files)))
     return [*merged, *(one for one in uses if one not in single)]
 
 

@@ -54,7 +54,7 @@ def metrics() -> Iterator[Metric]:
 
 def made(call: ast.Call, known: dict[str, object], component: str) -> Iterator[Metric]:
     maker = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    given = [*call.args[2:3], *(one.value for one in call.keywords if one.arg == "labels")]
+    given = [*call.args[2:3], *(keyword.value for keyword in call.keywords if keyword.arg == "labels")]
     labels = next((found for one in given if isinstance(found := literal(one, known), tuple)), ())
     name, text = literal(call.args[0]), literal(call.args[1])
     rows = [(name, text)]
@@ -72,8 +72,8 @@ def literal(node: ast.expr, known: dict[str, object] | None = None) -> object:
         return (known or {}).get(node.id)
     if isinstance(node, ast.Tuple):
         parts: list[object] = []
-        for one in node.elts:
-            found = literal(one.value if isinstance(one, ast.Starred) else one, known)
+        for elt in node.elts:
+            found = literal(elt.value if isinstance(elt, ast.Starred) else elt, known)
             parts += found if isinstance(found, tuple) else [found]
         return tuple(parts)
     try:

@@ -92,7 +92,9 @@ def picture() -> str:
     with workshop() as folder:
         for name, example in NAMED.items():
             parts = sorted((folder / "manifests/examples").glob(example))
-            (folder / name).write_text("---\n".join(one.read_text(encoding="utf-8") for one in parts), encoding="utf-8")
+            (folder / name).write_text(
+                "---\n".join(part.read_text(encoding="utf-8") for part in parts), encoding="utf-8"
+            )
         shown = "".join(f"$ {line}\n{typed(line)}\n" for line in SHOWN)
     rows: list[str] = []
     moment = 0.0

@@ -67,7 +67,7 @@ def values(field: Schema, kind: str) -> list[str]:
     if kind:
         return [kind] * (kind != "struct")
     first = ["not set"] if "anyOf" in field else [] if default in (None, "") else [written(default)]
-    return first + [written(one) for one in choices if one != default]
+    return first + [written(choice) for choice in choices if choice != default]
 
 
 def written(value: object) -> str:

@@ -67,9 +67,9 @@ def judge(server: ControlPlane, folder: Path) -> tuple[Counter[str], list[str]]:
     documents, others = read_leniently([str(folder)])
     judged, _ = manifests_among(documents, others)
     counts: Counter[str] = Counter(
-        files=len({one.file for one in documents}), documents=len(documents), judged=len(judged)
+        files=len({document.file for document in documents}), documents=len(documents), judged=len(judged)
     )
-    counts["unread"] = sum(not one.instead for one in others)
+    counts["unread"] = sum(not other.instead for other in others)
     differences = []
     for document in judged:
         theirs = refusal(server, document.object)

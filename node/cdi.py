@@ -75,11 +75,11 @@ def spec_of(record: Prepared, machine: Machine, folder: str) -> bytes:
         variables = [f"{name}={first.cpus or offer.value}"]
         if first.share_id is not None:
             for capacity in sorted(first.consumed):
-                nano = sum(one.consumed[capacity].nano for one in shares)
+                nano = sum(share.consumed[capacity].nano for share in shares)
                 variables.append(f"{name}_{variable(capacity)}={nano // 10**9}")
         if machine.visible_devices:
             offers = [machine.offers.get(other, NOTHING) for of, other in shares_by_device if of == request]
-            visible = ",".join(one.value for one in offers if one.listed)
+            visible = ",".join(offer.value for offer in offers if offer.listed)
             if visible:
                 variables.append(f"{machine.visible_devices}={visible}")
         edits: dict[str, Any] = {"env": variables}
@@ -138,9 +138,11 @@ def metadata_of(record: Prepared, machine: Machine) -> dict[str, bytes]:
     device_of = machine.by_name
     files: dict[str, bytes] = {}
     for number, request in enumerate(_request_names(record)):
-        prepared_devices = [one for one in record.devices if one.request_name == request]
+        prepared_devices = [device for device in record.devices if device.request_name == request]
         devices: list[dict[str, Any]] = []
-        for name in dict.fromkeys(one.device for one in prepared_devices):  # several shares of a device are one device
+        for name in dict.fromkeys(
+            prepared_device.device for prepared_device in prepared_devices
+        ):  # several shares of a device are one device
             entry: dict[str, Any] = {"driver": machine.driver, "pool": record.pool, "name": name}
             device = device_of.get(name)
             if device is not None and device.attributes:

@@ -64,8 +64,8 @@ class Guard:
         ]
         id_ = machine.driver, node
         counters = {
-            one.name: {name: counter.value.nano for name, counter in one.counters.items()}
-            for one in machine.counter_sets
+            counter_set.name: {name: counter.value.nano for name, counter in counter_set.counters.items()}
+            for counter_set in machine.counter_sets
         }
         self._pool = Pool(id_, accessible=Stock.of(slices=slices).pages_of[id_], counters=counters)
         self.follow(rules or Rules())
@@ -123,7 +123,7 @@ class Guard:
             raise _Refused(
                 "NotReserved", "the claim is reserved for no pod, so its devices can be deallocated at any time"
             )
-        results = tuple(one for one in allocation.devices.results if one.driver == self._machine.driver)
+        results = tuple(result for result in allocation.devices.results if result.driver == self._machine.driver)
         if not results:
             raise _Refused("NotOurs", f"the claim has no device of {self._machine.driver}")
         requests = {request.name: request.exactly for request in claim.spec.devices.requests}
@@ -157,7 +157,7 @@ class Guard:
         else:
             self._check_free(device, result, holders)
             if offered and amount is not None:
-                in_use = [one for record in holders for one in record.devices if not one.admin]
+                in_use = [device for record in holders for device in record.devices if not device.admin]
                 busy = {cpu for one in in_use if one.device == result.device for cpu in numbers_of(one.cpus)}
                 cpus = listed([cpu for cpu in offered if cpu not in busy][: amount.value()])
         return HeldDevice(
@@ -173,7 +173,7 @@ class Guard:
         dedicated: set[str] = set()
         shared: set[str] = set()
         used: dict[str, dict[str, int]] = {}
-        for one in (one for holder in holders for one in holder.devices if not one.admin):
+        for one in (device for holder in holders for device in holder.devices if not device.admin):
             if one.share_id is None:
                 dedicated.add(one.device)
                 continue
@@ -224,7 +224,7 @@ def base(request: str) -> str:
 
 
 def _ids(devices: Iterable[HeldDevice | DeviceRequestAllocationResult]) -> list[tuple[str, str, str]]:
-    return sorted((one.device, one.request, one.share_id or "") for one in devices)
+    return sorted((device.device, device.request, device.share_id or "") for device in devices)
 
 
 def _check_share(
@@ -260,7 +260,7 @@ def _check_share(
 def _holder_names(device: str, holders: Iterable[Prepared]) -> str:
     """Name up to three claims that hold a device, and the number of further claims."""
     claims: set[str] = set()
-    for one in holders:
-        if any(holder_device.device == device for holder_device in one.devices):
-            claims.add(f"{one.namespace}/{one.name}" if one.namespace else one.name)
+    for holder in holders:
+        if any(holder_device.device == device for holder_device in holder.devices):
+            claims.add(f"{holder.namespace}/{holder.name}" if holder.namespace else holder.name)
     return list_first(sorted(claims), 3)

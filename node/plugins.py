@@ -130,15 +130,18 @@ def machine_of_plugins(driver: str, plugins: Iterable[Plugged], facts: FactSourc
 
 def facts_of(devices: Iterable[PciDevice]) -> dict[str, Facts]:
     """Return the location of PCI devices by address."""
-    return {one.address: Facts(numa_node=one.numa_node, pci_bus_id=one.address, pcie_root=one.root) for one in devices}
+    return {
+        device.address: Facts(numa_node=device.numa_node, pci_bus_id=device.address, pcie_root=device.root)
+        for device in devices
+    }
 
 
 def identify(plugins: Iterable[Plugged]) -> dict[str, PluginDeviceId]:
     """Map each device name to the plugin's resource and id."""
     return {
-        name_of(plugin.resource, one.id): PluginDeviceId(plugin.resource, one.id)
+        name_of(plugin.resource, device.id): PluginDeviceId(plugin.resource, device.id)
         for plugin in plugins
-        for one in plugin.devices
+        for device in plugin.devices
     }
 
 
@@ -188,8 +191,8 @@ class PluginPreference:
     """Learns a plugin's preferred order of devices by asking for one device, then two, and so on (GetPreferredAllocation)."""
 
     def __init__(self, devices: tuple[PluginDevice, ...]) -> None:
-        self._devices = {one.id: one for one in devices}
-        self._available = tuple(one.id for one in devices if one.health == HEALTHY)
+        self._devices = {device.id: device for device in devices}
+        self._available = tuple(device.id for device in devices if device.health == HEALTHY)
         self._first: list[str] = []
         self._over = False
 
@@ -211,7 +214,7 @@ class PluginPreference:
 
     def ordered(self) -> tuple[PluginDevice, ...]:
         """Return the devices, preferred ones first."""
-        others = [one for one in self._devices if one not in self._first]
+        others = [device for device in self._devices if device not in self._first]
         return tuple(self._devices[one] for one in [*self._first, *others])
 
 
@@ -263,8 +266,8 @@ def read_answer(response: AllocateResponse, requests: Sequence[str]) -> dict[str
         for name, value in edits.variables.items():
             if not _VARIABLE(name) or "\0" in value or len(value) > _LONGEST_VALUE:
                 raise PluginFault(f"{name[:100]!r} is not a variable (expected NAME=VALUE)")
-        paths = [path for one in edits.mounts for path in (one.host_path, one.container_path)]
-        paths += (path for one in edits.nodes for path in (one.host_path, one.container_path))
+        paths = [path for mount in edits.mounts for path in (mount.host_path, mount.container_path)]
+        paths += (path for node in edits.nodes for path in (node.host_path, node.container_path))
         for path in paths:
             is_absolute = path.startswith("/") and ".." not in path.split("/")
             if not is_absolute or len(path) > _LONGEST_PATH or not path.isprintable():
@@ -288,17 +291,17 @@ def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -
         made: dict[str, Any] = {"env": [f"{name}={value}" for name, value in sorted(wanted.variables.items())]}
         if wanted.nodes:
             made["deviceNodes"] = [
-                {"path": one.container_path, "hostPath": one.host_path, "permissions": one.permissions or "mrw"}
-                for one in wanted.nodes
+                {"path": node.container_path, "hostPath": node.host_path, "permissions": node.permissions or "mrw"}
+                for node in wanted.nodes
             ]
         if wanted.mounts:
             made["mounts"] = [
                 {
-                    "hostPath": one.host_path,
-                    "containerPath": one.container_path,
-                    "options": ["rbind", "ro" if one.read_only else "rw"],
+                    "hostPath": mount.host_path,
+                    "containerPath": mount.container_path,
+                    "options": ["rbind", "ro" if mount.read_only else "rw"],
                 }
-                for one in wanted.mounts
+                for mount in wanted.mounts
             ]
         annotations = {REQUEST: request, NAMES: ",".join(one.name for one in wanted.cdi)}
         devices.append({"name": f"{record.uid}-{number}", "annotations": annotations, "containerEdits": made})
@@ -313,9 +316,9 @@ def answer_from_spec(driver: str, record: Prepared, spec: bytes) -> PreparedClai
         raise PluginFault(f"its CDI file cannot be read: {error}") from None
     # CDI device names by request: the adapter's device, and those that the plugin named.
     names: dict[str, tuple[str, ...]] = {}
-    for one in file.devices:
-        others = filter(None, one.annotations.get(NAMES, "").split(","))
-        names[one.annotations.get(REQUEST, "")] = (f"{kind_of(driver)}={one.name}", *others)
+    for device in file.devices:
+        others = filter(None, device.annotations.get(NAMES, "").split(","))
+        names[device.annotations.get(REQUEST, "")] = (f"{kind_of(driver)}={device.name}", *others)
     devices: list[PreparedDevice] = []
     for prepared_device in record.devices:
         request = prepared_device.request_name

@@ -79,7 +79,7 @@ def plan(
     pool = wanted[0].pool
     # Only the pool's newest generation counts; all other slices are deleted.
     slices = list(existing)
-    newest = max((0, *(one.spec.pool.generation for one in slices if one.spec.pool.name == pool.name)))
+    newest = max((0, *(slice_.spec.pool.generation for slice_ in slices if slice_.spec.pool.name == pool.name)))
     current: list[ResourceSlice] = []
     others: list[ResourceSlice] = []
     for one in slices:
@@ -134,10 +134,10 @@ def _numbered(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
 def _with_times(wanted: Sequence[ResourceSliceSpec], current: Iterable[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
     """Give each existing taint the time that it has on the server."""
     before = {
-        (device.name, one.key, one.value, one.effect): one
+        (device.name, taint.key, taint.value, taint.effect): taint
         for spec in current
         for device in spec.devices
-        for one in device.taints
+        for taint in device.taints
     }
     if not before:
         return list(wanted)
@@ -146,8 +146,8 @@ def _with_times(wanted: Sequence[ResourceSliceSpec], current: Iterable[ResourceS
         devices: list[Device] = []
         for device in spec.devices:
             taints = tuple(
-                one if one.time_added else before.get((device.name, one.key, one.value, one.effect), one)
-                for one in device.taints
+                taint if taint.time_added else before.get((device.name, taint.key, taint.value, taint.effect), taint)
+                for taint in device.taints
             )
             devices.append(replace(device, taints=taints) if taints else device)
         timed.append(replace(spec, devices=tuple(devices)))

@@ -142,8 +142,8 @@ def _write_page(form: str, report: Report, unread: Sequence[tuple[str, str]]) ->
 
     ctx = click.get_current_context()
     places = [
-        (":".join(str(one[key]) for key in ("file", "line", "column") if one.get(key)), one["message"])
-        for one in errors_of(ctx)
+        (":".join(str(error[key]) for key in ("file", "line", "column") if error.get(key)), error["message"])
+        for error in errors_of(ctx)
     ]
     unreadable = Rows(("Where", "Problem"), [*unread, *places], "Not read, so this report may be incomplete")
     whole = replace(report, parts=(*report.parts, unreadable))

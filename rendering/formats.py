@@ -106,7 +106,7 @@ def for_hosts(
 
 def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
     """Write the Static Analysis Results Interchange Format, 2.1.0."""
-    used = sorted({one.code for one in findings})
+    used = sorted({finding.code for finding in findings})
     rules = [
         {
             "id": code,
@@ -140,9 +140,9 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
 def github(findings: Sequence[Finding]) -> str:
     """Write workflow commands that annotate the lines of a pull request."""
     return "\n".join(
-        f"::{_GITHUB_LEVELS[one.severity]} {_at(one.place)}title={_property(one.code)}"
-        f"::{_data(f'{one.object}{one.path}: {one.message}. {one.remedy}')}"
-        for one in findings
+        f"::{_GITHUB_LEVELS[finding.severity]} {_at(finding.place)}title={_property(finding.code)}"
+        f"::{_data(f'{finding.object}{finding.path}: {finding.message}. {finding.remedy}')}"
+        for finding in findings
     )
 
 

@@ -119,7 +119,7 @@ def describe_claim(claim: ResourceClaim) -> str:
 
 def describe_requests(claim: ResourceClaim) -> list[str]:
     """What a claim asks for, and what ties it together, each in a few words."""
-    counts = Counter([" or ".join(map(_one, one.alternatives.values())) for one in claim.spec.devices.requests])
+    counts = Counter([" or ".join(map(_one, request.alternatives.values())) for request in claim.spec.devices.requests])
     found = [f"{count} x ({text})" if count > 1 else text for text, count in counts.items()]
     ties: list[str] = []
     for constraint in claim.spec.devices.constraints:

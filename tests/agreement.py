@@ -120,11 +120,11 @@ def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = ()
     """Read decisions: those of translate and explain, and the keys of survey."""
     keys: dict[Key, str] = {}
     beside: set[Key] = set()  # selectors and annotations that stay beside a request
-    for one in decisions:
-        place, outcome = (one.get("container") or "", one.get("key") or ""), word(one)
+    for decision in decisions:
+        place, outcome = (decision.get("container") or "", decision.get("key") or ""), word(decision)
         if place[1] and SEVERITY.index(outcome) >= SEVERITY.index(keys.get(place, outcome)):
             keys[place] = outcome
-        if not (place[0] or one.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
+        if not (place[0] or decision.get("dialect") or place[1].startswith("/")) and outcome in ("left", "unknown"):
             beside.add(place)
     return Answer(
         outcome="refused"
@@ -132,11 +132,15 @@ def decided(decisions: Sequence[Mapping[str, Any]], refusals: Iterable[str] = ()
         else outcome_of({place: of for place, of in keys.items() if place not in beside} or keys),
         keys=keys,
         refused=bool(refusals),
-        codes=frozenset({one["code"] for one in decisions if one.get("code")}.union(*map(CODE.findall, refusals))),
-        withheld=frozenset(one["code"] for one in decisions if one.get("code") and word(one) != "refused"),
-        mode=next((one["mode"] for one in decisions if one.get("mode")), "enforce"),
+        codes=frozenset(
+            {decision["code"] for decision in decisions if decision.get("code")}.union(*map(CODE.findall, refusals))
+        ),
+        withheld=frozenset(
+            decision["code"] for decision in decisions if decision.get("code") and word(decision) != "refused"
+        ),
+        mode=next((decision["mode"] for decision in decisions if decision.get("mode")), "enforce"),
         moved=frozenset(key for (_, key), outcome in keys.items() if outcome in MOVING),
-        said=" ".join((*refusals, *said, *(one.get("detail") or "" for one in decisions))),
+        said=" ".join((*refusals, *said, *(decision.get("detail") or "" for decision in decisions))),
     )
 
 
@@ -169,7 +173,7 @@ def survey(scene: Scene, folder: Path, options: Sequence[str]) -> Answer:
 
 def placed(pods: Sequence[Mapping[str, Any]], scene: Scene) -> Answer:
     """Read the outcomes of a simulation."""
-    mine = [one for one in pods if one["pod"].startswith(f"{scene.namespace}/{scene.name}")]
+    mine = [pod for pod in pods if pod["pod"].startswith(f"{scene.namespace}/{scene.name}")]
     for one in mine:
         if one["summary"].startswith("refused: "):
             return Answer(refused=True, codes=frozenset(CODE.findall(one["summary"])), said=one["summary"])

@@ -25,10 +25,10 @@ def stored(limit_range):
 def with_requests(pod):
     """A pod with a request for each limit."""
     made = copy.deepcopy(pod)
-    for one in containers(made):
-        if one.get("resources", {}).get("limits"):
-            requests = one["resources"].setdefault("requests", {})
-            for name, amount in one["resources"]["limits"].items():
+    for container in containers(made):
+        if container.get("resources", {}).get("limits"):
+            requests = container["resources"].setdefault("requests", {})
+            for name, amount in container["resources"]["limits"].items():
                 requests.setdefault(name, amount)
     return made
 
@@ -42,10 +42,10 @@ def admitted(pod, ranges):
             if item.get("type") == "Container":
                 requests.update(item["defaultRequest"])
                 limits.update(item["default"])
-        for one in containers(made):
+        for container in containers(made):
             if not limits and not requests:
                 continue
-            resources = one.setdefault("resources", {})
+            resources = container.setdefault("resources", {})
             for part, defaults in (("limits", limits), ("requests", requests)):
                 for name, amount in defaults.items():
                     resources.setdefault(part, {}).setdefault(name, amount)

@@ -159,7 +159,7 @@ def _without_words(answer: str) -> Any:
     """An answer without the words and the order of refusals: names that the API server generates are in them, and maps have no order."""
     value = json.loads(answer)
     if errors := value.get("errors"):
-        value["errors"] = sorted((one.get("field", ""), one.get("type", "")) for one in errors)
+        value["errors"] = sorted((error.get("field", ""), error.get("type", "")) for error in errors)
     return value
 
 

@@ -89,9 +89,9 @@ def examples():
     found["ComputeDomain"].append(DOMAIN)
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         documents, _ = manifests.read_leniently([path])
-        for one in documents[:30]:
-            if isinstance(one.object.get("kind"), str) and len(json.dumps(one.object)) < 20_000:
-                found[one.object["kind"]].append(one.object)
+        for document in documents[:30]:
+            if isinstance(document.object.get("kind"), str) and len(json.dumps(document.object)) < 20_000:
+                found[document.object["kind"]].append(document.object)
     return dict(found)
 
 

@@ -135,11 +135,11 @@ def main() -> None:
 def summary(outcomes: Sequence[Outcome], further: str = "") -> int:
     """Print one line a suite, what is to be run further, and the totals, and return the exit code."""
     print()
-    for one in outcomes:
-        print(f"{one.suite:<24} {one.passed:>6} passed {one.failed:>4} failed {one.seconds:>6.0f} s")
-        for note in one.notes:
+    for outcome in outcomes:
+        print(f"{outcome.suite:<24} {outcome.passed:>6} passed {outcome.failed:>4} failed {outcome.seconds:>6.0f} s")
+        for note in outcome.notes:
             print(f"    {note}")
-    passed, failed = (sum(getattr(one, key) for one in outcomes) for key in ("passed", "failed"))
+    passed, failed = (sum(getattr(outcome, key) for outcome in outcomes) for key in ("passed", "failed"))
     if not passed + failed:
         failed = 1
         print("    no test ran at all")
@@ -576,7 +576,7 @@ def lasted() -> dict[str, float]:
 
 def remember(outcomes: Iterable[Outcome]) -> None:
     """Keep how long suites took; what failed may have ended early."""
-    took = {one.suite: round(one.seconds, 1) for one in outcomes if one.seconds and not one.failed}
+    took = {outcome.suite: round(outcome.seconds, 1) for outcome in outcomes if outcome.seconds and not outcome.failed}
     with locked("seconds"):
         (cache() / "seconds.json").write_text(json.dumps(lasted() | took), encoding="utf-8")
 

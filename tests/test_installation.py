@@ -103,7 +103,7 @@ def selectors(o):
 
 
 def test_every_selector_has_our_name_and_component_and_matches_only_our_pods():
-    found = [(o, one) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for one in selectors(o)]  # fmt: skip
+    found = [(o, selector) for kind in ("Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy") for o in of(kind) for selector in selectors(o)]  # fmt: skip
     assert len(found) == 11
     pods = [o["spec"]["template"]["metadata"]["labels"] for o in of("Deployment")]
     for o, one in found:
@@ -182,7 +182,9 @@ def test_a_given_api_server_address_is_the_only_allowed_source_of_reviews():
 
 
 def test_every_pod_of_ours_has_a_network_policy_that_opens_its_ports_and_no_others():
-    by_component = {one["app.kubernetes.io/component"]: o for o in of("NetworkPolicy") for one in selectors(o)}
+    by_component = {
+        selector["app.kubernetes.io/component"]: o for o in of("NetworkPolicy") for selector in selectors(o)
+    }
     for deployment in of("Deployment"):
         component = deployment["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
         policy = by_component[component]["spec"]
@@ -292,8 +294,8 @@ def compare(held, admitted):
         case inspect.VarTupleType():
             compare(held.item_type, admitted["items"])
         case inspect.UnionType():
-            for one in held.types:
-                compare(one, admitted)
+            for type_ in held.types:
+                compare(type_, admitted)
 
 
 @pytest.mark.parametrize("kind", [DeviceCompatibility, DeviceQuota])

@@ -67,7 +67,7 @@ def test_both_show_what_their_secrets_hold_and_believe_the_bridges_authority():
 def test_neither_has_the_others_rights():
     found = made()
     bindings = [one for key, one in found.items() if key[0] == "ClusterRoleBinding"]
-    who = {one["roleRef"]["name"]: [subject["name"] for subject in one["subjects"]] for one in bindings}
+    who = {binding["roleRef"]["name"]: [subject["name"] for subject in binding["subjects"]] for binding in bindings}
     schedulers = ["system:kube-scheduler", "system:volume-scheduler"]
     assert who == {key: ["drawbridge-scheduler"] for key in schedulers} | {
         "drawbridge-allocator": ["drawbridge-allocator"]

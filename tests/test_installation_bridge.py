@@ -68,7 +68,7 @@ def test_the_scheduler_asks_where_the_allocator_listens_and_leaves_devices_to_it
     allocator, _ = deployment["spec"]["template"]["spec"]["containers"]
     options = dict(argument.removeprefix("--").split("=") for argument in allocator["args"][1:])
     assert extender["urlPrefix"] == f"http://{options['extender']}/extender"
-    assert profile["schedulerName"] in next(one for one in command.params if one.name == "scheduler_name").default
+    assert profile["schedulerName"] in next(param for param in command.params if param.name == "scheduler_name").default
 
 
 def test_the_fence_names_the_lease_and_the_account_wherever_they_are():
@@ -101,10 +101,10 @@ def test_the_fence_of_devices_is_printed_where_the_configuration_wants_it(tmp_pa
         rules = [
             one.object["spec"] for one in manifests.parse(result.stdout) if one.object["kind"] == "DeviceTaintRule"
         ]
-        assert [one["deviceSelector"]["driver"] for one in rules] == wanted
+        assert [rule["deviceSelector"]["driver"] for rule in rules] == wanted
         assert ("other schedulers can allocate the bridge's devices" in result.stderr) is (not wanted)
-        for one in rules:
-            assert (one["taint"]["key"], one["taint"]["effect"]) == (FENCE_TOLERATION.key, FENCE_TOLERATION.effect)
+        for rule in rules:
+            assert (rule["taint"]["key"], rule["taint"]["effect"]) == (FENCE_TOLERATION.key, FENCE_TOLERATION.effect)
 
 
 @pytest.mark.parametrize("command", ["manifests", "doctor", "check"])
@@ -129,7 +129,7 @@ def test_a_fence_beside_pods_that_are_left_for_core_is_refused(command, tmp_path
 def test_images_come_from_the_command_and_from_nowhere_otherwise():
     [deployment] = [o for o in stored() if o["kind"] == "Deployment"]
     containers = deployment["spec"]["template"]["spec"]["containers"]
-    assert all(".invalid/" in one["image"] for one in containers)
+    assert all(".invalid/" in container["image"] for container in containers)
     given = made()["Deployment", "drawbridge-allocator"]["spec"]["template"]["spec"]["containers"]
     assert tuple(one["image"] for one in given) == IMAGES
 

@@ -66,7 +66,7 @@ def test_it_writes_slices_and_the_status_of_claims_of_its_own_node_and_nothing_e
         held |= set(rule["resources"])
     assert held == {"resourceslices", "resourceclaims/status"}
     bound = [one["spec"] for one in stored("ValidatingAdmissionPolicyBinding")]
-    named = [{"policyName": one["metadata"]["name"], "validationActions": ["Deny"]} for one in policies]
+    named = [{"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies]
     assert bound == named
 
 

@@ -36,8 +36,8 @@ def test_no_guard_is_there_unless_it_is_asked_for():
     assert policies == {
         f"drawbridge-guard-{what}" for what in ("allocations", "bindings", "slices", "pools", "admin-access")
     }
-    assert {one["spec"]["policyName"] for one in bindings} == policies
-    assert {tuple(one["spec"]["validationActions"]) for one in bindings} == {("Deny",)}
+    assert {binding["spec"]["policyName"] for binding in bindings} == policies
+    assert {tuple(binding["spec"]["validationActions"]) for binding in bindings} == {("Deny",)}
 
 
 def test_in_another_namespace_our_accounts_and_lists_are_there_and_others_accounts_stay():

@@ -60,7 +60,7 @@ def test_the_right_to_all_pods_is_for_old_servers_and_comes_apart():
 def test_the_policies_are_for_its_account_its_marks_and_its_events():
     events, marks = policies = stored("ValidatingAdmissionPolicy")
     bound = [one["spec"] for one in stored("ValidatingAdmissionPolicyBinding")]
-    assert bound == [{"policyName": one["metadata"]["name"], "validationActions": ["Deny"]} for one in policies]
+    assert bound == [{"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]} for policy in policies]
     [account] = stored("ServiceAccount")
     for policy in policies:
         assert policy["spec"]["failurePolicy"] == "Fail"
@@ -82,7 +82,7 @@ def test_it_is_printed_where_it_is_asked_for_with_the_account_of_a_namespace_bes
 def test_the_right_to_a_nodes_status_comes_apart_and_with_its_policy():
     """By itself, and never without what holds it."""
     objects = [document.object for document in manifests.read([BASE.parent / "node-condition" / "role.yaml"])]
-    by_kind = {one["kind"]: one for one in objects}
+    by_kind = {obj["kind"]: obj for obj in objects}
     assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]
     policy = by_kind["ValidatingAdmissionPolicy"]
     assert policy["spec"]["failurePolicy"] == "Fail"

@@ -38,7 +38,7 @@ def test_the_plugin_takes_the_place_of_dynamic_resources(profile):
     plugins = profile["plugins"]["multiPoint"]
     assert [one["name"] for one in plugins["enabled"]] == ["Drawbridge"]
     assert [one["name"] for one in plugins["disabled"]] == ["DynamicResources"]
-    assert profile["schedulerName"] in next(one for one in command.params if one.name == "scheduler_name").default
+    assert profile["schedulerName"] in next(param for param in command.params if param.name == "scheduler_name").default
 
 
 def test_the_plugin_asks_where_the_allocator_listens(profile, containers):
@@ -46,13 +46,13 @@ def test_the_plugin_asks_where_the_allocator_listens(profile, containers):
     options = dict(argument.removeprefix("--").split("=") for argument in containers["allocator"]["args"][1:])
     assert options["plugin"] == f"unix:{arguments['socket']}"
     assert "extender" not in options
-    assert set(options) <= {option.removeprefix("--") for one in command.params for option in one.opts}
+    assert set(options) <= {option.removeprefix("--") for param in command.params for option in param.opts}
 
 
 def test_both_containers_see_the_folder_of_the_socket_and_the_allocator_makes_it(profile, containers):
     """A volume is open to every user; the folder below it is made with 0700 by the process that listens."""
     socket = Path(profile["pluginConfig"][0]["args"]["socket"])
-    mounts = [mount["mountPath"] for one in containers.values() for mount in one["volumeMounts"]]
+    mounts = [mount["mountPath"] for container in containers.values() for mount in container["volumeMounts"]]
     assert mounts == [str(socket.parent.parent)] * 2
 
 

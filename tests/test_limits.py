@@ -196,7 +196,7 @@ def waited_at_most(call):
     """The number of seconds that is written down in a call that waits for something; infinity where it is absent."""
     name = getattr(call.func, "attr", "")
     position = WAITS_AT_MOST.get(name, len(call.args))
-    named = [one.value for one in call.keywords if one.arg == "timeout" and name in WAITS_BY_NAME]
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "timeout" and name in WAITS_BY_NAME]
     for value in (*call.args[position : position + 1], *named):
         if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
             return value.value

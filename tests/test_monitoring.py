@@ -11,7 +11,7 @@ from docs import metrics
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "manifests" / "monitoring"
-MADE = {one.name: one for one in metrics.metrics()}
+MADE = {metric.name: metric for metric in metrics.metrics()}
 OF_TARGETS = {"namespace", "pod", "instance"}  # which Prometheus adds to what it scrapes
 RULES = [one for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for one in group["rules"]]
 PANELS = json.loads((FOLDER / "grafana.json").read_text())["panels"]

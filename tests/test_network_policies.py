@@ -56,7 +56,7 @@ def is_meant(one, peer):
 def allows(policies, labels, direction, peer, port, protocol="TCP"):  # noqa: PLR0917  a sentence: pod, direction, peer, port
     """Whether a pod with these labels may be reached from, or may reach, a peer on a port."""
     kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
-    about = [one["spec"] for one in policies if matches(one["spec"]["podSelector"], labels)]
+    about = [policy["spec"] for policy in policies if matches(policy["spec"]["podSelector"], labels)]
     held = [spec for spec in about if kind in spec["policyTypes"]]
     if not held:
         return True

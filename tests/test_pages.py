@@ -34,9 +34,9 @@ def test_gitops_names_deployments_and_values_that_there_are():
     objects = gitops()
     made = [one for file in (ROOT / "manifests/base").glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
     ours = {(one["kind"], one["metadata"]["name"]) for one in made if one["kind"] == "Deployment"}
-    checked = {(one["kind"], one["name"]) for each in objects for one in each.get("spec", {}).get("healthChecks", [])}
+    checked = {(one["kind"], one["name"]) for obj in objects for one in obj.get("spec", {}).get("healthChecks", [])}
     assert checked == ours
-    [release] = [one for one in objects if one["kind"] == "HelmRelease"]
+    [release] = [obj for obj in objects if obj["kind"] == "HelmRelease"]
     values = yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())
     assert release["spec"]["values"].keys() <= values.keys()
     configured(**release["spec"]["values"]["configuration"])  # it fails on findings
@@ -46,15 +46,19 @@ def test_argo_cd_ignores_what_the_webhook_changes_in_the_spec_of_a_pod():
     """Every place of a pod that a translation changes is below one that the page has Argo CD ignore."""
     [ignored] = [
         one["jqPathExpressions"]
-        for each in gitops()
-        for one in each.get("spec", {}).get("ignoreDifferences", [])
+        for gitop in gitops()
+        for one in gitop.get("spec", {}).get("ignoreDifferences", [])
         if one["kind"] == "Pod"
     ]
     shapes = [re.compile(re.escape(one.replace(".", "/")).replace(r"\[\]\?", r"/\d+") + "(/|$)") for one in ignored]
     asks = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
     init = ({"name": "i", "image": "b", "resources": {"limits": {"nvidia.com/gpu": 1}}},)
     value = pod(asks, init=init, annotations={"nvidia.com/use-gputype": "A100"}, scheduler="hami-scheduler")
-    changed = {one["path"] for one in became(value).operations if one["op"] != "test" and "metadata" not in one["path"]}
+    changed = {
+        operation["path"]
+        for operation in became(value).operations
+        if operation["op"] != "test" and "metadata" not in operation["path"]
+    }
     assert changed
     assert [place for place in changed if not any(shape.match(place) for shape in shapes)] == []
 

@@ -33,7 +33,7 @@ def test_the_address_of_the_repository_is_said_once_and_written_into_the_pages()
         "https://github.com/{}/drawbridge/security",
     ]
     site, owner, _ = release.repository().rsplit("/", 2)
-    assert [release.addressed(one.format("others")) for one in texts] == [one.format(owner) for one in texts]
+    assert [release.addressed(text.format("others")) for text in texts] == [text.format(owner) for text in texts]
     stays = f"{site}/others/kueue, uses: actions/checkout@v5, drawbridge/drawbridge"
     assert release.addressed(stays) == stays
     named = subprocess.run(["git", "grep", "-hoE", f"{site}/[A-Za-z0-9_.-]+/drawbridge"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
@@ -88,12 +88,12 @@ def test_the_sbom_lists_every_pin_and_every_go_module(files):
     parts = json.loads(files["sbom.cdx.json"])["components"]
     lock = (ROOT / "requirements.runtime.lock").read_text()
     pins = {tuple(line.split()[0].split("==")) for line in lock.splitlines() if "==" in line}
-    assert {(one["name"], one["version"]) for one in parts if one["purl"].startswith("pkg:pypi/")} == pins
-    assert sum(len(one.get("hashes", ())) for one in parts) == lock.count("--hash=sha256:")
-    modules = {one["name"] for one in parts if one["purl"].startswith("pkg:golang/")}
+    assert {(part["name"], part["version"]) for part in parts if part["purl"].startswith("pkg:pypi/")} == pins
+    assert sum(len(part.get("hashes", ())) for part in parts) == lock.count("--hash=sha256:")
+    modules = {part["name"] for part in parts if part["purl"].startswith("pkg:golang/")}
     direct = re.findall(r"^\t(\S+) v\S+$", (ROOT / "bridge/go.mod").read_text(), re.MULTILINE)
     assert set(direct) <= modules
-    assert len({one["bom-ref"] for one in parts}) == len(parts)
+    assert len({part["bom-ref"] for part in parts}) == len(parts)
 
 
 def test_a_release_that_is_not_reproducible_is_not_written(tmp_path, monkeypatch):

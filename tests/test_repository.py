@@ -243,7 +243,7 @@ def test_where_to_begin_reading_names_places_that_exist():
 
 
 def test_every_metric_that_the_documents_name_is_measured_with_the_labels_that_they_ask_for():
-    made = {one.name: one for one in metrics.metrics()}
+    made = {metric.name: metric for metric in metrics.metrics()}
     named = [
         (name, set(re.findall(r"(\w+)!?=~?\"", labels)))
         for document in tracked("docs/*.md")

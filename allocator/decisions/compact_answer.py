@@ -54,9 +54,9 @@ def other_nodes(found: Outlooks, nodes: Collection[str]) -> OtherNodes | None:
     """Find the largest kind of these nodes; None if there is a node that the answer says nothing about."""
     scores = Counter(found.nodes.values())
     reasons: Counter[str] = Counter()
-    for one in found.hindrances:
-        are_named = map(nodes.__contains__, one.nodes)
-        reasons[one.message] += sum(are_named)
+    for hindrance in found.hindrances:
+        are_named = map(nodes.__contains__, hindrance.nodes)
+        reasons[hindrance.message] += sum(are_named)
     judged = scores.total() + reasons.total()
     if not nodes or judged != len(nodes):
         return None
@@ -83,9 +83,9 @@ class CompactAnswers:
         common_message = rest.message if rest is not None and not rest.fit else None
         hindrances = found.hindrances if liked is not None else found.hindrances[:LONGEST_REASONS]
         reasons: list[dict[str, Any]] = []
-        for one in hindrances:
-            named = () if one.message == common_message else one.nodes
-            reasons.append({"message": one.message, "nodes": named, "count": one.count})
+        for hindrance in hindrances:
+            named = () if hindrance.message == common_message else hindrance.nodes
+            reasons.append({"message": hindrance.message, "nodes": named, "count": hindrance.count})
         answer: dict[str, Any] = {
             "verdict": str(found.outlook),
             "token": token,

@@ -81,7 +81,7 @@ class Outlooks(msgspec.Struct, frozen=True):
 
     def with_messages(self, rewrite: Callable[[str], str]) -> Outlooks:
         """The same, with each message rewritten."""
-        hindrances = [replace(one, message=rewrite(one.message)) for one in self.hindrances]
+        hindrances = [replace(hindrance, message=rewrite(hindrance.message)) for hindrance in self.hindrances]
         return replace(self, message=rewrite(self.message), hindrances=tuple(hindrances))
 
 
@@ -180,8 +180,8 @@ class Decider:
         elif not may_fit_later and _HOPEFUL.isdisjoint(_verdicts(idle, candidates)):
             outlook = Outlook.NEVER
         # Why no node serves the pod, as kube-scheduler says it.
-        parts = [f"{one.count} {one.message}" for one in hindrances[:EXPLAINED]]
-        if rest := sum(one.count for one in hindrances[EXPLAINED:]):
+        parts = [f"{hindrance.count} {hindrance.message}" for hindrance in hindrances[:EXPLAINED]]
+        if rest := sum(hindrance.count for hindrance in hindrances[EXPLAINED:]):
             parts.append(f"{rest} for other reasons")
         summary = f"0 of {len(stock.nodes)} nodes can serve the claims: {'; '.join(parts)}"
         return Outlooks(outlook, {}, summary if hindrances else "there are no nodes", hindrances)

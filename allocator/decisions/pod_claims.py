@@ -151,7 +151,7 @@ def _missing(pod: Pod, claim: ResourceClaim, stock: Stock, *, made_for_it: bool)
         return f"claim {name} is used by {MOST_CONSUMERS} pods, and no more can share it"
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
-            for one in request.alternatives.values():
-                if one.device_class_name not in stock.classes:
-                    return f"waiting for DeviceClass {one.device_class_name}, which claim {name} names"
+            for alternative in request.alternatives.values():
+                if alternative.device_class_name not in stock.classes:
+                    return f"waiting for DeviceClass {alternative.device_class_name}, which claim {name} names"
     return ""

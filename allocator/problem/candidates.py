@@ -207,7 +207,7 @@ def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
     if reading.on(gates.LISTS):
         return False
     scalars = attribute.int_, attribute.bool_, attribute.string, attribute.version
-    return all(one is None for one in scalars)
+    return all(scalar is None for scalar in scalars)
 
 
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:

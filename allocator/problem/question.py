@@ -168,7 +168,9 @@ class _QuestionReader:
                 for at, constraint in enumerate(constraints)
                 if not constraint.requests or name in constraint.requests or request.name in constraint.requests
             )
-            derived = {one.name: one.expression for one in body.derived_attributes}
+            derived = {
+                derived_attribute.name: derived_attribute.expression for derived_attribute in body.derived_attributes
+            }
             leaf = Leaf(
                 len(self.leaves),
                 claim,

@@ -234,7 +234,7 @@ def _classes(spec: ResourceClaimSpec) -> frozenset[str]:
     """Return the classes of which a claim may get devices."""
     found: set[str] = set()
     for request in spec.devices.requests:
-        found.update(one.device_class_name for one in request.alternatives.values())
+        found.update(alternative.device_class_name for alternative in request.alternatives.values())
     return frozenset(found)
 
 

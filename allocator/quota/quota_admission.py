@@ -110,7 +110,7 @@ class QuotaQuestion(NamedTuple):
 
     def asked_by(self, new: NewObject) -> Amounts:
         """Return the most that an object may get."""
-        specs = [self.find_spec(new.namespace, one.template) or one.spec for one in new.claims.values()]
+        specs = [self.find_spec(new.namespace, claim.template) or claim.spec for claim in new.claims.values()]
         return total(self.demand(spec) for spec in specs if spec is not None)
 
     def lines_for(self, new: NewObject, requested: Amounts) -> tuple[QuotaLine, ...]:

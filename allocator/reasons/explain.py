@@ -65,7 +65,7 @@ def equal_answers(answers: Mapping[str, Answer]) -> list[EqualAnswers]:
     groups: dict[object, list[str]] = {}
     for node, answer in answers.items():
         reasons = () if answer.feasible else answer.reasons
-        key_parts = [(one.stage, one.claim, one.request, one.lost, one.of) for one in reasons]
+        key_parts = [(reason.stage, reason.claim, reason.request, reason.lost, reason.of) for reason in reasons]
         key = answer.verdict, answer.error, tuple(key_parts)
         groups.setdefault(key, []).append(node)
     found: list[EqualAnswers] = []

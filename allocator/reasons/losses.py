@@ -373,7 +373,14 @@ class _RefusedRequest:
         found: list[str] = []
         for page in state.pool.pages():
             for device in page.devices:
-                drawn = next((one for one in device.consumes_counters if one.counter_set == counter_set), None)
+                drawn = next(
+                    (
+                        consumes_counter
+                        for consumes_counter in device.consumes_counters
+                        if consumes_counter.counter_set == counter_set
+                    ),
+                    None,
+                )
                 if drawn is not None and state.use.holds(device.name):
                     groups = f", in {', '.join(drawn.compatibility_groups)}" if drawn.compatibility_groups else ""
                     found.append(f"{device.name} ({self._holder(state.pool.id, device.name)}{groups})")

@@ -278,15 +278,16 @@ class _Finder:
         every = list(met.values())
         for taints in [*([taint] for taint in every), *([every] if len(every) > 1 else [])]:
             tolerations = tuple(
-                DeviceToleration(key=one.key, operator="Equal", value=one.value, effect=one.effect) for one in taints
+                DeviceToleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
+                for taint in taints
             )
             if self.fits(stock, relax.asking(self.claims, spot, tolerations=(*tolerated, *tolerations))):
-                words = _all([f"{one.key}{one.value and f'={one.value}'}:{one.effect}" for one in taints])
+                words = _all([f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" for taint in taints])
                 text = f"would fit if it tolerated {words}"
                 if self.claims[spot.claim].metadata.annotations.get(EXTENDED_CLAIM) == "true":
                     # kube-scheduler writes this claim, and nothing on the pod makes it tolerate a taint.
                     text = f"would fit without the taint {words}, which claims for resource names do not tolerate: write a claim"
-                    if all(one.key == FENCE_TOLERATION.key for one in taints):
+                    if all(taint.key == FENCE_TOLERATION.key for taint in taints):
                         text = f"would fit if the webhook translated it (`extendedResources`), for its claims tolerate {words}"
                 yield NearestFit(Kind.TAINT, text, spot.claim_name, spot.name, words)
                 return

@@ -74,7 +74,10 @@ def coverage_of(rule: Rule, page: Page) -> PageCoverage:
         if rule.scope == NODE:
             places = [f"node {node!r}"]
         elif rule.scope == COUNTER_SET:
-            places = [f"counter set {one.counter_set!r} of {places[0]}" for one in device.consumes_counters]
+            places = [
+                f"counter set {consumes_counter.counter_set!r} of {places[0]}"
+                for consumes_counter in device.consumes_counters
+            ]
         for place in places:
             (permitted if welcome else refused).setdefault(place, device.name)
     return PageCoverage(carriers, permitted, refused, failing, anywhere)
@@ -102,7 +105,7 @@ def status_of(
         "spec": msgspec.json.decode(encode(spec)),
     }
     problems = [problem for problem in validation.problems(value) if problem.path.startswith("/spec")]
-    findings = [_finding(one.code, one.path, one.message) for one in problems]
+    findings = [_finding(problem.code, problem.path, problem.message) for problem in problems]
     if not carriers:
         where = "/spec/selector" if spec.selector else "/spec/driver"
         findings.append(_finding("D503", where, f"no published device of {spec.driver!r} has the rule"))

@@ -89,9 +89,9 @@ def node_report(stock: Stock, node: str) -> NodeReport:
             elif device.name in use.shared:
                 state = DeviceState.SHARED
             elif any(
-                amount.value.nano > counters.get(one.counter_set, {}).get(counter, 0)
-                for one in device.consumes_counters
-                for counter, amount in one.counters.items()
+                amount.value.nano > counters.get(consumes_counter.counter_set, {}).get(counter, 0)
+                for consumes_counter in device.consumes_counters
+                for counter, amount in consumes_counter.counters.items()
             ):
                 state = DeviceState.BLOCKED
             else:

@@ -124,9 +124,9 @@ def reserved_on(ledger: Ledger, node: str) -> Iterator[UnwrittenClaim]:
         if not states:
             continue
         devices = tuple(
-            ReservedDevice(one.driver, one.pool, one.device, one.share_id or "")
-            for one in hold.intent.devices.results
-            if not one.admin_access
+            ReservedDevice(result.driver, result.pool, result.device, result.share_id or "")
+            for result in hold.intent.devices.results
+            if not result.admin_access
         )
         meta = hold.claim.metadata
         yield UnwrittenClaim(meta.namespace, meta.name, uid, hold.lost or ReservationState.DOUBT in states, devices)

@@ -179,8 +179,8 @@ def with_consumers(
     """Add the pods of reservations to those a claim is reserved for."""
     have = {consumer.uid for consumer in consumers}
     more = [
-        ResourceClaimConsumerReference(resource="pods", name=one.name.partition("/")[2], uid=one.pod)
-        for one in reservations
-        if one.pod not in have
+        ResourceClaimConsumerReference(resource="pods", name=reservation.name.partition("/")[2], uid=reservation.pod)
+        for reservation in reservations
+        if reservation.pod not in have
     ]
     return (*consumers, *more) if more else consumers

@@ -62,7 +62,7 @@ def _overlaps_in_pool(
     by_device: _ByDevice, stock: Stock, pool: PoolId, node: str, rules: Rules
 ) -> Iterator[frozenset[str]]:
     """Yield the holders that overlap with others in one pool of a node."""
-    holders = {one.claim for holdings in by_device.values() for one in holdings}
+    holders = {holding.claim for holdings in by_device.values() for holding in holdings}
     if len(holders) < 2:
         return
     published = _PublishedPool({}, {})
@@ -101,15 +101,15 @@ def _overused_devices(by_device: _ByDevice, published: _PublishedPool) -> Iterat
     for name, holdings in by_device.items():
         if len(holdings) < 2:
             continue
-        if any(one.result.share_id is None for one in holdings):
+        if any(holding.result.share_id is None for holding in holdings):
             yield _claims(holdings)
             continue
         device = published.devices.get(name)
         if device is None:
             continue
         for capacity_name, capacity in device.capacity.items():
-            takers = [one for one in holdings if capacity_name in one.result.consumed_capacity]
-            taken = sum(one.result.consumed_capacity[capacity_name].nano for one in takers)
+            takers = [holding for holding in holdings if capacity_name in holding.result.consumed_capacity]
+            taken = sum(taker.result.consumed_capacity[capacity_name].nano for taker in takers)
             if taken > capacity.value.nano:
                 yield _claims(takers)
 
@@ -211,4 +211,4 @@ def _disjoint_groups(
 
 
 def _claims(holdings: Iterable[_Holding]) -> frozenset[str]:
-    return frozenset(one.claim for one in holdings)
+    return frozenset(holding.claim for holding in holdings)

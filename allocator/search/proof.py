@@ -341,7 +341,7 @@ class Proof:
                 covering.setdefault(constraint, []).append(at)
         price = len(grouping.groups) * (2 + len(types))
         spend(price // 8)
-        split = list(zip(*[supply.split(one.bits) for one in types], strict=True))
+        split = list(zip(*[supply.split(type_.bits) for type_ in types], strict=True))
         packing = clip, tuple(kinds)
         sign = self.signs.setdefault(packing, len(self.signs))
         bags: list[int] = []
@@ -372,7 +372,7 @@ class Proof:
         key = tuple(bags), outer.demand, outer.key
         known = self.sums.get(key)
         if known is None:
-            weights = [supply.weight(one) for one in types]
+            weights = [supply.weight(type_) for type_ in types]
             known = covers(
                 [supply.vectors[bag] for bag in bags],
                 outer.demand,

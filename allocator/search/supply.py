@@ -159,8 +159,8 @@ class UnitSupply:
         spend = self.budget.spend
         limit = self.limits.group
         sums: tuple[int, ...] = (0,)
-        for one in ids:
-            options = self.vectors[one]
+        for id_ in ids:
+            options = self.vectors[id_]
             combined = len(sums) * len(options)
             bearable = combined <= _COMBINED * limit
             if bearable:

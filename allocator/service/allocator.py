@@ -129,8 +129,10 @@ class Allocator:
         self._pods.note(pod, found.outlook, is_current=basis.stock is self._knowledge.stock)
         if found.outlook is Outlook.FULL:
             claims = find_claims(pod, self._knowledge.stock).open
-            requests = [one.exactly for claim in claims for one in claim.spec.devices.requests]
-            devices = sum((one.count or MANY) if one else 1 for one in requests)  # all there are count as many
+            requests = [request.exactly for claim in claims for request in claim.spec.devices.requests]
+            devices = sum(
+                (request.count or MANY) if request else 1 for request in requests
+            )  # all there are count as many
             self._pods.nominations.found_no_room(pod, devices)
         if not found.nodes and found.outlook is not Outlook.FULL:
             return "", found

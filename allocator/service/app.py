@@ -154,7 +154,7 @@ def routes(endpoints: Iterable[Endpoint], of: object) -> Routes:
     def answered(one: Endpoint) -> Answering:
         return lambda head, body: one.answer(of, *one.read(head, body))
 
-    return {(one.method, one.path): answered(one) for one in endpoints}
+    return {(endpoint.method, endpoint.path): answered(endpoint) for endpoint in endpoints}
 
 
 def json(value: object, status: int = HTTPStatus.OK) -> Reply:

@@ -204,7 +204,11 @@ class LiveLedger:
         if not self._pods.rules.most_pods:
             return ()
         reservations = self.state.reservations.values()
-        return tuple((one.pod, one.node) for one in reservations if one.state is not ReservationState.RELEASED)
+        return tuple(
+            (reservation.pod, reservation.node)
+            for reservation in reservations
+            if reservation.state is not ReservationState.RELEASED
+        )
 
     def unwritten(self) -> Iterable[ResourceClaim]:
         """List the claims that the stock has as they are meant, and not as the API server has them."""

@@ -142,10 +142,10 @@ def pod_devices(stock: Callable[[], Stock], pods: Callable[[], Iterable[Pod]]) -
     """Show which pod has which device through which claim; a claim that no pod has reserved yet is not shown."""
 
     def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
-        for one in shares(stock(), pods()):
-            if one.pod:
-                labels = one.namespace, one.pod, one.claim, one.driver, one.pool, one.device
-                yield (*labels, one.share_id, one.node, one.uuid), one.amounts
+        for share in shares(stock(), pods()):
+            if share.pod:
+                labels = share.namespace, share.pod, share.claim, share.driver, share.pool, share.device
+                yield (*labels, share.share_id, share.node, share.uuid), share.amounts
 
     return DeviceSeries(
         SeriesFamily(

@@ -88,11 +88,15 @@ class Ports:
     def what_is_wrong(self) -> str:
         """Say why a caller cannot trust a port, or "" if it can."""
         now = dt.datetime.now(dt.UTC)
-        return "expired" if min((one.days(now) for one in self.certificates.values()), default=inf) <= 0 else ""
+        return (
+            "expired"
+            if min((certificate.days(now) for certificate in self.certificates.values()), default=inf) <= 0
+            else ""
+        )
 
     def note(self) -> str:
         """Say what is worth knowing of the files, or ""."""
-        return "; ".join(one.problem for one in self.certificates.values() if one.problem)
+        return "; ".join(certificate.problem for certificate in self.certificates.values() if certificate.problem)
 
     async def end(self) -> None:
         """Close every connection."""

@@ -165,7 +165,7 @@ class Queries:
                 for group in groups
             ],
             "claims": [{"name": claim.metadata.key, "spec": claim.spec} for claim in wanted.claims],
-            "room": None if room is None else {"node": room.node, "victims": [one.metadata.key for one in room.pods]},
+            "room": None if room is None else {"node": room.node, "victims": [pod.metadata.key for pod in room.pods]},
         }
         return json(answer)
 
@@ -246,9 +246,9 @@ class Queries:
         node, pod = query.get("node", ""), query.get("pod", "")
         pods = self._knowledge.pods.objects.values()
         rows = [
-            one
-            for one in shares(self._knowledge.stock, pods)
-            if (one.node == node if node else f"{one.namespace}/{one.pod}" == pod)
+            share
+            for share in shares(self._knowledge.stock, pods)
+            if (share.node == node if node else f"{share.namespace}/{share.pod}" == pod)
         ]
         return json({"allocations": rows})
 

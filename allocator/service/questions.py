@@ -80,9 +80,9 @@ def judge(pod: Pod, basis: Basis, decider: Decider) -> Judgement:
     # Without the nominated pods this pod might fit: the answer says so then, and the pod is requeued when a nomination ends.
     hindrances: list[Hindrance] = []
     gives_way = False
-    for one in found.hindrances:
-        is_free = not fits(pod, one.nodes[0], known, decider)
-        hindrances.append(replace(one, message=OUTBID) if is_free else one)
+    for hindrance in found.hindrances:
+        is_free = not fits(pod, hindrance.nodes[0], known, decider)
+        hindrances.append(replace(hindrance, message=OUTBID) if is_free else hindrance)
         gives_way = gives_way or is_free
     return Judgement(replace(found, hindrances=tuple(hindrances)), gives_way=gives_way)
 

@@ -72,7 +72,7 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     # Kinds whose CustomResourceDefinition is in the input may hold pod templates anywhere.
     decided: list[Sequence[Decision]] = []
     for value in objects:
-        key_decisions = [with_taint_finding(one, state) for one in decide_object(value, state).decisions]
+        key_decisions = [with_taint_finding(decision, state) for decision in decide_object(value, state).decisions]
         decided.append((*key_decisions, *out_of_bounds(value, state)))
     found = add_webhook_findings(objects, decided, found)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
@@ -86,7 +86,7 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     unjudged = [one for one in unreadable if one.number >= number_around and not found[one.number - number_around]]
     return CheckFindings(
         name_placeholders(checked, given.documents),
-        [one for decisions in decided for one in decisions],
+        [decision for decisions in decided for decision in decisions],
         [reading.documents[one.number] for one in unreadable if one.number < number_around],
         list(problems_of_unreadable(reading.documents, unjudged)),
     )

@@ -61,7 +61,7 @@ def _taint_on_all(stock: Stock, driver: str) -> str:
     found = ""
     for page in stock.every_newest_page():
         for device in page.devices if page.slice.spec.driver == driver else ():
-            taint = next((one.key for one in device.taints if blocks(one, ())), "")
+            taint = next((taint.key for taint in device.taints if blocks(taint, ())), "")
             if not taint:
                 return ""
             found = found or taint

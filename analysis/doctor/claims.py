@@ -128,19 +128,19 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
     """Claims, pods with claims, and namespaces that are deleted, and that a finalizer keeps."""
     pods = [pod for pod in observed.reading.pods.values() if claim_keys(pod)]
     objects: list[ResourceClaim | Pod] = [*observed.reading.stock.claims.values(), *pods]
-    for one in objects:
-        meta = one.metadata
+    for obj in objects:
+        meta = obj.metadata
         others = [name for name in meta.finalizers if name not in (FINALIZER, _OF_JOBS)]
         since = moment(meta.deletion_timestamp)
         if since is None or not others or observed.now - since <= _ENDING:
             continue
-        keys = [meta.key] if isinstance(one, ResourceClaim) else claim_keys(one)
+        keys = [meta.key] if isinstance(obj, ResourceClaim) else claim_keys(obj)
         claims = filter(None, map(observed.reading.stock.claims.get, keys))
         devices = [f"{result.driver}/{result.pool}/{result.device}" for claim in claims for result in results_of(claim)]
         holding = f", with {list_first(devices, NAMED)}" if devices else ""
         yield make_finding(
             "O215",
-            f"{one.kind}/{meta.key}",
+            f"{obj.kind}/{meta.key}",
             f"it was deleted at {meta.deletion_timestamp}, and finalizer {', '.join(others)} keeps it{holding}",
             f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
         )
@@ -150,7 +150,11 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
         since = moment(meta.deletion_timestamp)
         if since is None or meta.name not in having or observed.now - since <= _ENDING:
             continue
-        messages = [one.message for one in space.status.conditions if one.status == "True" and one.message]
+        messages = [
+            condition.message
+            for condition in space.status.conditions
+            if condition.status == "True" and condition.message
+        ]
         yield make_finding(
             "O215",
             f"Namespace/{meta.name}",
@@ -163,9 +167,9 @@ def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
     """Templates of the webhook that no pod uses, and that the controller has not swept."""
     in_use = frozenset(key for pod in observed.reading.pods.values() for key in template_lifecycle.templates_of(pod))
     made: dict[tuple[str, str], float] = {}
-    for one in observed.reading.templates.values():
-        born = moment(one.metadata.creation_timestamp)
-        made[one.metadata.namespace, one.metadata.name] = born.timestamp() if born else 0.0
+    for template in observed.reading.templates.values():
+        born = moment(template.metadata.creation_timestamp)
+        made[template.metadata.namespace, template.metadata.name] = born.timestamp() if born else 0.0
     _, over = template_lifecycle.sweep(
         made, observed.reading.templates.values(), in_use, now=observed.now.timestamp(), grace=_UNUSED.total_seconds()
     )
@@ -183,7 +187,7 @@ def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
     """Claims without an owner, a device, or a pod that names them, by namespace: a webhook may have made them for a pod that was refused."""
     left: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     used = {key for pod in observed.reading.pods.values() for key in claim_keys(pod)}
-    named = {key for one in observed.reading.objects for key in _claims_named(one)}
+    named = {key for obj in observed.reading.objects for key in _claims_named(obj)}
     for claim in observed.reading.stock.claims.values():
         meta, status = claim.metadata, claim.status
         in_use = status.allocation is not None or status.reserved_for or meta.owner_references or meta.finalizers
@@ -194,7 +198,7 @@ def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
             left[meta.namespace].append(claim)
     for namespace, claims in sorted(left.items()):
         claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
-        listed = list_first([one.metadata.name for one in claims], NAMED)
+        listed = list_first([claim.metadata.name for claim in claims], NAMED)
         oldest = claims[0].metadata
         yield make_finding(
             "O217",

@@ -35,9 +35,9 @@ def without_class(observed: DoctorInput) -> Iterator[Finding]:
 
     def note(spec: ResourceClaimSpec, requester: str) -> None:
         for request in spec.devices.requests:
-            for one in request.alternatives.values():
-                if one.device_class_name:
-                    asking[one.device_class_name][requester] = None
+            for alternative in request.alternatives.values():
+                if alternative.device_class_name:
+                    asking[alternative.device_class_name][requester] = None
 
     for claim in observed.reading.stock.claims.values():
         if claim.status.allocation is None:
@@ -92,7 +92,7 @@ def without_devices(observed: DoctorInput) -> Iterator[Finding]:
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for requester, requests in waiting:
         for request in requests:
-            wanted = [one.device_class_name for one in request.alternatives.values()]
+            wanted = [alternative.device_class_name for alternative in request.alternatives.values()]
             served = [classes.get(name) for name in wanted]
             if served and all(one is not None and not one.devices for one in served):
                 empty[wanted[0]][requester] = None
@@ -155,10 +155,10 @@ def tainted(observed: DoctorInput) -> Iterator[Finding]:
                     waiting[driver, key][requester] = None
     for (driver, key), claims in waiting.items():
         rules = [
-            one.metadata.name
-            for one in observed.reading.stock.rules.values()
-            if one.spec.taint.key == key
-            and (one.spec.device_selector is None or one.spec.device_selector.driver in (None, driver))
+            rule.metadata.name
+            for rule in observed.reading.stock.rules.values()
+            if rule.spec.taint.key == key
+            and (rule.spec.device_selector is None or rule.spec.device_selector.driver in (None, driver))
         ]
         yield make_finding(
             "O111",

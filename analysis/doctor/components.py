@@ -96,7 +96,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, *kinds: str) -> list[Object]:
         """List the objects of some kinds."""
-        return [one for one in self.objects if one["kind"] in kinds]
+        return [obj for obj in self.objects if obj["kind"] in kinds]
 
     def find(self, kind: str, name: str, namespace: str = "") -> Object | None:
         """Find one object."""
@@ -116,7 +116,7 @@ def name_of(obj: Object) -> str:
 def two_installations(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Two installations in one cluster."""
     if len(parts.homes) > 1:
-        others = [one for one in parts.homes if one != parts.home]
+        others = [home for home in parts.homes if home != parts.home]
         yield make_finding(
             "O001",
             f"Namespace/{others[0]}",
@@ -137,7 +137,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         read: Object = {}
         with suppress(ManifestError):
             read = next((one.object for one in parse((found.get("data") or {}).get("scheduler.yaml") or "")), {})
-        profiles = {text(one.get("schedulerName")): one for one in items(read, "profiles")}
+        profiles = {text(item.get("schedulerName")): item for item in items(read, "profiles")}
         enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
         problem = ""
         if bridge.scheduler_name not in profiles:
@@ -146,7 +146,7 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
             problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
         if problem:
             yield make_finding("O002", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
-    others = [one.pod for one in parts.answers if one.configuration and parts.digest != one.configuration]
+    others = [answer.pod for answer in parts.answers if answer.configuration and parts.digest != answer.configuration]
     if others and parts.digest:
         yield make_finding(
             "O002",
@@ -158,8 +158,8 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What belongs to an installation and does not exist."""
-    present = {name_of(one) for one in parts.objects}
-    kinds = {one["kind"] for one in parts.objects}
+    present = {name_of(obj) for obj in parts.objects}
+    kinds = {obj["kind"] for obj in parts.objects}
     wanted = [one for one in parts.expected if one["kind"] not in parts.unread]
     lost = [one for one in wanted if name_of(one) not in present]
     charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
@@ -184,7 +184,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
 def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What is not as this version ships it."""
     found: dict[str, str] = {}
-    present = {name_of(one): one for one in parts.objects}
+    present = {name_of(obj): obj for obj in parts.objects}
     for one in parts.expected:
         actual = present.get(name_of(one), one)
         for part in _JUDGED.get(one["kind"], ()):
@@ -252,7 +252,11 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
     for found in parts.of(*WEBHOOKS):
         about = name_of(found)
         webhooks = found.get("webhooks") or []
-        uncalled = [one["name"] for one in webhooks if not (one.get("rules") and one["clientConfig"].get("caBundle"))]
+        uncalled = [
+            webhook["name"]
+            for webhook in webhooks
+            if not (webhook.get("rules") and webhook["clientConfig"].get("caBundle"))
+        ]
         if uncalled:
             yield make_finding(
                 "O008",
@@ -260,7 +264,7 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
                 f"{list_first(uncalled, 3)} have no rules or no bundle yet, so the API server does not call the webhook",
             )
         # A snapshot keeps of a configuration only what decides about devices.
-        whole = all(one.get("admissionReviewVersions") for one in webhooks)
+        whole = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
         if whole and (place := _edited(found, parts)):
             yield make_finding(
                 "O004", about, f"it is not as `drawbridge manifests` generates it, at {place}", WEBHOOKS_AGAIN
@@ -299,7 +303,7 @@ def _first_edit(generated: Object, found: Object, webhooks: Mapping[str, Object]
         if actual["clientConfig"].get("service"):
             compared["clientConfig"] = wanted["clientConfig"]
         expressions = [one["expression"] for one in actual.get("matchConditions") or []]
-        if any(one.strip() in ("false", "!true") for one in expressions):
+        if any(expression.strip() in ("false", "!true") for expression in expressions):
             return f"webhooks[{name}].matchConditions"
         # A selector with less selects more, and one with more selects less: it has to be the same.
         for key in ("namespaceSelector", "objectSelector"):
@@ -324,7 +328,8 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                 registered.append(one)
         annotations = [one["metadata"].get("annotations") or {} for one in registered]
         has_other_keeper = any(
-            one.get(BUNDLE_KEEPER) == "other" or any(key in one for key in OTHER_KEEPERS) for one in annotations
+            annotation.get(BUNDLE_KEEPER) == "other" or any(key in annotation for key in OTHER_KEEPERS)
+            for annotation in annotations
         )
         if not registered or has_other_keeper:
             continue
@@ -363,7 +368,7 @@ def served_certificates(parts: Parts, _: datetime) -> Iterator[Finding]:
     if "Secret" not in parts.unread:
         return
     for answer in parts.answers:
-        for days in [one for one in answer.certificates.values() if one < 0]:
+        for days in [certificate for certificate in answer.certificates.values() if certificate < 0]:
             yield make_finding("O006", f"Pod/{parts.home}/{answer.pod}", f"it serves a certificate that expired {-days:.0f} days ago", "check that Deployment drawbridge-authority runs")  # fmt: skip
 
 
@@ -451,7 +456,11 @@ def _why(workload: Object, parts: Parts) -> str:
             continue
         status = pod.get("status") or {}
         conditions = status.get("conditions") or []
-        unscheduled = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "False"]
+        unscheduled = [
+            condition
+            for condition in conditions
+            if condition["type"] == "PodScheduled" and condition["status"] == "False"
+        ]
         reasons += [f"not scheduled: {one.get('message', '')[:_QUOTED]}" for one in unscheduled]
         for container in status.get("containerStatuses") or []:
             state = container.get("state") or {}
@@ -489,7 +498,9 @@ def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
 def images_of(workload: Object) -> list[str]:
     """List the images of drawbridge that a workload runs; kube-scheduler's is another one."""
     containers = _pod_of(workload).get("containers") or []
-    return [one["image"] for one in containers if one["name"] != "scheduler" and one.get("image")]
+    return [
+        container["image"] for container in containers if container["name"] != "scheduler" and container.get("image")
+    ]
 
 
 def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
@@ -527,10 +538,10 @@ def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
 def replica_warnings(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What replicas warn of, each line once."""
     pod_of_line: dict[str, str] = {}
-    for one in parts.answers:
-        for line in one.lines:
+    for answer in parts.answers:
+        for line in answer.lines:
             if line.startswith("[!]") and not line.startswith("[!]lease:"):  # one leads, the others say so
-                pod_of_line.setdefault(line, one.pod)
+                pod_of_line.setdefault(line, answer.pod)
     for line, pod in pod_of_line.items():
         yield make_finding("O018", f"Pod/{parts.home}/{pod}", line[:400], basis="its answer to /readyz")
 

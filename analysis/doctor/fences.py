@@ -53,7 +53,7 @@ def behind_the_fence(observed: DoctorInput) -> Iterator[Finding]:
     rules = stock.rules.values()
 
     def fence_of(driver: str, tolerations: tuple[DeviceToleration, ...]) -> str:
-        blocking = [one for one in rules if fences(one, driver) and blocks(one.spec.taint, tolerations)]
+        blocking = [rule for rule in rules if fences(rule, driver) and blocks(rule.spec.taint, tolerations)]
         return names.FENCE if blocking else ""
 
     driver_of = drivers_of_classes(stock)
@@ -66,7 +66,9 @@ def behind_the_fence(observed: DoctorInput) -> Iterator[Finding]:
     for pod in observed.reading.pods.values():
         if pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp:
             continue
-        if not any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
+        if not any(
+            condition.type == "PodScheduled" and condition.status == "False" for condition in pod.status.conditions
+        ):
             continue
         fenced_names = [name for name in served_resources(pod, serving) if serving[name] in fenced]
         if fenced_names and not _is_ours(pod.spec.scheduler_name, observed.bridge):

@@ -57,7 +57,7 @@ async def read_parts(
     present = {name_of(one) for one in more}
     parts = replace(
         parts,
-        objects=(*(one for one in parts.objects if name_of(one) not in present), *more),
+        objects=(*(obj for obj in parts.objects if name_of(obj) not in present), *more),
         unread=parts.unread | denied,
     )
     parts = with_configuration(parts, installed_configuration(parts))
@@ -68,23 +68,23 @@ async def read_parts(
 
 def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
     """Find the installation among objects of ours; None if there is none."""
-    placed = [(one["metadata"].get("namespace") or "default", one["metadata"]["name"]) for one in objects if one["kind"] == "Deployment"]  # fmt: skip
+    placed = [(obj["metadata"].get("namespace") or "default", obj["metadata"]["name"]) for obj in objects if obj["kind"] == "Deployment"]  # fmt: skip
     homes = sorted({namespace for namespace, name in placed if name == "drawbridge-webhook"})
     others = sorted({namespace for namespace, _ in placed})
-    registered = [one for one in objects if one["kind"] in WEBHOOKS]
+    registered = [obj for obj in objects if obj["kind"] in WEBHOOKS]
     clients = [hook["clientConfig"] for one in registered for hook in one.get("webhooks") or []]
-    called = sorted({one["service"]["namespace"] for one in clients if one.get("service")})
+    called = sorted({client["service"]["namespace"] for client in clients if client.get("service")})
     at = [one for one in called if one in homes] or homes or others or called
-    policies = [one for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
+    policies = [obj for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"]
     if not (at or registered or policies):
         return None
     home = at[0] if at else names.NAMESPACE
     if "ClusterRoleBinding" not in unread:
         # A tenant's pod may have our label, and would be asked, and say what it likes.
         places = installation.namespaces_of(objects) | {home}
-        objects = [one for one in objects if one["kind"] != "Pod" or one["metadata"].get("namespace") in places]
+        objects = [obj for obj in objects if obj["kind"] != "Pod" or obj["metadata"].get("namespace") in places]
     # One whose webhook is called at an address runs elsewhere, and may have no other object here.
-    elsewhere = not homes and not others and (not called or any(one.get("url") for one in clients))
+    elsewhere = not homes and not others and (not called or any(client.get("url") for client in clients))
     return Parts(
         home=home,
         homes=tuple(homes),
@@ -112,7 +112,7 @@ def installed_configuration(parts: Parts) -> ConfigurationInForce:
 
 def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     """Render what this version installs, of the parts of which something is there."""
-    present = {name_of(one) for one in objects}
+    present = {name_of(obj) for obj in objects}
     expected: list[Object] = [{"kind": kind, "metadata": {"name": names.NAME}} for kind in WEBHOOKS]
     if f"Service/{home}/{names.QUOTA}" in present:
         expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
@@ -158,9 +158,9 @@ async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswe
         if (pod.get("status") or {}).get("phase") != "Running" or pod["metadata"].get("deletionTimestamp"):
             continue
         ports = [port for container in pod["spec"]["containers"] for port in container.get("ports") or []]
-        for port in [one["containerPort"] for one in ports if one.get("name") == "metrics"][:1]:
+        for port in [port["containerPort"] for port in ports if port.get("name") == "metrics"][:1]:
             meta = pod["metadata"]
             proxied_pods.append(
                 (meta["name"], f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{port}/proxy")
             )
-    return tuple(await asyncio.gather(*(both(*one) for one in proxied_pods)))
+    return tuple(await asyncio.gather(*(both(*proxied_pod) for proxied_pod in proxied_pods)))

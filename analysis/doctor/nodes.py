@@ -56,9 +56,9 @@ def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
 def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
     """Give each node that is not ready, with the condition that says so."""
     for node in nodes:
-        for one in items(inside(node, "status"), "conditions"):
-            if one.get("type") == "Ready" and one.get("status") != "True":
-                yield text(inside(node, "metadata").get("name")), one
+        for item in items(inside(node, "status"), "conditions"):
+            if item.get("type") == "Ready" and item.get("status") != "True":
+                yield text(inside(node, "metadata").get("name")), item
 
 
 def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:

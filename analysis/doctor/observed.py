@@ -86,9 +86,9 @@ def kept_by(
 ) -> list[tuple[str, str]]:
     """Name driver and taint that keep a request from every device; nothing where one alternative has a device."""
     found: list[tuple[str, str]] = []
-    for one in request.alternatives.values():
-        driver = drivers.get(one.device_class_name, "")
-        taint = taint_of(driver, one.tolerations) if driver else ""
+    for alternative in request.alternatives.values():
+        driver = drivers.get(alternative.device_class_name, "")
+        taint = taint_of(driver, alternative.tolerations) if driver else ""
         if not taint:
             return []
         found.append((driver, taint))

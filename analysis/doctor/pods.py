@@ -81,7 +81,12 @@ def _asks(owner: Object) -> bool:
     if items(spec, "resourceClaims"):
         return True
     containers = containers_of(spec)
-    keys = [key for one in containers for part in ("limits", "requests") for key in inside(one, "resources", part)]
+    keys = [
+        key
+        for container in containers
+        for part in ("limits", "requests")
+        for key in inside(container, "resources", part)
+    ]
     return any("/" in key for key in keys)
 
 
@@ -172,7 +177,9 @@ def refused(observed: DoctorInput) -> Iterator[Finding]:
 
 def without_template(observed: DoctorInput) -> Iterator[Finding]:
     """Pods that wait for a template of ours that was not made."""
-    template_keys = {f"{one.metadata.namespace}/{one.metadata.name}" for one in observed.reading.templates.values()}
+    template_keys = {
+        f"{template.metadata.namespace}/{template.metadata.name}" for template in observed.reading.templates.values()
+    }
     full = full_quotas(observed)
     failed = latest(observed, FAILED_TEMPLATE)
     for pod in observed.reading.pods.values():
@@ -182,8 +189,8 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
         late = born is not None and observed.now - born >= _MADE
         if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or failure):
             continue
-        made = {one.name for one in pod.status.resource_claim_statuses}
-        wanted = [one for one in pod.spec.resource_claims if one.name not in made]
+        made = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
+        wanted = [resource_claim for resource_claim in pod.spec.resource_claims if resource_claim.name not in made]
         ours = {name for _, name in template_lifecycle.templates_of(pod)}
         lost = sorted({one.resource_claim_template_name or "" for one in wanted} & ours)
         lost = [name for name in lost if f"{meta.namespace}/{name}" not in template_keys]
@@ -224,8 +231,11 @@ def without_claim(observed: DoctorInput) -> Iterator[Finding]:
         # Where a template is not there yet, it looks again.
         if pod is None or "not found" in message:
             continue
-        made = {one.name for one in pod.status.resource_claim_statuses}
-        if all(one.name in made or not one.resource_claim_template_name for one in pod.spec.resource_claims):
+        made = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
+        if all(
+            resource_claim.name in made or not resource_claim.resource_claim_template_name
+            for resource_claim in pod.spec.resource_claims
+        ):
             continue
         yield make_finding(
             "O106",
@@ -243,11 +253,11 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
     existing = {claim.metadata.key for claim in observed.reading.stock.claims.values()}
     for pod in observed.reading.pods.values():
         name, born = pod.spec.scheduler_name or "default-scheduler", pod.metadata.creation_timestamp
-        if any(one.type == "PodScheduled" for one in pod.status.conditions):
+        if any(condition.type == "PodScheduled" for condition in pod.status.conditions):
             served[name] = max(served.get(name, ""), born)
             continue
-        resources = [one.resources for one in pod.spec.all_containers]
-        resource_names = [key for one in resources for key in (*one.limits, *one.requests)]
+        resources = [container.resources for container in pod.spec.all_containers]
+        resource_names = [key for resource in resources for key in (*resource.limits, *resource.requests)]
         uses_devices = pod.spec.resource_claims or any("/" in key for key in resource_names)
         if uses_devices and not (pod.spec.node_name or pod.has_ended or pod.metadata.deletion_timestamp):
             # A scheduler does not look at a pod whose claims are not there yet.
@@ -282,12 +292,12 @@ def not_prepared(observed: DoctorInput) -> Iterator[Finding]:
         if pod is None or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
             continue
         claims = [observed.reading.stock.claims.get(key) for key in claim_keys(pod)]
-        drivers = ", ".join(sorted({result.driver for one in claims for result in results_of(one)}))
+        drivers = ", ".join(sorted({result.driver for claim in claims for result in results_of(claim)}))
         affected.setdefault((pod.spec.node_name or "", drivers), []).append(f"{about}\n{message}")
     for (node, drivers), pods in affected.items():
         about, _, message = pods[0].partition("\n")
         unregistered = "not registered" in message or "not found in the list of registered" in message
-        waiting = [one.partition("\n")[0].removeprefix("Pod/") for one in pods]
+        waiting = [pod.partition("\n")[0].removeprefix("Pod/") for pod in pods]
         yield make_finding(
             "O112",
             about,
@@ -306,9 +316,9 @@ def not_prepared_again(observed: DoctorInput) -> Iterator[Finding]:
             continue
         stamps = [
             stamp
-            for one in pod.status.conditions
-            if one.type == "PodReadyToStartContainers" and one.status == "False"
-            if (stamp := moment(one.last_transition_time)) is not None
+            for condition in pod.status.conditions
+            if condition.type == "PodReadyToStartContainers" and condition.status == "False"
+            if (stamp := moment(condition.last_transition_time)) is not None
         ]
         if not stamps or observed.now - stamps[0] <= _PREPARED:
             continue

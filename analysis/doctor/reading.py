@@ -179,7 +179,7 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
     file = configuration.file if configuration is not None else None
     keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
     hooks = [hook for one in mine if one["kind"] == WEBHOOKS[0] for hook in one.get("webhooks") or ()]
-    called = [one for one in hooks if one.get("rules") and one["clientConfig"].get("caBundle")]
+    called = [hook for hook in hooks if hook.get("rules") and hook["clientConfig"].get("caBundle")]
     modes: dict[str, Any] = {}
     for one in mine:
         meta = one["metadata"]
@@ -235,9 +235,9 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
     leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
     events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
     # A dump was made when one of the leases of Kubernetes' own was renewed, as those of nodes are every ten seconds.
-    others = [one for one in leases if one.metadata.name not in LEASES]
-    others = [one for one in others if one.metadata.namespace in ("kube-node-lease", "kube-system")] or others
-    now = min(now, max(filter(None, (moment(one.spec.renew_time) for one in others)), default=now))
+    others = [lease for lease in leases if lease.metadata.name not in LEASES]
+    others = [other for other in others if other.metadata.namespace in ("kube-node-lease", "kube-system")] or others
+    now = min(now, max(filter(None, (moment(other.spec.renew_time) for other in others)), default=now))
     # Of the objects of an installation those of another shape are named.
     dumped = {one.kind for one in _IN_DUMPS}
 
@@ -265,7 +265,7 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
 
 def _lacking(reading: Reading, parts: Parts | None) -> dict[str, str]:
     """Name the inputs of rules that a dump lacks, and say how doctor would get them."""
-    present = {text(one.get("kind")) for one in reading.objects}
+    present = {text(obj.get("kind")) for obj in reading.objects}
     lacking = (DUMPED - present) | (parts.unread if parts is not None else frozenset())
     missing = dict.fromkeys(lacking, "not in the input: add `kubectl get KIND -A -o yaml`")
     # Private keys do not belong in a file.
@@ -274,9 +274,9 @@ def _lacking(reading: Reading, parts: Parts | None) -> dict[str, str]:
     )
     # A snapshot leaves these out.
     workloads = parts.of(*WORKLOADS) if parts is not None else []
-    if not all("observedGeneration" in inside(one, "status") for one in workloads):
+    if not all("observedGeneration" in inside(workload, "status") for workload in workloads):
         live[STATUS] = live[DRY_RUN]
-    if not all(images_of(one) for one in workloads):
+    if not all(images_of(workload) for workload in workloads):
         live[IMAGES] = live[DRY_RUN]
     given = {CONFIGURATION: "not in the input: give --config FILE"} if reading.in_force.is_default else {}
     return missing | live | given

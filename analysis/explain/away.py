@@ -31,7 +31,9 @@ def keeper_of(story: PodStory) -> Keeper:
     """Say which part of drawbridge acts next for a pod, if any does."""
     keeper = story.next_step.keeper
     if keeper is Keeper.USER and not story.claims:
-        changed = any(one.outcome in (Outcome.TRANSLATED, Outcome.APPROXIMATED) for one in story.webhook.decisions)
+        changed = any(
+            decision.outcome in (Outcome.TRANSLATED, Outcome.APPROXIMATED) for decision in story.webhook.decisions
+        )
         return Keeper.WEBHOOK if story.webhook.foretold and changed else Keeper.NONE
     return keeper if keeper in _PARTS else Keeper.NONE
 
@@ -39,7 +41,9 @@ def keeper_of(story: PodStory) -> Keeper:
 def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
     """Put before where a pod stands what is wrong with the part that it waits for, with the remedy."""
     part = _PARTS.get(keeper_of(story))
-    one = next((one for one in findings if part and part.search(one.object) and one.code not in _GOES_ON), None)
+    one = next(
+        (finding for finding in findings if part and part.search(finding.object) and finding.code not in _GOES_ON), None
+    )
     if one is None:
         return story
     message = f"{one.object}: {one.message} ({one.remedy}); {story.next_step.message}"

@@ -39,7 +39,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
         network = ""
         for status in claim.status.devices:
             if (status.driver, status.pool, status.device) == place:
-                conditions += [condition_text(one) for one in status.conditions]
+                conditions += [condition_text(condition) for condition in status.conditions]
                 if (data := status.network_data) is not None:
                     network = " ".join(filter(None, (data.interface_name, *data.ips, data.hardware_address)))
         device = DeviceTold(
@@ -67,7 +67,7 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
     remarks = list(faults(claim, reading))
     if claim.status.allocation is None:
         for request in claim.spec.devices.requests:
-            class_names = [one.device_class_name for one in request.alternatives.values()]
+            class_names = [alternative.device_class_name for alternative in request.alternatives.values()]
             remarks += [f"DeviceClass {name} does not exist" for name in class_names if name not in stock.classes]
     return ClaimStory(
         name=claim.metadata.key,
@@ -92,10 +92,10 @@ def state_of_claim(claim: ResourceClaim) -> ClaimState:
         return ClaimState.PENDING
     if not claim.status.reserved_for:
         return ClaimState.ALLOCATED
-    statuses = {(one.driver, one.pool, one.device): one for one in claim.status.devices}
+    statuses = {(device.driver, device.pool, device.device): device for device in claim.status.devices}
     for result in allocation.devices.results:
         status = statuses.get((result.driver, result.pool, result.device))
-        if status is None or any(one.status == FALSE for one in status.conditions):
+        if status is None or any(condition.status == FALSE for condition in status.conditions):
             return ClaimState.RESERVED
     return ClaimState.PREPARED
 
@@ -117,7 +117,7 @@ def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
     uid = claim.metadata.uid
     for overlap in reading.overlaps(tuple(pools)):
         if uid in overlap.claims:
-            uids = {one for one in overlap.claims if one != uid}
+            uids = {claim for claim in overlap.claims if claim != uid}
             others = sorted(key for key, one in stock.claims.items() if one.metadata.uid in uids)
             yield f"it holds what only one may hold, together with {list_first(others, _NAMED)}"
 

@@ -84,7 +84,7 @@ def _published_story(
     if report is not None:
         state: str = report.state
     else:  # no node reaches it: its holders alone tell
-        holding = [one.share_id for one in holders if not one.admin_access]
+        holding = [holder.share_id for holder in holders if not holder.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
     state = known_state(state, reading)
     if found.pool is not None and found.pool.reason:
@@ -115,14 +115,16 @@ def _published_story(
             one if reading.knows_claims else replace(one, free=None)
             for one in (*_neighbours(found, stock, remarks), *_neighbours_across(found, stock, remarks))
         ),
-        rules=tuple(one.name for one in rules if one.carried_by(driver, found.device)),
+        rules=tuple(rule.name for rule in rules if rule.carried_by(driver, found.device)),
         remarks=tuple(remarks),
     )
 
 
 def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) -> _DeviceInPool | None:
     """Find a device, and a node that reaches it."""
-    sightings = [(page, one) for page in stock.newest_pages(pool_id) for one in page.devices if one.name == name]
+    sightings = [
+        (page, device) for page in stock.newest_pages(pool_id) for device in page.devices if device.name == name
+    ]
     if not sightings:
         return None
     page, device = sightings[0]
@@ -133,8 +135,12 @@ def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) 
         if not node:
             remarks.append("no node that was read can reach it")
             return _DeviceInPool(page, device, None, {})
-        pool = next((one for one in stock.pools(node) if one.id == pool_id), None)
-        reports = {one.device: one for one in node_report(stock, node).devices if (one.driver, one.pool) == pool_id}
+        pool = next((pool for pool in stock.pools(node) if pool.id == pool_id), None)
+        reports = {
+            device.device: device
+            for device in node_report(stock, node).devices
+            if (device.driver, device.pool) == pool_id
+        }
         return _DeviceInPool(page, device, pool, reports)
     except DraError as error:
         remarks.append(str(error))
@@ -147,13 +153,13 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
     if pool is None or pool.reason:
         return
     rules = Rules(stock.compatibilities.values())
-    sets = {one.counter_set for one in published.device.consumes_counters}
+    sets = {consumes_counter.counter_set for consumes_counter in published.device.consumes_counters}
     ruled = bool(rules.by_driver.get(pool.id[0]))
     if not sets and not ruled:
         return
     devices = [device for page in pool.pages() for device in page.devices]
     if not ruled:
-        devices = [one for one in devices if any(use.counter_set in sets for use in one.consumes_counters)]
+        devices = [device for device in devices if any(use.counter_set in sets for use in device.consumes_counters)]
     if len(devices) > _PAIRED:
         remarks.append(
             f"its pool has more than {_PAIRED} devices to compare: see the page Together of `drawbridge dashboard`"
@@ -163,16 +169,16 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
     name = published.device.name
     mine = next(row for row in found.rows if name in row.devices)
     for row, cell in zip(found.rows, mine.cells, strict=True):
-        others = tuple(one for one in row.devices if one != name)
+        others = tuple(device for device in row.devices if device != name)
         if not others:
             continue
-        reports = [published.reports[one] for one in others if one in published.reports]
+        reports = [published.reports[other] for other in others if other in published.reports]
         yield Neighbour(
             devices=others,
             together=cell.together,
             stage=cell.stage or "",
             text=cell.text,
-            free=sum(one.state in (DeviceState.FREE, DeviceState.SHARED) for one in reports),
+            free=sum(report.state in (DeviceState.FREE, DeviceState.SHARED) for report in reports),
         )
 
 

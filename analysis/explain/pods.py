@@ -50,10 +50,10 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
     webhook = webhook_story(pod, reading, configuration)
     claims = list(_claims_of(pod, reading))
     # A pod that the webhook would change is judged by a scheduler only as it is then.
-    unchanged = pod.metadata.uid or not any(one.outcome in _CHANGING for one in webhook.decisions)
+    unchanged = pod.metadata.uid or not any(decision.outcome in _CHANGING for decision in webhook.decisions)
     waits = not (pod.spec.node_name or pod.is_done)
     prospect: Prospect | None = None
-    coming = any(_is_coming(pod, one, reading) for one in claims)
+    coming = any(_is_coming(pod, claim, reading) for claim in claims)
     if waits and unchanged and not coming:
         prospect = prospect_of(_as_admitted(pod, reading, configuration), reading, configuration)
     if webhook.refusals and not pod.metadata.uid and prospect is not None and prospect.outlook is Outlook.FITS:
@@ -71,14 +71,14 @@ def pod_story(key: str, reading: Reading, configuration: Configuration) -> PodSt
         )
     if prospect is not None and next_step.keeper in (Keeper.USER, Keeper.TEMPLATES, Keeper.CLAIMS):
         # Something else has to happen first, so that no end of another's claim is enough.
-        blockers = tuple(replace(one, suffices=None) for one in prospect.blockers)
+        blockers = tuple(replace(blocker, suffices=None) for blocker in prospect.blockers)
         prospect = replace(prospect, blockers=blockers, nearest="")
     # What is not as it should be, in the words of the scheduler and the kubelet.
     conditions: list[str] = []
-    for one in pod.status.conditions:
-        if one.status == FALSE and (one.message or one.reason):
-            since = f" since {one.last_transition_time}" if one.last_transition_time else ""
-            conditions.append(f"{condition_text(one)}{since}")
+    for condition in pod.status.conditions:
+        if condition.status == FALSE and (condition.message or condition.reason):
+            since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
+            conditions.append(f"{condition_text(condition)}{since}")
     raw = reading.raw.get(key)
     return PodStory(
         name=key,
@@ -197,12 +197,12 @@ def _on_its_node(pod: Pod, claims: Sequence[ClaimStory], raw: Object) -> NextSte
         return NextStep(keeper=Keeper.NONE, message=f"it runs on {node}")
     for claim in claims:
         for device in claim.devices:
-            bad = [one for one in device.conditions if f"={FALSE}" in one]
+            bad = [condition for condition in device.conditions if f"={FALSE}" in condition]
             if bad:
                 return NextStep(keeper=Keeper.DRIVER, message=f"it is bound to {node}; {device.device} says {bad[0]}")
     if waits := _waiting_container(raw):  # images are pulled once the devices are prepared
         return NextStep(keeper=Keeper.KUBELET, message=f"it is bound to {node}, and {waits}")
-    unprepared = [one for one in claims if one.state is not ClaimState.PREPARED]
+    unprepared = [claim for claim in claims if claim.state is not ClaimState.PREPARED]
     if unprepared:
         drivers = {device.device.partition("/")[0] for claim in unprepared for device in claim.devices}
         listed = ", ".join(sorted(drivers)) or "its drivers"
@@ -229,7 +229,7 @@ def _before_scheduling(
     if not pod.metadata.uid and (next_step := _refused(webhook)):
         return next_step
     if pod.spec.scheduling_gates:
-        gates = [one.name for one in pod.spec.scheduling_gates]
+        gates = [scheduling_gate.name for scheduling_gate in pod.spec.scheduling_gates]
         return NextStep(keeper=Keeper.USER, message=f"scheduling gates hold it: {', '.join(gates)}")
     namespace = pod.metadata.namespace or "default"
     for claim in claims:
@@ -258,9 +258,9 @@ def _refused(webhook: WebhookStory) -> NextStep | None:
     """Say who refuses a pod that is in no cluster yet; where the API server does so, its author has to correct the pod."""
     if not webhook.refusals:
         return None
-    for one in webhook.decisions:
-        if one.outcome is Outcome.REFUSED and one.code.startswith("D"):
-            reason = str(stated(one.code, one.detail, one.remedy))
+    for decision in webhook.decisions:
+        if decision.outcome is Outcome.REFUSED and decision.code.startswith("D"):
+            reason = str(stated(decision.code, decision.detail, decision.remedy))
             refusal = next(text for text in (*webhook.refusals, reason) if text.endswith(reason))  # with its container
             return NextStep(keeper=Keeper.USER, message=f"it has to be corrected: {refusal}")
     return NextStep(keeper=Keeper.WEBHOOK, message=f"it would be refused: {webhook.refusals[0]}")
@@ -287,7 +287,7 @@ def _at_its_scheduler(
     keeper = scheduler_keeper(scheduler, configuration)
     last_message = scheduler_message(pod)
     # No pod of a scheduler that is not Kubernetes' own has a node, or a word of it.
-    named = [one for one in reading.pods.values() if one.spec.scheduler_name == scheduler]
+    named = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
     unknown = reading.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
     if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
@@ -298,7 +298,7 @@ def _at_its_scheduler(
         return NextStep(keeper=Keeper.USER, message=f"no node has {key}: {why_unknown(meant)}")
     if prospect is not None:
         return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, reading))
-    states = {one.state for one in claims}
+    states = {claim.state for claim in claims}
     if ClaimState.MISSING in states:  # they are made with the pod
         return NextStep(keeper=keeper, message=f"once its claims are made, {_room_text(place, scheduler, reading)}")
     if states and states <= _ALLOCATED:
@@ -312,7 +312,7 @@ def _at_its_scheduler(
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
     # It asks in legacy words, and has no claims for them.
-    if not pod.metadata.uid and any(one.outcome in _CHANGING for one in webhook.decisions):
+    if not pod.metadata.uid and any(decision.outcome in _CHANGING for decision in webhook.decisions):
         return NextStep(
             keeper=Keeper.WEBHOOK, message=f"it has not passed the webhook yet; as the webhook admits it, {room}"
         )
@@ -321,7 +321,7 @@ def _at_its_scheduler(
         return NextStep(keeper=Keeper.USER, message=f"{missed.message}: {missed.remedy}")
     for key, why in find_unserved(pod, state).items():
         return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
-    keyed = [one for one in webhook.decisions if one.key]
+    keyed = [decision for decision in webhook.decisions if decision.key]
     keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
     lacking = [key for key in keys if state.configuration.resource(key) and not state.offers(key)]
     if lacking and state.fleet.nodes and state.confirmed and not state.unseen:
@@ -357,7 +357,7 @@ def _full_quota(namespace: str, reading: Reading) -> str:
 def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, reading: Reading) -> str:
     """Give the words of the scheduler; what no claim asks for, such as a key of a device plugin, is in the place alone."""
     if prospect.outlook is Outlook.FITS and place.node is None and not prospect.barriers:
-        if place.exceeded or not any(one.devices for one in prospect.groups):
+        if place.exceeded or not any(group.devices for group in prospect.groups):
             return _room_text(place, scheduler, reading)
         return f"devices for it are free, but pods before it in the queue take them ({place.summary})"
     if place.node is not None and place.node in prospect.plugins:
@@ -367,8 +367,8 @@ def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, reading
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:
         return prospect.message
-    barred = {name for one in prospect.barriers for name in one.nodes}
-    fitting = [name for one in prospect.groups if one.devices for name in one.nodes]
+    barred = {name for barrier in prospect.barriers for name in barrier.nodes}
+    fitting = [name for group in prospect.groups if group.devices for name in group.nodes]
     left = [name for name in fitting if name not in barred]
     if not barred.intersection(fitting):
         return f"devices for it are free, and {scheduler} has not placed it yet"
@@ -376,6 +376,6 @@ def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, reading
         return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
     if place.node is not None:  # where a device plugin has all that it requests
         return _room_text(place, scheduler, reading)
-    most = next(one for one in prospect.barriers if not set(fitting).isdisjoint(one.nodes))
+    most = next(barrier for barrier in prospect.barriers if not set(fitting).isdisjoint(barrier.nodes))
     reached = len(set(fitting).intersection(most.nodes))
     return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"

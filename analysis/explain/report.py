@@ -33,7 +33,7 @@ def report(story: Story, server: ServerMeant) -> Report:
         case PodStory():
             title, parts, lines = f"Pod {story.name}", _asking(story, story.claims), screen_of_pod(story)
         case WorkloadStory():
-            rows = [(len(one.names), one.first.name, one.first.next_step.message) for one in story.pods]
+            rows = [(len(pod.names), pod.first.name, pod.first.next_step.message) for pod in story.pods]
             fates = Rows(("Pods", "Such as", "State"), rows)
             title, parts, lines = f"{story.kind} {story.name}", iter((fates,)), screen_of_workload(story)
         case LoneClaimStory():
@@ -46,7 +46,9 @@ def report(story: Story, server: ServerMeant) -> Report:
 def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> Iterator[Part]:
     """Show the claims of a pod, or one that stands by itself, and what is to be expected for them."""
     yield story.next_step.message or "There is nothing to do."
-    claim_rows = [(one.name, one.state.value, one.since, tuple(it.device for it in one.devices)) for one in claims]
+    claim_rows = [
+        (claim.name, claim.state.value, claim.since, tuple(it.device for it in claim.devices)) for claim in claims
+    ]
     yield Rows(("Claim", "State", "Since", "Devices"), claim_rows, "Claims")
     if story.prospect is not None:
         # How many nodes could serve it, and who is in the way.
@@ -59,8 +61,8 @@ def _asking(story: PodStory | LoneClaimStory, claims: Iterable[ClaimStory]) -> I
         if story.prospect.nearest:
             yield story.prospect.nearest
         blockers = [
-            (one.node, ", ".join(one.pods) or f"claim {one.claim}", one.devices, one.since)
-            for one in story.prospect.blockers
+            (blocker.node, ", ".join(blocker.pods) or f"claim {blocker.claim}", blocker.devices, blocker.since)
+            for blocker in story.prospect.blockers
         ]
         yield Rows(("Node", "Who", "Devices", "Since"), blockers, "In the way")
     quotas: list[Sequence[Cell]] = []
@@ -81,7 +83,7 @@ def _device(story: DeviceStory) -> Iterator[Part]:
     ]  # fmt: skip
     yield Rows(("Capacity", "", "Left", "Of"), capacity)
     holders = [
-        (", ".join(one.pods) or f"claim {one.claim}", one.since, ", ".join(f"{key}={amount}" for key, amount in one.share.items()))
-        for one in story.holders
+        (", ".join(holder.pods) or f"claim {holder.claim}", holder.since, ", ".join(f"{key}={amount}" for key, amount in holder.share.items()))
+        for holder in story.holders
     ]  # fmt: skip
     yield Rows(("Holder", "Since", "Share"), holders)

@@ -87,17 +87,17 @@ def screen_of_pod(story: PodStory) -> Iterator[str]:
 def _webhook(webhook: WebhookStory) -> Iterator[str]:
     """Write what becomes of each key."""
     decisions: list[str] = []
-    for one in webhook.decisions:
-        if one.outcome is Outcome.REFUSED and webhook.refusals:
+    for decision in webhook.decisions:
+        if decision.outcome is Outcome.REFUSED and webhook.refusals:
             continue  # stands among the refusals
-        where = f"{one.container}: " if one.container else ""
-        key = f"{one.key} " if one.key else ""
-        dialect = f"({one.dialect}) " if one.dialect else ""
+        where = f"{decision.container}: " if decision.container else ""
+        key = f"{decision.key} " if decision.key else ""
+        dialect = f"({decision.dialect}) " if decision.dialect else ""
         would = "would be " if webhook.foretold else ""
-        detail = f": {one.reason}" if one.reason else ""
+        detail = f": {decision.reason}" if decision.reason else ""
         why = "because" if webhook.foretold else "as it stands now,"
-        basis = f"; {why} {one.basis}" if one.basis else ""
-        decisions.append(f"{where}{key}{dialect}{would}{one.outcome}{detail}{basis}")
+        basis = f"; {why} {decision.basis}" if decision.basis else ""
+        decisions.append(f"{where}{key}{dialect}{would}{decision.outcome}{detail}{basis}")
     yield from _rows("webhook", decisions, _WORDS, "decision")
     yield from _rows("refused", webhook.refusals, _ROWS, "refusal")
 
@@ -141,7 +141,7 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
         yield _row("is", list_first([f"{name}={value}" for name, value in story.attributes.items()], _DEVICES))
     left = [f"{name}: {story.available.get(name) or 'unknown'} of {all_} left" for name, all_ in story.capacity.items()]
     yield from _rows("capacity", left, _ROWS, "amount")
-    taints = [f"{one.taint} by {one.source}{_since(one.since)}" for one in story.taints]
+    taints = [f"{taint.taint} by {taint.source}{_since(taint.since)}" for taint in story.taints]
     yield from _rows("tainted", taints, _ROWS, "taint")
     holders: list[str] = []
     for holder in story.holders:
@@ -150,15 +150,17 @@ def screen_of_device(story: DeviceStory) -> Iterator[str]:
         holders.append(f"claim {holder.claim} {amount}{_for(holder.pods)}{_since(holder.since)}")
     yield from _rows("held by", holders, _HOLDERS, "holder")
     yield from _rows("rule", [f"DeviceCompatibility/{rule}" for rule in story.rules], _ROWS, "rule")
-    for one in story.neighbours[:_ROWS]:
+    for neighbour in story.neighbours[:_ROWS]:
         names = (
-            one.devices[0] if len(one.devices) == 1 else f"{one.devices[0]} .. {one.devices[-1]} ({len(one.devices)})"
+            neighbour.devices[0]
+            if len(neighbour.devices) == 1
+            else f"{neighbour.devices[0]} .. {neighbour.devices[-1]} ({len(neighbour.devices)})"
         )
-        if one.together:
-            free = f", {one.free} of them free now" if one.free is not None else ""
+        if neighbour.together:
+            free = f", {neighbour.free} of them free now" if neighbour.free is not None else ""
             yield _row("goes with", f"{names}{free}")
         else:
-            yield _row("never with", f"{names}: {one.stage}: {one.text}")
+            yield _row("never with", f"{names}: {neighbour.stage}: {neighbour.text}")
     yield from _rest(story.neighbours, _ROWS, "kind", " of devices")
     yield from _rows("wrong", story.remarks, _ROWS, "problem")
 
@@ -223,7 +225,7 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
         for line in list(lines(answer))[:_WORDS]:
             yield f"{' ' * (_WIDE + 2)}{line}"
     yield from _rest(prospect.groups, _GROUPS, "kind", " of nodes")
-    barriers = [f"{count_of(one.count, 'node')}: {one.message}" for one in prospect.barriers]
+    barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.barriers]
     yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers: list[str] = []
     for one in prospect.blockers:

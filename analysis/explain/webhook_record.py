@@ -48,8 +48,8 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
     # Parts of a record that are not decisions are left out.
     entries = mapping(decoded(pod.metadata.annotations.get(names.DECISION))).get("decisions")
     decisions: list[Decision] = []
-    for one in members(entries)[:_MOST]:
-        words = mapping(one)
+    for member in members(entries)[:_MOST]:
+        words = mapping(member)
         try:
             outcome = Outcome(_text(words.get("outcome")))
         except ValueError:
@@ -61,10 +61,16 @@ def webhook_story(pod: Pod, reading: Reading, configuration: Configuration) -> W
     if raw is not None and trust is not Trust.FORGED:
         # The record does not hold the evidence: the same words are decided on once more, for what they would rest on now.
         bases: dict[tuple[str, str], str] = {}
-        for one in decide_now(_restored(raw, removed, scheduler), reading, configuration).decisions:
-            again = f"created again it would be left: {one.reason}" if one.outcome is Outcome.LEFT else one.basis
-            bases.setdefault((one.container, one.key), again)
-        decisions = [replace(one, basis=bases.get((one.container, one.key), "")) for one in decisions]
+        for decision in decide_now(_restored(raw, removed, scheduler), reading, configuration).decisions:
+            again = (
+                f"created again it would be left: {decision.reason}"
+                if decision.outcome is Outcome.LEFT
+                else decision.basis
+            )
+            bases.setdefault((decision.container, decision.key), again)
+        decisions = [
+            replace(decision, basis=bases.get((decision.container, decision.key), "")) for decision in decisions
+        ]
     return WebhookStory(
         trust=trust,
         removed=removed,

@@ -56,12 +56,14 @@ class Workload(NamedTuple):
 
 def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -> Workload:
     """Find a workload by its kind and name. Raise MissingObject."""
-    objects = {identity_of(one): one for one in reading.objects}
+    objects = {identity_of(obj): obj for obj in reading.objects}
     # The owners of each pod, as far as they were read.
     chains: dict[str, set[ObjectIdentity]] = {}
     for key, pod in reading.pods.items():
         chain = chains[key] = set()
-        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+        owner = next(
+            (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
+        )
         home = pod.metadata.namespace or "default"
         at = owner and ObjectIdentity(owner.api_version.rpartition("/")[0], owner.kind, home, owner.name)
         while at and at not in chain and len(chain) < _MOST_OWNERS:
@@ -114,7 +116,9 @@ def workload_story(
             pods = list(coming.values())
     groups: defaultdict[object, list[Pod]] = defaultdict(list)
     for pod in pods:
-        conditions = tuple(one.message or one.reason for one in pod.status.conditions if one.status == FALSE)
+        conditions = tuple(
+            condition.message or condition.reason for condition in pod.status.conditions if condition.status == FALSE
+        )
         fate = pod.status.phase, bool(pod.spec.node_name), bool(pod.metadata.deletion_timestamp), conditions
         groups[fate if pod.metadata.uid else pod.metadata.name].append(pod)
     groups_of_pods = [
@@ -131,7 +135,7 @@ def workload_story(
     groups_of_pods.sort(key=lambda one: (bool(one.first.node), not one.first.webhook.decisions, -len(one.names)))
     # Why no pods are made, as their controllers say it.
     failures: list[str] = []
-    for each in {identity_of(one): one for one in reading.objects}.values():
+    for each in {identity_of(obj): obj for obj in reading.objects}.values():
         if each is obj or owner_of(each) == found:
             for condition in items(inside(each, "status"), "conditions"):
                 if condition.get("type") == _FAILED and condition.get("status") == "True":

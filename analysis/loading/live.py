@@ -86,9 +86,9 @@ async def read_installed(cluster: Cluster) -> tuple[list[Document], str]:
     try:
         async for page in pages(cluster, registrations, fields=f"metadata.name={names.NAME}"):
             objects += map(registrations.plain, page.items)
-        hooks = [hook for one in objects for hook in items(one, "webhooks")]
+        hooks = [hook for obj in objects for hook in items(obj, "webhooks")]
         services = [inside(hook, "clientConfig", "service") for hook in hooks]
-        for namespace in dict.fromkeys(filter(None, (text(one.get("namespace")) for one in services))):
+        for namespace in dict.fromkeys(filter(None, (text(service.get("namespace")) for service in services))):
             wanted = f"ConfigMap {namespace}/{names.NAME}"
             objects.append(config_maps.plain(await cluster.get(config_maps, names.NAME, namespace)))
     except (Unauthorized, Unavailable):
@@ -102,7 +102,7 @@ async def read_installed(cluster: Cluster) -> tuple[list[Document], str]:
 
 def as_documents(objects: Iterable[Object]) -> list[Document]:
     """Make documents of objects that an API server returned."""
-    return [document for one in objects for document in parse(msgspec.json.encode(one), "the cluster")]
+    return [document for obj in objects for document in parse(msgspec.json.encode(obj), "the cluster")]
 
 
 async def look_around(cluster: Cluster, namespaces: Sequence[str]) -> tuple[tuple[Object, ...], list[Unread]]:
@@ -255,7 +255,7 @@ class Visit(Generic[T]):
             spec = inside(definition, "spec")
             kind_names = inside(spec, "names")
             versions = items(spec, "versions")
-            served = [one for one in versions if one.get("served") is True]
+            served = [version for version in versions if version.get("served") is True]
             if not served:
                 continue
             group, kind = text(spec.get("group")), text(kind_names.get("kind"))

@@ -109,10 +109,10 @@ def serves_node(obj: Object) -> bool:
     pods = pods_in(obj)
     for pod in pods:
         spec = inside(pod, "spec")
-        if not any(text(inside(one, "hostPath").get("path")).startswith(_KUBELET) for one in items(spec, "volumes")):
+        if not any(text(inside(item, "hostPath").get("path")).startswith(_KUBELET) for item in items(spec, "volumes")):
             return False
-        for one in containers_of(spec):
-            resources = inside(one, "resources")
+        for container in containers_of(spec):
+            resources = inside(container, "resources")
             if any(map(is_extended, (*inside(resources, "limits"), *inside(resources, "requests")))):
                 return False
     return bool(pods)
@@ -155,7 +155,8 @@ class Trimmer:
             remaining = {name: value for name, value in status.items() if name in _STATUS}
             if isinstance(remaining.get("conditions"), list):
                 remaining["conditions"] = [
-                    {name: one[name] for name in _OF_CONDITION if name in one} for one in items(remaining, "conditions")
+                    {name: item[name] for name in _OF_CONDITION if name in item}
+                    for item in items(remaining, "conditions")
                 ]
             trimmed["status"] = self._share(remaining)
             # By field, because two pods of one workload differ in their node and in the name of a volume.

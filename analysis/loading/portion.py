@@ -145,26 +145,29 @@ def _lean_object(obj: Object) -> Object:
                     del container[name]
                 variables = items(container, "env")
                 if len(variables) > _MOST_VARIABLES:
-                    rest = (one for one in variables[_MOST_VARIABLES:] if _is_read(str(one.get("name"))))
+                    rest = (variable for variable in variables[_MOST_VARIABLES:] if _is_read(str(variable.get("name"))))
                     container["env"] = [*variables[:_MOST_VARIABLES], *rest]
-                for one in items(container, "env"):
-                    if not _is_read(str(one.get("name"))):
-                        one.pop("value", None)
+                for item in items(container, "env"):
+                    if not _is_read(str(item.get("name"))):
+                        item.pop("value", None)
         if isinstance(spec.get("volumes"), list):
-            spec["volumes"] = [one for one in items(spec, "volumes") if "hostPath" in one]
+            spec["volumes"] = [item for item in items(spec, "volumes") if "hostPath" in item]
     for path in ("spec", "spec/spec", "status/allocation"):
-        for one in items(inside(obj, *path.split("/"), "devices"), "config"):
-            opaque = inside(one, "opaque")
+        for item in items(inside(obj, *path.split("/"), "devices"), "config"):
+            opaque = inside(item, "opaque")
             if isinstance(opaque.get("parameters"), dict):
                 opaque["parameters"] = read_members(opaque["parameters"])
-    for one in items(inside(obj, "status"), "devices"):
-        one.pop("data", None)
+    for item in items(inside(obj, "status"), "devices"):
+        item.pop("data", None)
     return obj
 
 
 def _lean_pod(pod: Pod) -> Pod:
     def lean(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-        return tuple(replace(one, env=tuple(each for each in one.env if _is_read(each.name))) for one in containers)
+        return tuple(
+            replace(container, env=tuple(each for each in container.env if _is_read(each.name)))
+            for container in containers
+        )
 
     spec = replace(pod.spec, containers=lean(pod.spec.containers), init_containers=lean(pod.spec.init_containers))
     return replace(pod, spec=spec)

@@ -98,7 +98,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def is_dump(self) -> bool:
         """Whether a server stored some of the objects: then a kind that is missing may have been left out."""
-        return any(inside(one, "metadata").get("uid") for one in self.objects)
+        return any(inside(obj, "metadata").get("uid") for obj in self.objects)
 
     @property
     def installed(self) -> tuple[Object, ...]:
@@ -107,7 +107,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def of(self, *kinds: str) -> list[Object]:
         """Return the objects of these kinds."""
-        return [one for one in self.objects if one.get("kind") in kinds]
+        return [obj for obj in self.objects if obj.get("kind") in kinds]
 
     @property
     def pods(self) -> dict[str, Pod]:
@@ -127,12 +127,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def raw(self) -> dict[str, Object]:
         """The pods as they are stored, also those that cannot be decoded; of a cluster those that the command asks about."""
-        return {"/".join(identity_of(one)[2:]): one for one in self.objects if is_pod(one)}
+        return {"/".join(identity_of(obj)[2:]): obj for obj in self.objects if is_pod(obj)}
 
     @property
     def beside_pods(self) -> list[Object]:
         """The objects that are no pods, as they are stored."""
-        return [one for one in self.objects if not is_pod(one)]
+        return [obj for obj in self.objects if not is_pod(obj)]
 
     @cached_property
     def stock(self) -> Stock:
@@ -212,7 +212,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _by_name(self) -> dict[ObjectIdentity, Object]:
-        return {identity_of(one): one for one in self.objects}
+        return {identity_of(obj): obj for obj in self.objects}
 
     @cached_property
     def _states(self) -> list[tuple[Configuration, State]]:

@@ -88,7 +88,9 @@ def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
         # Everything that a matrix depends on, unless a rule reads attributes: then each pool is judged by itself.
         key = b""
         if not rules.by_driver.get(driver):
-            described = [(one.name, one.allow_multiple_allocations, one.consumes_counters) for one in devices]
+            described = [
+                (device.name, device.allow_multiple_allocations, device.consumes_counters) for device in devices
+            ]
             key = encode((driver, pool.counters, described))
         found = known.get(key) if key else None
         if found is None:

@@ -72,7 +72,7 @@ def families(
     for (top, _), of_top in members.items():
         pods = [(number, one) for _, number, one in of_top if is_pod(one)]
         makers = [each for each in of_top if not is_pod(each[2])]
-        templates = [each for each in makers if paths(each[2])]
+        templates = [maker for maker in makers if paths(maker[2])]
         lowest = min((height for height, _, _ in templates), default=0)
         telling = [(number, one) for height, number, one in templates if height == lowest]
         telling = telling or pods or [(number, one) for _, number, one in makers]
@@ -98,4 +98,7 @@ def has_ended(obj: Object) -> bool:
     if obj.get("kind") != "Job":
         return False
     conditions = items(inside(obj, "status"), "conditions")
-    return any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
+    return any(
+        condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+        for condition in conditions
+    )

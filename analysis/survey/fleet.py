@@ -85,7 +85,7 @@ def plugin_stocks(
             staying=sum([staying[name, key] for name in stock.nodes]),
             freed=freed,
             stranded=stranded,
-            mixed=tuple(sorted(name for name in amounts if any((name, one) in publishing for one in drivers))),
+            mixed=tuple(sorted(name for name in amounts if any((name, driver) in publishing for driver in drivers))),
         )
         found.append(one)
     return found

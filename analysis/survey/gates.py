@@ -79,7 +79,9 @@ class GateNeeds:
             return
         for gate in frozenset[str]().union(*pools.values()):
             slices = [
-                one for one in stock.slices.values() if gate in pools.get((one.spec.driver, one.spec.pool.name), ())
+                slice_
+                for slice_ in stock.slices.values()
+                if gate in pools.get((slice_.spec.driver, slice_.spec.pool.name), ())
             ]
             served = Inventory.of(stock.classes.values(), slices, ()).classes
             self._classes[gate] = frozenset([name for name, devices in served.items() if devices.devices])

@@ -145,28 +145,28 @@ def _unread_evidence(reading: Reading, state: State) -> Iterator[Finding]:
 
 
 def _injectors(registrations: Iterable[Object]) -> Iterator[Finding]:
-    for one in registrations:
+    for registration in registrations:
         changes_pods = False
-        for hook in items(one, "webhooks"):
+        for hook in items(registration, "webhooks"):
             for rule in items(hook, "rules"):
                 resources, operations = rule.get("resources"), rule.get("operations")
                 if isinstance(resources, list) and isinstance(operations, list):
                     of_pods = {"pods", "*", "*/*"} & set(map(str, resources))
                     changes_pods |= bool(of_pods and {"CREATE", "*"} & set(map(str, operations)))
-        if changes_pods and not identity_of(one).name.startswith(names.NAME):
+        if changes_pods and not identity_of(registration).name.startswith(names.NAME):
             yield make_finding(
                 "S011",
-                f"MutatingWebhookConfiguration/{identity_of(one).name}",
+                f"MutatingWebhookConfiguration/{identity_of(registration).name}",
                 "it changes pods at creation, and may add or restore device requests",
             )
 
 
 def _counting(reading: Reading, state: State) -> Iterator[Finding]:
     """Objects that count or limit keys, apart from those of a namespace that have a finding of their own."""
-    for one in reading.beside_pods:
-        if counts_keys(one) and one.get("kind") not in _OF_NAMESPACE:
-            for decision in decide_object(one, state).decisions:
-                yield finding_of(one, decision, "S020")
+    for beside_pod in reading.beside_pods:
+        if counts_keys(beside_pod) and beside_pod.get("kind") not in _OF_NAMESPACE:
+            for decision in decide_object(beside_pod, state).decisions:
+                yield finding_of(beside_pod, decision, "S020")
 
 
 def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:

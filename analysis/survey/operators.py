@@ -30,12 +30,12 @@ _INTEL: Final = {"GpuDevicePlugin": "gpu.intel.com", "QatDevicePlugin": "qat.int
 
 def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
     """Name the device plugins, and how each is kept off a node."""
-    for one in daemon_sets:
+    for daemon_set in daemon_sets:
         # A device plugin mounts the folder in which the kubelet listens.
-        volumes = items(inside(one, "spec", "template", "spec"), "volumes")
+        volumes = items(inside(daemon_set, "spec", "template", "spec"), "volumes")
         if not any(text(inside(volume, "hostPath").get("path")).startswith(PLUGIN_FOLDER) for volume in volumes):
             continue
-        name, owner = identity_of(one), owner_of(one)
+        name, owner = identity_of(daemon_set), owner_of(daemon_set)
         managed = [label for begin, label in _OF_GKE.items() if name.name.startswith(begin)]
         remedy = "keep it off a node (node selector, affinity) once the pods there have moved"
         if owner is not None:
@@ -45,7 +45,7 @@ def of_plugins(daemon_sets: Iterable[Object]) -> Iterator[Finding]:
         yield make_finding(
             "S015",
             f"DaemonSet/{name.namespace}/{name.name}",
-            f"it registers with kubelet as a device plugin, ready on {mapping(one.get('status')).get('numberReady') or 0} nodes",
+            f"it registers with kubelet as a device plugin, ready on {mapping(daemon_set.get('status')).get('numberReady') or 0} nodes",
             remedy,
         )
 
@@ -78,9 +78,9 @@ def of_gpu_operator(operator: GpuOperator) -> Iterator[Finding]:
 
 def of_operators(objects: Iterable[Object]) -> Iterator[Finding]:
     """Name what the objects of the other operators run in the place of DRA drivers."""
-    for one in objects:
-        name = identity_of(one)
-        spec = inside(one, "spec")
+    for obj in objects:
+        name = identity_of(obj)
+        spec = inside(obj, "spec")
         named = f"{name.kind}/{name.namespace}/{name.name}"
         match name.group, name.kind:
             case "amd.com", "DeviceConfig":

@@ -71,7 +71,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def outcomes(self) -> Counter[Outcome]:
         """How many workloads have which outcome."""
-        return Counter(one.outcome for one in self.workloads if one.outcome is not None)
+        return Counter(workload.outcome for workload in self.workloads if workload.outcome is not None)
 
 
 class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     is_installed = any(
         identity_of(one).name.startswith(names.NAME) for one in reading.of("MutatingWebhookConfiguration")
     )
-    modes = {name: mode_in(state, name) for name in sorted({one.namespace for one in workloads} - {CLUSTER})}
+    modes = {name: mode_in(state, name) for name in sorted({workload.namespace for workload in workloads} - {CLUSTER})}
     known = state.fleet.installed.network.pools
     pools = [pool for name, pool in known.items() if name in stays]
     live = sorted(stays - known.keys()) if reading.is_live else ()  # in files every ConfigMap counts

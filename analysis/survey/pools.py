@@ -110,17 +110,17 @@ def _target(pool: NetworkPool, configuration: Configuration) -> tuple[Target | N
     chosen = configuration.file.classes.get(base.name)
     terms: list[list[str]] = []
     missing: dict[str, None] = {}
-    for one in pool.alternatives:
-        if "deviceType" in one or "vdpaType" in one:
+    for alternative in pool.alternatives:
+        if "deviceType" in alternative or "vdpaType" in alternative:
             return None, "its devices are no network devices that a driver publishes"
         written: list[str] = []
-        for name, values in one.items():
+        for name, values in alternative.items():
             term = _dranet(name, values) if pool.is_shared else _sriov(name, values)
             written += [term] if term else []
             if not term:
                 missing[f"{name} {', '.join(values)}".strip()] = None
         terms.append(written)
-    selectors = terms[0] if len(terms) == 1 else [" || ".join(f"({' && '.join(one)})" for one in terms if one)]
+    selectors = terms[0] if len(terms) == 1 else [" || ".join(f"({' && '.join(term)})" for term in terms if term)]
     if not all(terms):  # an alternative of which nothing can be said takes in all devices of the class
         selectors = []
     if len(selectors) > _MOST_TERMS:
@@ -153,7 +153,7 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
     if name == "isRdma":
         return _attribute(driver, "rdmaCapable", "false")
     if name in _SRIOV:
-        known = [_LINKS.get(one, one) for one in values] if name == "linkTypes" else values
+        known = [_LINKS.get(value, value) for value in values] if name == "linkTypes" else values
         return f"{_attribute(driver, _SRIOV[name])} in {_quoted(known)}"
     if name not in _FUNCTIONS:
         return ""
@@ -165,7 +165,9 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
             return ""
         ranges.setdefault(function, numbers)
     function = _attribute(driver, _FUNCTIONS[name])
-    tests = [f"{function} in {_quoted(whole)}"] if (whole := [one for one in ranges if not ranges[one]]) else []
+    tests = (
+        [f"{function} in {_quoted(whole)}"] if (whole := [range_ for range_ in ranges if not ranges[range_]]) else []
+    )
     number = _attribute(driver, "vfID", "-1")
     for one, numbers in ranges.items():
         if not numbers:
@@ -188,7 +190,7 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
 def _dranet(name: str, values: tuple[str, ...]) -> str:
     if name not in _DRANET:
         return ""
-    known = [_VENDORS.get(one.lower(), "") for one in values] if name == "vendors" else list(values)
+    known = [_VENDORS.get(value.lower(), "") for value in values] if name == "vendors" else list(values)
     return f"{_attribute(TARGETS['nic'].driver, _DRANET[name])} in {_quoted(known)}" if all(known) else ""
 
 
@@ -196,15 +198,15 @@ def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
     """Write the resource filters of the SR-IOV driver, none where an alternative would take in all devices, and what they cannot say."""
     found: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
-    for one in pool.alternatives:
+    for alternative in pool.alternatives:
         made: dict[str, Any] = {}
-        for name, values in one.items():
+        for name, values in alternative.items():
             ranged = [value for value in values if "#" in value and name in _FUNCTIONS]
             if ranged or name not in _FILTERS:
                 missing[f"{name} {', '.join(ranged or values)}".strip()] = None
             if name in _FILTERS:
                 made[_FILTERS[name]] = list(dict.fromkeys(value.partition("#")[0] for value in values))
-        if "deviceType" in one or "vdpaType" in one or not made:
+        if "deviceType" in alternative or "vdpaType" in alternative or not made:
             return [], ""
         links = made.pop("linkType", None)  # a filter has one, and a plugin's configuration a list
         found += [made] if links is None else [made | {"linkType": _LINKS.get(link, link)} for link in links]

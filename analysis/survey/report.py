@@ -50,13 +50,20 @@ def report(overview: Overview, *, whole: bool) -> Report:
     counted = list(_totals(overview))
     outcomes = [(Marked(outcome), number, meaning) for outcome, number, meaning in counted]
     reasons = [
-        (Marked(one.outcome), one.workloads, one.pods, one.key, Why(f"{why(one)}{_code(one.code)}", one.remedy))
-        for one in overview.reasons
+        (
+            Marked(reason.outcome),
+            reason.workloads,
+            reason.pods,
+            reason.key,
+            Why(f"{why(reason)}{_code(reason.code)}", reason.remedy),
+        )
+        for reason in overview.reasons
     ]
     plugins = [
-        (one.key, one.nodes, one.devices, one.moving, one.staying, one.freed, one.stranded) for one in overview.plugins
+        (plugin.key, plugin.nodes, plugin.devices, plugin.moving, plugin.staying, plugin.freed, plugin.stranded)
+        for plugin in overview.plugins
     ]
-    drivers = [(one.driver, one.nodes, one.devices) for one in overview.drivers]
+    drivers = [(driver.driver, driver.nodes, driver.devices) for driver in overview.drivers]
     sides: list[Sequence[Cell]] = []
     for side in overview.served_by if plugins or drivers else ():
         for name, meaning in _SIDE_TEXTS.items():
@@ -97,7 +104,7 @@ def _row(one: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
     # Each key once: two containers may ask for it.
     amounts_by_key: dict[str, list[str]] = {}
     listed: set[tuple[str, str]] = set()
-    for key in [each for each in one.keys if decides_outcome(each.enforced())] or one.keys:
+    for key in [key for key in one.keys if decides_outcome(key.enforced())] or one.keys:
         amounts = amounts_by_key.setdefault(key.key, [])
         container_key = key.container, key.key
         if key.amount and container_key not in listed:
@@ -128,13 +135,13 @@ def why(decision: Key | MoveReason) -> str:
 def _totals(overview: Overview) -> Iterator[tuple[str, int, str]]:
     """Count the workloads of each outcome, with its meaning; those that run on claims already, keep their keys in the object, or are left for a time."""
     for outcome in _OUTCOME_TEXTS:
-        workloads = [one for one in overview.workloads if (one.outcome or _OWN_CLAIMS) == outcome]
+        workloads = [workload for workload in overview.workloads if (workload.outcome or _OWN_CLAIMS) == outcome]
         if not workloads:
             continue
-        pods, moved = sum(one.pods for one in workloads), sum(one.moved for one in workloads)
-        enforced = Counter(one.would for one in workloads if one.would)
-        stays = sum(any(key.stays for key in one.keys) for one in workloads)
-        until = sum(any(key.until for key in one.keys) for one in workloads)
+        pods, moved = sum(workload.pods for workload in workloads), sum(workload.moved for workload in workloads)
+        enforced = Counter(workload.would for workload in workloads if workload.would)
+        stays = sum(any(key.stays for key in workload.keys) for workload in workloads)
+        until = sum(any(key.until for key in workload.keys) for workload in workloads)
         notes = [
             count_of(pods, "pod"),
             f"{moved:,} on claims already" if moved else "",

@@ -187,23 +187,27 @@ class MoveJudge:
         if found is not None:
             return found
         done = later = decide_object(shape, self._now)
-        if done.refusals or any(one.outcome is Outcome.LEFT and one.mode != Mode.OFF for one in done.decisions):
+        if done.refusals or any(
+            decision.outcome is Outcome.LEFT and decision.mode != Mode.OFF for decision in done.decisions
+        ):
             later = decide_object(shape, self._later)
         # What could be claimed with every gate on, where something cannot be now.
         claimed = later
-        if self._switched_on is not None and any(stays_for_good(one) for one in later.decisions):
+        if self._switched_on is not None and any(stays_for_good(decision) for decision in later.decisions):
             claimed = decide_object(shape, self._switched_on)
-        needed = {server.EXTENDED for one in claimed.decisions if one.outcome is Outcome.SERVED}
+        needed = {server.EXTENDED for decision in claimed.decisions if decision.outcome is Outcome.SERVED}
         classes: set[str] = set()
         for spec in claimed.templates.values():
             needed |= {CLAIMS.gate, *gates.required_by("ResourceClaimTemplate", {"spec": spec})}
             for request in inside(mapping(spec), "spec", "devices").get("requests") or ():
                 alternatives = (request.get("exactly"), *(request.get("firstAvailable") or ()))
-                classes.update(one["deviceClassName"] for one in alternatives if one)
+                classes.update(alternative["deviceClassName"] for alternative in alternatives if alternative)
         prepared = _Prepared(_by_word(later), _by_word(claimed), classes, needed)
         keys = tuple(dict.fromkeys(self._keys(shape, done, prepared)))
         # Warnings that say what stands with a key already are left out.
-        details = {key.detail for key in keys if key.detail} | {one.stays for one in done.decisions if one.stays}
+        details = {key.detail for key in keys if key.detail} | {
+            decision.stays for decision in done.decisions if decision.stays
+        }
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
         found = self._judged[sign] = JudgedWorkload.of(keys, classes=classes, warnings=warnings, gates=needed)
         return found
@@ -224,8 +228,11 @@ class MoveJudge:
             if variable:
                 amounts[name, variable] = value
         asks = (
-            one.dialect or one.would or one.outcome is not Outcome.LEFT or (one.container, one.key) in amounts
-            for one in done.decisions
+            decision.dialect
+            or decision.would
+            or decision.outcome is not Outcome.LEFT
+            or (decision.container, decision.key) in amounts
+            for decision in done.decisions
         )
         pods = pods_in(shape)
         if not any(asks) and not any(map(_has_claims, pods)):
@@ -233,13 +240,14 @@ class MoveJudge:
             containers = {"", *[text(container.get("name")) for _, container in _containers(shape)]}
             every = not pods or any(view_pod(pod, self._now.configuration).asks_for_devices for pod in pods)
             if not any(
-                one.code in ("", STRANDED) and (every or one.container not in containers) for one in done.decisions
+                decision.code in ("", STRANDED) and (every or decision.container not in containers)
+                for decision in done.decisions
             ):
                 return
-        for one in done.decisions:
-            until, remedy = self._until(one, prepared)
-            amount = amounts.get((one.container, one.key), "")
-            yield Key(**asdict(one) | {"object": "", "amount": amount, "until": until, "remedy": remedy})
+        for decision in done.decisions:
+            until, remedy = self._until(decision, prepared)
+            amount = amounts.get((decision.container, decision.key), "")
+            yield Key(**asdict(decision) | {"object": "", "amount": amount, "until": until, "remedy": remedy})
 
     def _until(self, decision: Decision, prepared: _Prepared) -> tuple[str, str]:
         """Say what has to change before a key that is left can be translated, or one that is served gets its devices; and the remedy."""
@@ -278,7 +286,7 @@ class _Prepared(NamedTuple):
 
 
 def _by_word(verdict: Verdict) -> dict[_Word, Decision]:
-    return {(one.container, one.key): one for one in verdict.decisions}
+    return {(decision.container, decision.key): decision for decision in verdict.decisions}
 
 
 def needs_decision(key: Key) -> bool:
@@ -314,7 +322,7 @@ def _has_claims(pod: Object) -> bool:
 def _containers(shape: Object) -> Iterator[tuple[Object, Object]]:
     for pod in pods_in(shape):
         spec = inside(pod, "spec")
-        yield from ((spec, one) for one in containers_of(spec))
+        yield from ((spec, container) for container in containers_of(spec))
 
 
 def _requests(container: Object) -> dict[str, str]:

@@ -305,10 +305,10 @@ class Hall:
             schedules = self.bridge.start_scheduler() if way == EXTENDER else self.start_ours()
         return {
             SCHEDULES: [schedules],
-            ALLOCATES: [one for one in self.bridge.processes.values() if one.alive],
+            ALLOCATES: [process for process in self.bridge.processes.values() if process.alive],
             SERVER: [self.cluster.apiserver],
             CONTROLLERS: [self.cluster.controller_manager],
-            STORE: [one for one in self.cluster.processes if one.name == "etcd"],
+            STORE: [process for process in self.cluster.processes if process.name == "etcd"],
         }
 
     def start_ours(self) -> Process:

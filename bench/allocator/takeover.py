@@ -69,8 +69,8 @@ def main() -> None:
     parser.add_argument("--claims", type=int, default=CLAIMS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     asked = parser.parse_args()
-    for found in take_overs(asked.nodes, asked.claims, asked.rounds):
-        print(f"{found.wall:.2f} s by the clock, {line_of(found)}; load {os.getloadavg()[0]:.1f}", flush=True)
+    for take_over in take_overs(asked.nodes, asked.claims, asked.rounds):
+        print(f"{take_over.wall:.2f} s by the clock, {line_of(take_over)}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def line_of(found: TakeOver) -> str:

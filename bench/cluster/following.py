@@ -41,7 +41,7 @@ def decoding(what: str, resource: Any, model: str, objects: list[Any], target: s
     from kubernetes.aio.client import ApiClient, Configuration
     from kubernetes.aio.watch import Watch
 
-    lines = [json.dumps({"type": "ADDED", "object": one}, separators=(",", ":")).encode() + b"\n" for one in objects]
+    lines = [json.dumps({"type": "ADDED", "object": obj}, separators=(",", ":")).encode() + b"\n" for obj in objects]
     data = b"".join(lines)
     chunks = [data[start : start + CHUNK] for start in range(0, len(data), CHUNK)]
 
@@ -105,7 +105,7 @@ server.serve_forever()
 def following() -> Iterator[Row]:
     """Run an informer against a server in another process that sends pods as fast as they are taken."""
     bodies = [pod(number % 500, version=number + 1) for number in range(EVENTS)]
-    lines = b"".join(json.dumps({"type": "MODIFIED", "object": one}).encode() + b"\n" for one in bodies)
+    lines = b"".join(json.dumps({"type": "MODIFIED", "object": body}).encode() + b"\n" for body in bodies)
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         listing, events, config = (Path(directory) / name for name in ("list", "events", "kubeconfig"))
         listing.write_bytes(json.dumps({"metadata": {"resourceVersion": "0"}, "items": []}).encode())

@@ -124,7 +124,7 @@ class Seen(NamedTuple):
             found.append(f"an honest review was held for {held.longest:.0f} ms of the webhook's processor")
         if held.p99 > HELD_MOSTLY * 1e3:
             found.append(f"one honest review of a hundred was held for {held.p99:.0f} ms of the webhook's processor")
-        if max(one.memory for one in self.samples) > CEILING:
+        if max(sample.memory for sample in self.samples) > CEILING:
             found.append(f"more than {CEILING} MiB")
         for what in ("memory", "descriptors"):
             # Half of the time it was less: two workers that come and go are no growth, and the ceiling holds them.
@@ -144,9 +144,9 @@ def processes(pid: int) -> Iterator[int]:
 def sample(pid: int, second: float) -> Sample:
     """Measure the server; memory shared by a worker and its parent counts once."""
     memory = 0.0
-    for one in processes(pid):
+    for process in processes(pid):
         try:
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()[1:]
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
         except OSError:
             continue  # a worker that is gone
         memory += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
@@ -321,8 +321,8 @@ def main() -> int:
         crowd = soak(where, seconds=options.minutes * 60, reviews=options.reviews, share=options.share, hostile=options.hostile)  # fmt: skip
         seen = asyncio.run(crowd)
         done = pieces.read(Path(folder, "pieces"))
-    for one in seen.samples:
-        print(f"{one.second:7.0f} s {one.memory:7.1f} MiB {one.descriptors:4} descriptors")
+    for sample in seen.samples:
+        print(f"{sample.second:7.0f} s {sample.memory:7.1f} MiB {sample.descriptors:4} descriptors")
     print(
         f"{sum(seen.answers.values())} answers, by status {dict(sorted(seen.answers.items()))}; {seen.hostile} hostile"
     )

@@ -44,13 +44,13 @@ def rows() -> Iterator[Row]:
         start(directory)
         starts = [start(directory) for _ in range(3)]
     quickest = min(starts)
-    wall = min(one.wall for one in starts)
+    wall = min(start.wall for start in starts)
     yield Row(
         what=f"start to ready, {NODES:,} nodes of {DEVICES} GPUs, by the clock",
         unit="s",
         ours=wall,
         target=f"< {TARGET:g} s",
-        note=f"{min(one.cpu for one in starts):.2f} s of CPU, {quickest.memory:.0f} MiB; the API server is a stub",
+        note=f"{min(start.cpu for start in starts):.2f} s of CPU, {quickest.memory:.0f} MiB; the API server is a stub",
     )
 
 

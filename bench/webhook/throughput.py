@@ -365,7 +365,7 @@ class Installation:
         return {
             SERVER: [self.cluster.apiserver],
             CONTROLLERS: [self.cluster.controller_manager],
-            STORE: [one for one in self.cluster.processes if one.name == "etcd"],
+            STORE: [process for process in self.cluster.processes if process.name == "etcd"],
             "webhook": [*self.webhook.processes.values(), *self.peer],
         }
 

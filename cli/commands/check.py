@@ -77,6 +77,10 @@ def command(
         findings=lambda: checked,
     )
     print_inventory(judged.documents, judged.around, found.decisions)
-    print_assumed(one.key for one in found.decisions if one.assumed)
+    print_assumed(decision.key for decision in found.decisions if decision.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
-    return Exit.REFUSED if any(one.severity.value in bad for each in checked for one in each.findings) else Exit.FINE
+    return (
+        Exit.REFUSED
+        if any(finding.severity.value in bad for each in checked for finding in each.findings)
+        else Exit.FINE
+    )

@@ -81,7 +81,7 @@ async def _demo(
                 spec = one.get("spec") or {}
                 devices[str(spec.get("driver"))] += len(spec.get("devices") or ())
         listed = ", ".join(f"{number} of {driver}" for driver, number in devices.items()) or "no devices"
-        nodes = inputs.count_of(sum(one.get("kind") == "Node" for one in objects), "node")
+        nodes = inputs.count_of(sum(obj.get("kind") == "Node" for obj in objects), "node")
         inputs.print_lines(
             [
                 f"fleet: {nodes}; {listed}",

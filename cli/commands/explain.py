@@ -141,7 +141,7 @@ def _with_causes(
     from analysis import explain
     from analysis.doctor import survey_parts
 
-    pods = [story] if isinstance(story, explain.PodStory) else [one.first for one in story.pods]
+    pods = [story] if isinstance(story, explain.PodStory) else [pod.first for pod in story.pods]
     if not (reading.is_live and any(map(explain.keeper_of, pods))):
         return story
     now = datetime.now(UTC)
@@ -150,5 +150,5 @@ def _with_causes(
     )
     if isinstance(story, explain.PodStory):
         return explain.with_cause(story, found)
-    groups = [replace(one, first=explain.with_cause(one.first, found)) for one in story.pods]
+    groups = [replace(pod, first=explain.with_cause(pod.first, found)) for pod in story.pods]
     return replace(story, pods=tuple(groups))

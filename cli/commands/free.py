@@ -54,7 +54,7 @@ def command(*, names: tuple[str, ...], files: tuple[str, ...], kubeconfig: str, 
         for node in stories[:_DRAWN]:
             devices: list[tuple[str, str]] = []
             for device in node.devices:
-                holders = ", ".join(", ".join(one.pods) or f"claim {one.claim}" for one in device.holders)
+                holders = ", ".join(", ".join(holder.pods) or f"claim {holder.claim}" for holder in device.holders)
                 devices.append((device.state, f"{device.device}: {device.state}{f', {holders}' if holders else ''}"))
             rows.append((node.node, devices))
         return fleet(rows, max(len(stories) - _DRAWN, 0))

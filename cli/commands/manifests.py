@@ -190,7 +190,7 @@ def command(
         context = click.get_current_context()
         for parameter, value in _IN_VALUES.items():
             if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
-                option = next(one.opts[0] for one in context.command.params if one.name == parameter)
+                option = next(param.opts[0] for param in context.command.params if param.name == parameter)
                 remedy = f"set {value} in the values of the chart" if value else "leave it out"
                 raise Broken(f"{option} excludes --helm", remedy)
         installation.make_chart(Path(helm), text, source, text_of(CONFIGURATION))
@@ -209,7 +209,9 @@ def command(
         cpus=source.file.cpu_claims,
     )
     try:
-        networks = tuple(str(ip_network(one)) for one in api_servers)  # a bare address is a network of one
+        networks = tuple(
+            str(ip_network(api_server)) for api_server in api_servers
+        )  # a bare address is a network of one
     except ValueError as error:
         raise Broken(f"--api-server: {error}", "expected an address or CIDR, such as 10.0.0.0/28") from None
 

@@ -125,7 +125,7 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
         if selector := rule.spec.device_selector:
             marked.add(f"{selector.driver}/{selector.pool}/{selector.device}")
     snapshot = look.snapshot
-    findings = [{name: getattr(one, name) for name in Finding.__struct_fields__} for one in look.findings]
+    findings = [{name: getattr(finding, name) for name in Finding.__struct_fields__} for finding in look.findings]
     held_devices: list[Answer] = []
     for given in snapshot.given:
         devices = sorted(str(where) for where in hardware.excluded_by_plugin(given.resource, given.id))

@@ -63,7 +63,7 @@ def command(
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    wanted = dict(_read(one) for one in amounts)
+    wanted = dict(_read(amount) for amount in amounts)
     kind_name, slash, name = workload.partition("/")
     kind_name = kind_name.partition(".")[0].lower()
     if not (slash and name):
@@ -89,8 +89,8 @@ def command(
             "fits": resized.fits,
             "pods": builtins(resized.pods),
             "beside": builtins(resized.surge),
-            "quotas": [line.facts() for one in resized.quotas for line in one.lines],
-            "objects": [one.after for one in resized.changes],
+            "quotas": [line.facts() for quota in resized.quotas for line in quota.lines],
+            "objects": [change.after for change in resized.changes],
         },
         unread=reading.unread,
     )
@@ -112,8 +112,8 @@ def _read(text: str) -> tuple[str, str]:
 
 
 def _report(resized: Resized) -> Report:
-    placed = sum(one.node is not None for one in resized.pods)
-    rows = [(one.pod, f"{one.node} ({', '.join(one.devices)})" if one.node else one.summary) for one in resized.pods]
+    placed = sum(pod.node is not None for pod in resized.pods)
+    rows = [(pod.pod, f"{pod.node} ({', '.join(pod.devices)})" if pod.node else pod.summary) for pod in resized.pods]
     beside = ""
     if resized.surge is not None:
         if resized.surge.node:
@@ -121,7 +121,7 @@ def _report(resized: Resized) -> Report:
         else:
             remedy = ": set maxSurge: 0, or strategy Recreate" if resized.fits else ""
             beside = f"none fits alongside the running pods ({resized.surge.summary}){remedy}"
-    lines = [line for one in resized.quotas for line in one.lines]
+    lines = [line for quota in resized.quotas for line in quota.lines]
     quotas = [f"{'beyond' if line.exceeded else 'within'} {line}" for line in lines]
     diff = [line for change in resized.changes for line in change.diff()]
     pods = inputs.count_of(len(resized.pods), "pod")

@@ -53,7 +53,7 @@ def command(
 
     config = config or ("" if files else str(EXAMPLES / "configuration.yaml"))
     source, in_force = watched_configuration(config, documents)
-    objects = [one.object for one in documents if one.object.get("kind") != KIND]
+    objects = [document.object for document in documents if document.object.get("kind") != KIND]
 
     async def serve() -> None:
         stop = stopping()

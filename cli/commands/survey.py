@@ -95,7 +95,7 @@ def command(
         raise Broken(f"-l: {error}", "write it as kubectl has it: app=llm,tier!=test") from error
     if files:
         reading = read_dump(files, given, server, pods=False)
-        namespaces = {namespace_of(one) for one in reading.objects}
+        namespaces = {namespace_of(obj) for obj in reading.objects}
         if namespace and namespaces and namespace not in namespaces:
             inputs.warn(
                 f"no object of namespace {namespace!r} is in the input; it has those of {list_first(sorted(namespaces), 5)}"
@@ -122,9 +122,9 @@ def command(
         table=lambda: table(result),
         unread=result.unread,
     )
-    print_assumed(one.key for workload in result.workloads for one in workload.keys if one.assumed)
+    print_assumed(key.key for workload in result.workloads for key in workload.keys if key.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     unseen = "unknown" in bad and any(one.key for one in reading.skipped)
-    if unseen or any(one.outcome in bad for one in result.workloads):
+    if unseen or any(workload.outcome in bad for workload in result.workloads):
         return Exit.REFUSED
     return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in result.unread) else Exit.UNDECIDED

@@ -57,19 +57,19 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
     inputs.write(
         output,
         lambda: _report(results),
-        lambda: {"cases": [msgspec.to_builtins(one) for one in results]},
+        lambda: {"cases": [msgspec.to_builtins(result) for result in results]},
         findings=lambda: checked,
     )
-    return Exit.FINE if all(one.passed for one in results) else Exit.REFUSED
+    return Exit.FINE if all(result.passed for result in results) else Exit.REFUSED
 
 
 def _report(results: Sequence[CaseResult]) -> Report:
     """List the cases, with --quiet those that failed, with their problems."""
     lines: list[str] = []
-    for one in results:
-        if not (one.passed and inputs.quiet()):
-            lines.append(f"{'pass' if one.passed else 'fail'}  {one.file}:{one.line}  {one.name}")
-        lines += [f"      {problem}" for problem in one.problems]
-    failed = sum(not one.passed for one in results)
+    for result in results:
+        if not (result.passed and inputs.quiet()):
+            lines.append(f"{'pass' if result.passed else 'fail'}  {result.file}:{result.line}  {result.name}")
+        lines += [f"      {problem}" for problem in result.problems]
+    failed = sum(not result.passed for result in results)
     summary = f"{inputs.count_of(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"
     return Report("Cases", (Screen(lines),), summary)

@@ -100,7 +100,7 @@ def command(
     everything, others = reading.files.everything, reading.files.others
     if output in _PASSING_THROUGH and not writes:
         documents = everything
-        inputs.report_unread(one for one in others if one.instead != "template")
+        inputs.report_unread(other for other in others if other.instead != "template")
         skipped = [one if one.reason == "template" else one._replace(reason="") for one in skipped]
     elif writes or output == "diff":  # each of their lines is named
         skipped = [one._replace(key="") for one in skipped]
@@ -127,7 +127,7 @@ def command(
                 for diff in translated.diffs(results, edits):
                     inputs.print_diff(diff)
             case "patch":  # one JSON Patch for each object that changes, with the templates it needs
-                changing = [one for one in results if one.translation.changed]
+                changing = [result for result in results if result.translation.changed]
                 inputs.write_json(
                     [
                         {"object": one.name, "patch": one.translation.operations, "templates": one.templates}
@@ -146,12 +146,12 @@ def command(
     else:
         for problem in edits.problems:
             inputs.warn(f"the diff cannot be applied as it is: {problem}")
-    is_changed = edits.edited or any(one.translation.changed for one in results)
+    is_changed = edits.edited or any(result.translation.changed for result in results)
     if shows_result and output in ("diff", "yaml") and results and not is_changed:
         inputs.warn(translated.why_unchanged(results))
     warn_of_misspelt(documents)
-    print_inventory(documents, around, (one for result in results for one in result.translation.decisions))
-    print_assumed(one.key for result in results for one in result.translation.decisions if one.assumed)
+    print_inventory(documents, around, (decision for result in results for decision in result.translation.decisions))
+    print_assumed(decision.key for result in results for decision in result.translation.decisions if decision.assumed)
     if not all_kinds and (kinds := translated.unknown_kinds(documents)):
         inputs.warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
     if in_place or output in ("yaml", "diff", "patch"):
@@ -207,8 +207,8 @@ def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
     from analysis.undo import restore
 
     changing, conflicts = restore(files, dry_run=dry_run)
-    for one in conflicts:
-        inputs.complain(f"{one.path}:{one.line}: error: {one.problem}")
+    for conflict in conflicts:
+        inputs.complain(f"{conflict.path}:{conflict.line}: error: {conflict.problem}")
     if conflicts:
         return Exit.REFUSED
     verb = "would be restored" if dry_run else "restored"

@@ -37,7 +37,7 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     async def look(cluster: Cluster) -> tuple[list[str], list[str]]:
         found = await find(cluster, namespace, kinds=kinds)
         # In order: without the webhook configurations no new templates are created.
-        return [one.description for one in found.steps if not yes or await take(cluster, one)], list(found.left)
+        return [step.description for step in found.steps if not yes or await take(cluster, step)], list(found.left)
 
     taken, left = loop.visit(kubeconfig, context, look, "docs/install.md")
     verb = "removed" if yes else "would remove"

@@ -132,7 +132,9 @@ class Playground:
                     for key in tuple(waiting):
                         pod = await self.pod(*key)
                         reasons = (
-                            one.reason for one in pod.status.conditions if one.type == PLACED and one.status == "False"
+                            condition.reason
+                            for condition in pod.status.conditions
+                            if condition.type == PLACED and condition.status == "False"
                         )
                         if pod.spec.node_name or next(reasons, WITHOUT_CLAIMS) != WITHOUT_CLAIMS:
                             waiting.remove(key)
@@ -162,7 +164,9 @@ class Playground:
 
 def _listed(problems: Iterable[Finding]) -> str:
     """Say each problem with its place, where it has one, and its code."""
-    return "; ".join(f"{one.message}{one.path and f' at {one.path}'} [{one.code}]" for one in problems)
+    return "; ".join(
+        f"{problem.message}{problem.path and f' at {problem.path}'} [{problem.code}]" for problem in problems
+    )
 
 
 def add_all(cluster: Embedded, objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -34,14 +34,14 @@ def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> lis
     """The object itself if it is a pod; if it is a workload, the pods that its controller would make, the first few of each template."""
     found: list[Replica] = []
     templates = list(created_pods(obj, generated))
-    for one in templates:
+    for template in templates:
         # Where it stands tells the templates of a workload apart: pytorchReplicaSpecs/Worker.
-        part = one.path.removesuffix("/template").removeprefix("/spec/") if len(templates) > 1 else ""
-        for number in range(min(one.replicas, MOST)):
-            pod = one.pod
-            if one.name:
-                pod = pod | {"metadata": mapping(pod.get("metadata")) | {"name": f"{one.name}-{number}"}}
-            which = f"{number + 1} of {one.replicas}" if one.replicas > 1 else ""
+        part = template.path.removesuffix("/template").removeprefix("/spec/") if len(templates) > 1 else ""
+        for number in range(min(template.replicas, MOST)):
+            pod = template.pod
+            if template.name:
+                pod = pod | {"metadata": mapping(pod.get("metadata")) | {"name": f"{template.name}-{number}"}}
+            which = f"{number + 1} of {template.replicas}" if template.replicas > 1 else ""
             found.append(Replica(pod, ", ".join(filter(None, (part, which)))))
     return found
 
@@ -98,5 +98,7 @@ async def story_of(playground: Playground, pod: Pod) -> PodProgress:
     outcome = outcome_of(decisions)
     if outcome is not Outcome.SERVED:
         return replace(story, end=End.LEFT, became=(outcome.value,) if outcome else (), because=())
-    reasons = tuple(f"{one.key}: {one.reason}" for one in decisions if one.outcome is Outcome.SERVED)
+    reasons = tuple(
+        f"{decision.key}: {decision.reason}" for decision in decisions if decision.outcome is Outcome.SERVED
+    )
     return replace(story, end=End.SERVED, became=("served",), because=reasons)

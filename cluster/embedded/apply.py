@@ -116,14 +116,14 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
 def _managed(managed_fields: Json) -> list[Raw]:
     """The managedFields of an object; none, as in the API server, if a client wrote something invalid there."""
     entries: list[Raw] = []
-    for one in members(managed_fields):
+    for member in members(managed_fields):
         if (
-            not isinstance(one, dict)
-            or not isinstance(one.get("fieldsV1"), dict)
-            or not isinstance(one.get("time"), str)
+            not isinstance(member, dict)
+            or not isinstance(member.get("fieldsV1"), dict)
+            or not isinstance(member.get("time"), str)
         ):
             return []
-        entries.append(one)
+        entries.append(member)
     return entries
 
 

@@ -141,7 +141,7 @@ class Deletions:
         record = self._store.get(resource.id, key)
         if record is None or FOREGROUND not in record.meta.finalizers or self._store.dependents(record.meta.uid):
             return
-        others = [one for one in record.meta.finalizers if one != FOREGROUND]
+        others = [finalizer for finalizer in record.meta.finalizers if finalizer != FOREGROUND]
         if not others:
             self._drop(resource, key)
             return

@@ -78,11 +78,13 @@ def validate(new: Raw, old: Raw | None, subresource: str) -> list[StatusCause]:
     else:
         problems = update_errors(new, old, gates.ALL, status=subresource == "status")
     causes: list[StatusCause] = []
-    for one in problems:
-        if (one.code, one.path) in _FORBIDDEN:
-            causes.append(StatusCause(field_path(one.path), f"Forbidden: {one.message}", "FieldValueForbidden"))
+    for problem in problems:
+        if (problem.code, problem.path) in _FORBIDDEN:
+            causes.append(StatusCause(field_path(problem.path), f"Forbidden: {problem.message}", "FieldValueForbidden"))
         else:
-            causes.append(StatusCause(field_path(one.path), f"Invalid value: {one.message}", "FieldValueInvalid"))
+            causes.append(
+                StatusCause(field_path(problem.path), f"Invalid value: {problem.message}", "FieldValueInvalid")
+            )
     return causes
 
 
@@ -118,10 +120,10 @@ class Embedded:
         self._turned = 0.0
         self._journal = journal
         for commit in journal.commits if journal is not None else ():
-            for one in commit.changes:
-                data = bytes(one.object)
+            for change in commit.changes:
+                data = bytes(change.object)
                 self._store.restore(
-                    one.resource, (one.namespace, one.name), data if data != REMOVED else None, commit.version
+                    change.resource, (change.namespace, change.name), data if data != REMOVED else None, commit.version
                 )
             self._store.version = max(self._store.version, commit.version)
         if journal is not None:
@@ -178,7 +180,9 @@ class Embedded:
                 raise BadRequest("continue key is not valid: it is not one that was handed out here") from error
             self._store.since(resource.id, start.version, 1)
         behind = (
-            one for one in self._store.records(resource.id, namespace, start.after if more else None) if view.has(one)
+            record
+            for record in self._store.records(resource.id, namespace, start.after if more else None)
+            if view.has(record)
         )
         found = [*islice(behind, limit or None)]
         rest = next(behind, None) is not None
@@ -214,7 +218,7 @@ class Embedded:
         version = int(resource_version or "0")  # none is from now on, with the present objects first
         present: Sequence[StoredObject] = []
         if initial or version == 0:
-            present = [one for one in self._store.records(resource.id, namespace) if view.has(one)]
+            present = [record for record in self._store.records(resource.id, namespace) if view.has(record)]
             version = self._store.version
         elif version > self._store.version:
             raise Gone(f"too new resource version: {version} ({self._store.version})")

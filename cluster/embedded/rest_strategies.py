@@ -102,7 +102,7 @@ def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
 
 def _ids(devices: Json) -> set[tuple[str, ...]]:
     names = ("driver", "pool", "device", "shareID")
-    return {tuple(one.get(name) or "" for name in names) for one in devices or ()}
+    return {tuple(device.get(name) or "" for name in names) for device in devices or ()}
 
 
 _PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim, SLICES: _slice, TAINT_RULES: _rule}

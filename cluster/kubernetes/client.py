@@ -263,7 +263,7 @@ class Kubernetes:
         served = await self._describe("/apis", _Groups)
         versions = {"v1"}
         for group in served.groups:
-            versions.update(one.group_version for one in group.versions)
+            versions.update(version.group_version for version in group.versions)
         gates: dict[str, bool] = {}
         if probe and _DRA in versions:
             gates = await self._gates_from_metrics() or await self._gates_from_dry_runs()

@@ -141,7 +141,7 @@ def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:
 def _fields(message: bytes) -> list[tuple[int, bytes, bytes]]:
     """Return the number of each field, its content if it is length-delimited, and its bytes."""
     fields = wire_fields(message)
-    return [(one.number, one.value if isinstance(one.value, bytes) else b"", one.whole) for one in fields]
+    return [(field.number, field.value if isinstance(field.value, bytes) else b"", field.whole) for field in fields]
 
 
 def _field(number: int, content: bytes) -> bytes:

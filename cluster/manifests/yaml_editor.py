@@ -34,7 +34,7 @@ def edit(text: str, operations: Iterable[Mapping[str, Any]], expected: object) -
     """Apply operations to one document; raise CannotEdit unless the text then means `expected` and keeps every comment."""
     after = text
     before, _ = load(text.encode())
-    fine = [part for one in operations for part in _by_members(one, before)]
+    fine = [part for operation in operations for part in _by_members(operation, before)]
     for operation in _in_order(fine):
         *parents, last = split(operation["path"])
         try:
@@ -96,14 +96,14 @@ def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
     """Move the removal of members to the end, because an empty mapping would lose its lines. Items of lists keep their order."""
     doing: list[Mapping[str, Any]] = []
     going: list[Mapping[str, Any]] = []
-    paths = [one["path"] for one in operations]
-    for one in operations:
-        path = one["path"]
-        if one["op"] == "test":
+    paths = [operation["path"] for operation in operations]
+    for operation in operations:
+        path = operation["path"]
+        if operation["op"] == "test":
             continue
         again = paths.count(path) > 1 or any(other.startswith(f"{path}/") for other in paths)
-        late = one["op"] == "remove" and not split(path)[-1].isdecimal() and not again
-        (going if late else doing).append(one)
+        late = operation["op"] == "remove" and not split(path)[-1].isdecimal() and not again
+        (going if late else doing).append(operation)
     return doing + going
 
 

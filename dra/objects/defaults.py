@@ -45,5 +45,7 @@ def claim_spec(given: ResourceClaimSpec) -> ResourceClaimSpec:
 def _request(given: Request) -> Request:
     mode = given.allocation_mode or "ExactCount"
     count = 1 if mode == "ExactCount" and given.count == 0 else given.count
-    tolerations = tuple(each if each.operator else replace(each, operator="Equal") for each in given.tolerations)
+    tolerations = tuple(
+        toleration if toleration.operator else replace(toleration, operator="Equal") for toleration in given.tolerations
+    )
     return replace(given, allocation_mode=mode, count=count, tolerations=tolerations)

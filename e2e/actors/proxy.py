@@ -230,7 +230,7 @@ def read_request(line: socket.socket, header: bytes = b"") -> bytes | None:
         data += chunk
     head, _, body = data.partition(b"\r\n\r\n")
     lines = [one for one in head.split(b"\r\n") if not one.lower().startswith(b"connection:")]
-    length = next((int(one.split(b":")[1]) for one in lines if one.lower().startswith(b"content-length:")), 0)
+    length = next((int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length:")), 0)
     while len(body) < length:
         chunk = line.recv(CHUNK)
         if not chunk:

@@ -45,7 +45,9 @@ def until_rules_are_heard_of(cluster: ControlPlane) -> None:
         cluster.until("the default scheduler follows the rules", lambda: not is_given())
     finally:
         cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
-        cluster.remove(rule, *made, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": one}} for one in nodes))
+        cluster.remove(
+            rule, *made, *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes)
+        )
         cluster.delete(f"/api/v1/namespaces/{name}")
 
 
@@ -57,5 +59,5 @@ def gets_a_device(cluster: Client, name: str, item: str) -> bool:
 
 
 def is_decided(item: Object) -> bool:
-    told = (one.get("message", "") for one in conditions(item) if one["type"] == "PodScheduled")
+    told = (condition.get("message", "") for condition in conditions(item) if condition["type"] == "PodScheduled")
     return bool(item["spec"].get("nodeName")) or any(NO_DEVICE in words for words in told)

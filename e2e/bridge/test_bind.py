@@ -172,11 +172,11 @@ def bind(world, namespace, name, node, **query):
 def test_a_pod_whose_bindings_are_refused_keeps_its_device_and_is_bound_once_they_are_allowed(world, ours, refusing):
     world.ask_for(ours, "a")
     world.cluster.until(
-        "the refusal is an event", lambda: any(REFUSED in one for one in world.cluster.events(ours, "a"))
+        "the refusal is an event", lambda: any(REFUSED in event for event in world.cluster.events(ours, "a"))
     )
     world.ask_for(ours, "b")
     held_by = f"held by {ours}/a"
-    world.cluster.until(held_by, lambda: any(held_by in one for one in world.cluster.events(ours, "b")))
+    world.cluster.until(held_by, lambda: any(held_by in event for event in world.cluster.events(ours, "b")))
     assert world.holders(ours) == {"a": ["a"]}
     assert world.reservations() == 1
     world.cluster.remove(refusing)
@@ -186,7 +186,7 @@ def test_a_pod_whose_bindings_are_refused_keeps_its_device_and_is_bound_once_the
 def test_a_device_is_free_for_others_when_its_pod_is_deleted_though_every_binding_is_refused(world, ours, refusing):
     world.ask_for(ours, "a")
     world.cluster.until(
-        "the refusal is an event", lambda: any(REFUSED in one for one in world.cluster.events(ours, "a"))
+        "the refusal is an event", lambda: any(REFUSED in event for event in world.cluster.events(ours, "a"))
     )
     world.delete(ours, "a")
     world.cluster.until("the device is free", lambda: not world.holders(ours) and not world.reservations(), 5)
@@ -233,7 +233,7 @@ def test_a_pod_that_our_bind_refuses_holds_nothing_and_is_bound_with_its_next_cl
     world.cluster.until("the API server has answered", lambda: world.line.late, 20)
     assert b" 40" in world.line.late.partition(b"\r\n")[0]
     again = "to be decided again"
-    world.cluster.until(again, lambda: any(again in one for one in world.cluster.events(ours, "a")))
+    world.cluster.until(again, lambda: any(again in event for event in world.cluster.events(ours, "a")))
     world.cluster.until("nothing is held", lambda: not world.holders(ours) and not world.reservations(), 10)
     world.cluster.until("the claim is gone", lambda: world.cluster.read(claim("a", ours)) is None)
     world.cluster.create(claim("a", ours, request("gpu", CLASS)))

@@ -410,7 +410,7 @@ def test_pods_come_to_their_nodes_as_with_kube_scheduler_whatever_their_devices_
 
 def compare(stage, numbers, wrong, again=""):
     """Let cases happen, add what is wrong with them, and name those that differ, or of which a trial could not be compared."""
-    trials, outcomes = play(stage, [Case(one, again) for one in numbers])
+    trials, outcomes = play(stage, [Case(number, again) for number in numbers])
     differing = list(judged(trials, outcomes))
     wrong += [text for _, text in differing]
     for lane in LANES:
@@ -422,4 +422,4 @@ def compare(stage, numbers, wrong, again=""):
     late = {trial.case.name for trial in trials if is_late(by, trial)}
     print(f"{len(numbers)} cases, not compared: {sorted(late)}", *[text for _, text in differing], sep="\n")
     late.update(name for name, _ in differing)
-    return [one for one in numbers if f"b{one}{again}" in late]
+    return [number for number in numbers if f"b{number}{again}" in late]

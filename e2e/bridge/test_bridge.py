@@ -37,7 +37,7 @@ def gpus(control_plane, bridge):
     made = [
         fleet.device_class(CLASS, f"device.driver == '{fleet.NVIDIA}'"),
         fleet.device_class(SHARED, f"device.driver == '{fleet.HAMI}'"),
-        *(one for name in NODES for one in fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(2), by_name=True)),
+        *(slice_ for name in NODES for slice_ in fleet.slices(fleet.NVIDIA, name, fleet.whole_gpus(2), by_name=True)),
         *fleet.slices(fleet.HAMI, NODES[0], fleet.hami_gpus(1), by_name=True),
     ]
     control_plane.create(*made)
@@ -60,7 +60,7 @@ def ours(control_plane, bridge, namespace):
 def held(bridge):
     """How many devices of our nodes are held, as far as the service knows; None while it does not."""
     pools = bridge.ask("/api/v1/fleet")[1].get("pools")
-    return None if pools is None else sum(one["held"] for one in pools if {*one["nodes"]} & {*NODES})
+    return None if pools is None else sum(pool["held"] for pool in pools if {*pool["nodes"]} & {*NODES})
 
 
 def until_told(control_plane, namespace, name, words):
@@ -310,7 +310,7 @@ def told(control_plane, namespace, words):
     """How many pods of a namespace were last told so by the scheduler."""
     pods = control_plane.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     conditions = [one for pod in pods for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
-    return sum(words in one.get("message", "") for one in conditions)
+    return sum(words in condition.get("message", "") for condition in conditions)
 
 
 def at_most(most, number):
@@ -422,7 +422,7 @@ def test_events_of_a_pod_do_not_name_objects_of_another_namespace(control_plane,
         control_plane.wait_scheduled(theirs, "secret")
         control_plane.create(wanting("late", ours, using("much")))
         control_plane.wait_unschedulable(ours, "late")
-        control_plane.until("the reason", lambda: any("another namespace" in one for one in control_plane.events(ours, "late")), 60)  # fmt: skip
+        control_plane.until("the reason", lambda: any("another namespace" in event for event in control_plane.events(ours, "late")), 60)  # fmt: skip
         assert "bridge-theirs" not in repr(control_plane.events(ours, "late"))
     finally:
         control_plane.delete(f"/api/v1/namespaces/{theirs}/pods", gracePeriodSeconds=0)

@@ -19,7 +19,7 @@ def full_use(control_plane):
     """Twenty nodes with five devices each."""
     names = control_plane.add_fake_nodes(NODES, prefix="burst-")
     devices = [fleet.device(f"gpu-{at}", {}) for at in range(EACH)]
-    slices = [one for name in names for one in fleet.slices(DRIVER, name, devices, by_name=True)]
+    slices = [slice_ for name in names for slice_ in fleet.slices(DRIVER, name, devices, by_name=True)]
     made = [fleet.device_class(CLASS, f"device.driver == '{DRIVER}'"), *slices]
     control_plane.create(*made)
     try:

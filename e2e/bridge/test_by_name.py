@@ -111,7 +111,7 @@ def test_a_quota_counts_a_pod_of_ours_at_its_reservation_and_one_of_core_where_i
 
     def used():
         lines = bridge.ask("/api/v1/quota")[1].get("quotas", ())
-        return [one["used"] for one in lines if one["quota"] == f"{team}/team"]
+        return [line["used"] for line in lines if line["quota"] == f"{team}/team"]
 
     control_plane.until("the quota is known", lambda: used() == ["0"], 30)
     control_plane.create(asking("core", team))
@@ -155,7 +155,7 @@ def dear(name, namespace):
     return claim(
         name,
         namespace,
-        request("nic", "dranet", selectors=[{"cel": {"expression": one}} for one in words]),
+        request("nic", "dranet", selectors=[{"cel": {"expression": word}} for word in words]),
     )
 
 

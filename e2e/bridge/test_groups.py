@@ -178,7 +178,7 @@ def test_a_gang_whose_allocator_is_killed_between_its_evictions_is_placed_by_the
         groups.kill("drawbridge-allocator-0")
         line.restore()
     groups.until("the gang is placed", lambda: placed(groups, ours) == ["g0", "g1"], PATIENCE)
-    assert len({(one["pool"], one["device"]) for one in results(groups, ours)}) == 2
+    assert len({(result["pool"], result["device"]) for result in results(groups, ours)}) == 2
     groups.remove(urgent)
 
 
@@ -248,7 +248,7 @@ class Stall:
 
     def prepare(self):
         for node in range(2):
-            there = self.gang.free[node] + sum(one[1] == node for one in self.holders)
+            there = self.gang.free[node] + sum(holder[1] == node for holder in self.holders)
             devices = [fleet.device(f"gpu-{at}", {}) for at in range(there)]
             self.cluster.create(*fleet.slices(DRIVER, self.nodes[node], devices, by_name=True))
         for name, node, kind in self.holders:
@@ -356,12 +356,12 @@ def play(cluster, namespace, stalls):
         claims = {name: one["status"]["allocation"]["devices"]["results"] for name, one in listed(cluster, of_claims).items() if one.get("status", {}).get("allocation")}  # fmt: skip
         return listed(cluster, path), claims
 
-    cluster.until("the gangs are placed or told", lambda: all(one.is_over(listed(cluster, path)) for one in stalls), PATIENCE)  # fmt: skip
+    cluster.until("the gangs are placed or told", lambda: all(stall.is_over(listed(cluster, path)) for stall in stalls), PATIENCE)  # fmt: skip
     time.sleep(1)  # what would be placed by half, or evicted for nothing, would have happened
     end = time.monotonic() + PATIENCE
     found = look()
     # Pods are bound one by one, and victims go before a gang is placed.
-    while any(fault for one in stalls for fault in one.faults(*found)) and time.monotonic() < end:
+    while any(fault for stall in stalls for fault in stall.faults(*found)) and time.monotonic() < end:
         time.sleep(0.2)
         found = look()
     cluster.delete(path, gracePeriodSeconds=0)
@@ -405,13 +405,13 @@ def churned(cluster, namespace, draw, seconds):
         elif what == "cordon":
             cluster.patch(f"/api/v1/nodes/churn-{draw.randrange(4)}", {"spec": {"unschedulable": draw.random() < 0.5}})
         time.sleep(draw.uniform(0, 0.5))
-    for one in halves:
-        cluster.delete(f"{path}/pods/{one}", gracePeriodSeconds=0)
+    for halve in halves:
+        cluster.delete(f"{path}/pods/{halve}", gracePeriodSeconds=0)
     return gangs
 
 
 def assert_held_once(cluster, namespace):
-    held = [(one["pool"], one["device"]) for one in results(cluster, namespace)]
+    held = [(result["pool"], result["device"]) for result in results(cluster, namespace)]
     assert len(set(held)) == len(held), f"held twice: {sorted(held)}"
 
 
@@ -420,7 +420,7 @@ def test_gangs_that_come_and_go_are_placed_whole_in_the_end_and_no_device_is_hel
     path = f"/api/v1/namespaces/{ours}/pods"
     nodes = [f"churn-{at}" for at in range(4)]
     groups.add_fake_nodes(4, prefix="churn-", labels={"churn": "yes"})
-    made = [one for node in nodes for one in fleet.slices(DRIVER, node, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True)]  # fmt: skip
+    made = [slice_ for node in nodes for slice_ in fleet.slices(DRIVER, node, [fleet.device(f"gpu-{at}", {}) for at in range(2)], by_name=True)]  # fmt: skip
     groups.create(*made, template("one", ours, request("gpu", CLASS)))
     try:
         gangs = churned(
@@ -436,7 +436,7 @@ def test_gangs_that_come_and_go_are_placed_whole_in_the_end_and_no_device_is_hel
         while sum(map(len, gangs.values())) > 8:
             for one in gangs.pop(max(gangs, key=lambda name: len(gangs[name]))):
                 groups.delete(f"{path}/{one}", gracePeriodSeconds=0)
-        expected = sorted(one for members in gangs.values() for one in members)
+        expected = sorted(member for members in gangs.values() for member in members)
         groups.until("all gangs that are left are placed", lambda: placed(groups, ours) == expected, PATIENCE)
         assert_held_once(groups, ours)
         assert len(results(groups, ours)) == len(expected)

@@ -31,7 +31,7 @@ def example(*names):
     texts = [(EXAMPLES / f"{name}.yaml").read_text() for name in names]
     text = "\n---\n".join(texts).replace("gpu-node", NODE).replace("gpu.example.com", DRIVER)
     objects = [document.object for document in manifests.parse(text)]
-    return [one for one in objects if one["kind"] != "Node"]
+    return [obj for obj in objects if obj["kind"] != "Node"]
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def test_a_pod_waits_for_what_is_in_use_in_another_pool_of_the_node_and_goes_on_
     words = f"DeviceCompatibility/{RULE} keeps it apart from d0 of pool span-open (held by {free}/first)"
 
     def said():
-        return any(words in one for one in control_plane.events(free, "second"))
+        return any(words in event for event in control_plane.events(free, "second"))
 
     control_plane.until("it is told who is in the way", said, 60)
     control_plane.create(*wanting("third", "open", free, PLUGIN_SCHEDULER))

@@ -253,21 +253,21 @@ def test_a_big_pod_comes_to_its_node_though_small_ones_of_its_priority_come_and_
         while len(took) < 2 and now < (came or begun) + 70:
             now = time.monotonic()
             pods = control_plane.get(path)["items"]
-            for one in lanes:
-                one.go_on(pods, now)
-                if one.placed and one.scheduler != "default-scheduler":
-                    took.setdefault(one.scheduler, round(now - came, 1))
-            if not came and all(len(one.ends) > 10 for one in lanes):
+            for lane in lanes:
+                lane.go_on(pods, now)
+                if lane.placed and lane.scheduler != "default-scheduler":
+                    took.setdefault(lane.scheduler, round(now - came, 1))
+            if not came and all(len(lane.ends) > 10 for lane in lanes):
                 came = now
-                for one in lanes:
-                    one.passed = 0
-                    one.add("big", 8)
+                for lane in lanes:
+                    lane.passed = 0
+                    lane.add("big", 8)
             time.sleep(0.1)
-        print(took, {one.scheduler: (one.placed, one.passed) for one in lanes})
+        print(took, {lane.scheduler: (lane.placed, lane.passed) for lane in lanes})
         assert len(took) == 2
     finally:
         control_plane.delete(path, gracePeriodSeconds=0)
-        control_plane.remove(*(made for one in lanes for made in one.made))
+        control_plane.remove(*(made for lane in lanes for made in lane.made))
 
 
 def test_while_the_allocator_is_away_pods_wait_with_an_event_and_go_on_when_it_is_back(control_plane, bridge, ours):

@@ -216,7 +216,7 @@ def test_pods_that_came_before_their_template_get_no_more_claims_than_the_quota_
     def refused():
         events = control_plane.get(f"/api/v1/namespaces/{team}/events")["items"]
         words = f"{each} asked for, {3 * each} of {LINE} used"
-        return {one["involvedObject"]["name"] for one in events if words in one["message"]}
+        return {event["involvedObject"]["name"] for event in events if words in event["message"]}
 
     control_plane.until("three pods are told why they get no claim", lambda: len(refused()) == 3, 60)
     assert len(claims_of(control_plane, team)) == 3

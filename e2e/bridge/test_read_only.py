@@ -74,7 +74,7 @@ def tell_and_show(control_plane, read_only_allocator, namespace, **capacity):
     control_plane.wait_scheduled(namespace, "runs")
     control_plane.create(pod("waits", namespace, node=NODE, resourceClaims=[using("wants")]))
     words = f"would fit once {namespace}/has ends"
-    said = control_plane.until("it is told", lambda: [one for one in control_plane.events(namespace, "waits") if words in one], 30)  # fmt: skip
+    said = control_plane.until("it is told", lambda: [event for event in control_plane.events(namespace, "waits") if words in event], 30)  # fmt: skip
     assert {one.partition(": ")[0] for one in said} == {"Devices"}
 
     def shown():

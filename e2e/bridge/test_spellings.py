@@ -183,7 +183,9 @@ def test_unwritable_claims_do_not_affect_other_pods_and_are_forgotten(spelled, b
     spelled.create(*(labelled(name, ours) for name in names), *(wanting(name, ours, scheduler) for name in names))
     for name in names:
         told = f"{name} is told why"
-        spelled.until(told, lambda n=name: any("not to be written" in one for one in spelled.events(ours, n)), PATIENCE)
+        spelled.until(
+            told, lambda n=name: any("not to be written" in event for event in spelled.events(ours, n)), PATIENCE
+        )
     assert bridge.ask("/readyz", bridge.metrics_port)[0] == 200
     spelled.create(claim("good", ours, request("gpu", CLASS)), wanting("good", ours, scheduler))
     spelled.wait_scheduled(ours, "good")

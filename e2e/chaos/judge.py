@@ -253,7 +253,11 @@ class Court:
 def claim_of(key: str, found: Object) -> Claim:
     status = found.get("status", {})
     results = status.get("allocation", {}).get("devices", {}).get("results", ())
-    held = {(one["driver"], one["pool"], one["device"]): one for one in results if not one.get("adminAccess")}
+    held = {
+        (result["driver"], result["pool"], result["device"]): result
+        for result in results
+        if not result.get("adminAccess")
+    }
     return Claim(key, held, frozenset(one["uid"] for one in status.get("reservedFor", ())))
 
 

@@ -246,7 +246,7 @@ def test_the_api_server_rejects_translated_random_pods_exactly_as_predicted(cont
         dialect = sorted(WORDS)[number % len(WORDS)]
         asked = made_up(dice, dialect, namespace)
         done = decide_object(asked, world)
-        codes = {one.code for one in done.decisions if one.outcome == "refused"}
+        codes = {decision.code for decision in done.decisions if decision.outcome == "refused"}
         by_server = {code for code in codes if code[0] == "D" or code in INVALID}
         if codes - by_server:
             continue  # the legacy system's refusal: the server knows nothing of it

@@ -92,7 +92,7 @@ def user(namespace, name, node, claims):
     return pod(
         name,
         namespace,
-        container(command=SPEAK, resources={"claims": [{"name": one["name"]} for one in claims]}),
+        container(command=SPEAK, resources={"claims": [{"name": claim["name"]} for claim in claims]}),
         node=node,
         resourceClaims=claims,
     )

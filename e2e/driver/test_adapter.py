@@ -82,10 +82,10 @@ class Adapted:
         return [device for item in self.slices() for device in item["spec"].get("devices", ())]
 
     def ids(self):
-        return sorted(one["attributes"]["id"]["string"] for one in self.devices())
+        return sorted(device["attributes"]["id"]["string"] for device in self.devices())
 
     def healthy(self):
-        return sorted(one["attributes"]["id"]["string"] for one in self.devices() if not one.get("taints"))
+        return sorted(device["attributes"]["id"]["string"] for device in self.devices() if not device.get("taints"))
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ def all_free(control_plane, bridge, joint):
     """The next test finds first what comes first: the node gives back what a pod had, and the allocator learns of its claim, each when it is told."""
     yield
     control_plane.until(
-        "the allocator knows that all is free", lambda: not any(one["held"] for one in pools(bridge)), 60
+        "the allocator knows that all is free", lambda: not any(pool["held"] for pool in pools(bridge)), 60
     )
 
 
@@ -194,7 +194,8 @@ def told_inside(drivers, namespace, name):
         if path.startswith(TOLD):
             devices = [one for asked in json.loads(text)["requests"] for one in asked["devices"]]
             found[path.removeprefix(TOLD)] = [
-                (one["name"], one["attributes"]["resource.kubernetes.io/pcieRoot"]["string"]) for one in devices
+                (device["name"], device["attributes"]["resource.kubernetes.io/pcieRoot"]["string"])
+                for device in devices
             ]
     return found
 

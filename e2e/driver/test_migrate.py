@@ -73,7 +73,7 @@ def deployment(namespace):
 def running(cluster, namespace):
     """The one pod of the Deployment that runs, and what it sees."""
     pods = cluster.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector="app=old")["items"]
-    alive = [one for one in pods if not one["metadata"].get("deletionTimestamp")]
+    alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     return alive[0] if len(alive) == 1 and alive[0]["status"].get("phase") == "Running" else None
 
 

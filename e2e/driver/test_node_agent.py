@@ -46,10 +46,10 @@ class Auditor:
         command = [PROGRAM, "manifests", "--image", "x", "--node-agent", "--namespace", self.beside]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         objects = [document.object for document in parse(printed)]
-        ours = [one for one in objects if one["metadata"]["name"].startswith((ACCOUNT, self.namespace))]
+        ours = [obj for obj in objects if obj["metadata"]["name"].startswith((ACCOUNT, self.namespace))]
         condition = CONDITIONS.read_text(encoding="utf-8").replace("drawbridge-system-nodes", self.namespace)
         ours += [document.object for document in parse(condition)]
-        return [one for one in ours if one["kind"] != "DaemonSet"]
+        return [our for our in ours if our["kind"] != "DaemonSet"]
 
     def start(self):
         """Run with a token that says on which node its pod is."""
@@ -89,7 +89,7 @@ class Auditor:
         """What it says in events."""
         fields = ",".join(f"{name}={value}" for name, value in {"reason": "DeviceGivenTwice", **about}.items())
         items = self.cluster.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=fields)["items"]
-        return [one["message"] for one in items]
+        return [item["message"] for item in items]
 
     def metrics(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
@@ -99,7 +99,7 @@ class Auditor:
         """Which container has which device, as it is scraped."""
         families = {one.name: one for one in text_string_to_metric_families(self.metrics())}
         samples = families["drawbridge_node_container_device"].samples
-        return [one.labels for one in samples if one.labels["namespace"] == namespace]
+        return [sample.labels for sample in samples if sample.labels["namespace"] == namespace]
 
     def once(self):
         """What one look on the node finds."""
@@ -169,7 +169,7 @@ def test_a_device_given_by_a_device_plugin_is_withheld_from_claims_until_freed(
     created(user(namespace, "a", "", [using_template("t")]))
     assert seen(silicon.driver, namespace, "a")[variable(other)] == other
     control_plane.until("both are shown", lambda: len(silicon.holders(namespace)) == 2, 60)
-    shown = {one["pod"]: one for one in silicon.holders(namespace)}
+    shown = {holder["pod"]: holder for holder in silicon.holders(namespace)}
     assert (shown["old"]["resource"], shown["old"]["uuid"], shown["old"]["container"]) == (RESOURCE, held, "main")
     assert (shown["a"]["driver"], shown["a"]["device"], shown["a"]["uuid"]) == (DRIVER, DEVICES[other], other)
     created(user(namespace, "b", "", [using_template("t")]))
@@ -216,7 +216,7 @@ def test_a_claimed_device_given_by_the_plugin_too_is_reported_to_node_and_pods(
 
 def worn(silicon):
     conditions = silicon.cluster.get(f"/api/v1/nodes/{silicon.node.name}")["status"]["conditions"]
-    return {one["type"]: one for one in conditions}
+    return {condition["type"]: condition for condition in conditions}
 
 
 def test_the_node_wears_what_the_agent_found_and_the_api_server_lets_it_write_no_more(control_plane, silicon):

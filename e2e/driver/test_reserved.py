@@ -45,7 +45,7 @@ class Seeing(Auditor):
         ]
         printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         roles = [document.object for document in parse(printed)]
-        return [*super().rights(), *(one for one in roles if one["metadata"]["name"] in NAMED)]
+        return [*super().rights(), *(role for role in roles if role["metadata"]["name"] in NAMED)]
 
     def mount(self, made):
         self.file.write_text(self.token_of(made, audiences=[AUDIENCE]))

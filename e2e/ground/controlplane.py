@@ -163,7 +163,7 @@ class ControlPlane(Client):
 
     def named(self, name: str) -> Process:
         """Find a process by the name that its log has."""
-        [process] = [one for one in self.processes if one.name == name]
+        [process] = [process for process in self.processes if process.name == name]
         return process
 
     def become(self, version: str) -> None:

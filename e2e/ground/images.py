@@ -101,7 +101,7 @@ def _add_image(tar: tarfile.TarFile, image: Image, held: set[str]) -> dict[str, 
         "mediaType": TYPE + "manifest.v1+json",
         "config": _add_blob(tar, encode(configuration), "config.v1+json"),
         "layers": [
-            {"mediaType": TYPE + "layer.v1.tar", "digest": one.digest, "size": one.size} for one in image.layers
+            {"mediaType": TYPE + "layer.v1.tar", "digest": layer.digest, "size": layer.size} for layer in image.layers
         ],
     }
     named = {"annotations": {"io.containerd.image.name": image.name}}

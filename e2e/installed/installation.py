@@ -103,7 +103,7 @@ class Installation:
         """The addresses of the ready pods behind a Service of ours."""
         path = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
         slices = self.cluster.get(path, labelSelector=f"kubernetes.io/service-name={service}")["items"]
-        found = [endpoint for one in slices for endpoint in one["endpoints"] or ()]
+        found = [endpoint for slice_ in slices for endpoint in slice_["endpoints"] or ()]
         return [endpoint["addresses"][0] for endpoint in found if endpoint["conditions"]["ready"]]
 
     def containers(self):

@@ -386,7 +386,7 @@ def test_a_dead_installation_is_told_of_in_full(cluster):
             stack.enter_context(broken(cluster, item, None))
         for item in workloads:
             stack.enter_context(broken(cluster, item, at("spec", "replicas", value=0)))
-        found = {(one.code, one.object) for one in ailments(cluster)}
+        found = {(ailment.code, ailment.object) for ailment in ailments(cluster)}
     assert found >= {("O003", name_of(MUTATING)), ("O003", name_of(VALIDATING))}
     assert found >= {("O009", name_of(item)) for item in workloads}
 

@@ -96,7 +96,7 @@ def scraped(prometheus, installation, tenants):
     cluster = installation.cluster
     cluster.until(
         "all are scraped",
-        lambda: sum(one["health"] == "up" for one in targets(prometheus)) == sum(SCRAPED.values()),
+        lambda: sum(target["health"] == "up" for target in targets(prometheus)) == sum(SCRAPED.values()),
         90,
     )
     translates(cluster, tenants)
@@ -149,8 +149,8 @@ def test_every_rule_can_be_evaluated_and_none_fires_where_all_is_well(scraped, i
     def rules():
         return [one for group in scraped.ask("rules")["groups"] for one in group["rules"]]
 
-    installation.cluster.until("all are evaluated", lambda: all(one["health"] != "unknown" for one in rules()), 30)
-    assert {one["name"]: one.get("lastError", "") for one in rules() if one["health"] != "ok"} == {}
+    installation.cluster.until("all are evaluated", lambda: all(rule["health"] != "unknown" for rule in rules()), 30)
+    assert {rule["name"]: rule.get("lastError", "") for rule in rules() if rule["health"] != "ok"} == {}
     assert len(rules()) > 10
     # That a busy machine is slow is not the installation's fault; what the tests before have broken is heard of until it is fixed.
     slow = ("DrawbridgeReviewsAreSlow", "DrawbridgeReviewsDelayed")
@@ -220,7 +220,7 @@ def test_the_dashboard_draws_what_prometheus_has_kept(scraped, installation):
 
     def drawn():
         try:
-            return [one["title"] for one in lines()]
+            return [line["title"] for line in lines()]
         except OSError:
             return []
 

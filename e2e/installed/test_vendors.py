@@ -212,7 +212,7 @@ def test_an_old_name_is_a_claim_of_the_example_drivers_gpus(node, told, tenants,
     asked = pod("old", tenants, container(command=SAY, **limits(**{"old.example.com/gpu": 2})), schedulerName=scheduler)
     said = runs(node, tenants, known(node.cluster, asked))
     (claim,) = claims_of(node.cluster, tenants, "old").values()
-    assert {one["device"] for one in results_of(claim)} == {"gpu-0", "gpu-1"}
+    assert {result["device"] for result in results_of(claim)} == {"gpu-0", "gpu-1"}
     assert {"GPU_DEVICE_0", "GPU_DEVICE_1"} <= {line.partition("=")[0] for line in said.splitlines()}
     ends(node.cluster, tenants, "old")
 
@@ -254,7 +254,7 @@ def allowed(said):
     """The CPUs on which a container may run, from the list that it said (`0,2-3`)."""
     (listed,) = [line.split()[-1] for line in said.splitlines() if line.startswith("Cpus_allowed_list")]
     ranges = [[int(number) for number in part.split("-")] for part in listed.split(",")]
-    return {number for one in ranges for number in range(one[0], one[-1] + 1)}
+    return {number for range_ in ranges for number in range(range_[0], range_[-1] + 1)}
 
 
 def test_dranet_moves_an_interface_into_the_pod(node, told, tenants):

@@ -181,7 +181,7 @@ def test_the_reason_is_named_first_and_no_innocent_claim(cluster, node, name):
 
 def first(cluster):
     """What doctor finds first, and of which object; None if it finds nothing."""
-    return next(((one.code, one.object) for one in ailments(cluster)), None)
+    return next(((ailment.code, ailment.object) for ailment in ailments(cluster)), None)
 
 
 def gone(cluster, made):

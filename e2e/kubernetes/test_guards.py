@@ -41,7 +41,7 @@ def shipped():
 def role(name, rules, *subjects):
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     base = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
-    bound = [{"kind": "ServiceAccount", "name": one, "namespace": SYSTEM} for one in subjects]
+    bound = [{"kind": "ServiceAccount", "name": subject, "namespace": SYSTEM} for subject in subjects]
     return [base | {"kind": "ClusterRole", "rules": rules}, base | {"kind": "ClusterRoleBinding", "roleRef": reference, "subjects": bound}]  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def test_devices_of_a_managed_driver_are_given_by_accounts_with_the_right_and_ta
         assert not give(tenant, namespace, "a", "unmanaged.example.com")
         assert not give(allowed, namespace, "a")
         words = "drawbridge-guard-allocations"
-        guards.until("it is told", lambda: any(words in one for one in guards.events(namespace, "p")))
+        guards.until("it is told", lambda: any(words in event for event in guards.events(namespace, "p")))
         path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/a/status"
         assert "allocation" not in guards.get(path).get("status", {})
         guards.delete(f"/api/v1/namespaces/{namespace}/pods/p", gracePeriodSeconds=0)

@@ -85,7 +85,7 @@ def test_a_quota_is_refused_by_its_definition_where_we_find_an_error(served, nam
     for case, good in quota_samples.cases():
         value = json.loads(json.dumps(case)) | {"metadata": {"name": "tried", "namespace": namespace}}
         why = served.refusal(value)
-        errors = [one for one in problems(value, gates.DEFAULT) if CODES[one.code].severity == "error"]
+        errors = [problem for problem in problems(value, gates.DEFAULT) if CODES[problem.code].severity == "error"]
         if bool(why) == good or bool(errors) == good:
             wrong.append((value["spec"], good, why, errors))
     assert wrong == []

@@ -52,12 +52,12 @@ def built(folder):
 def pods(text):
     """Say what each object of a build asks for, with the spec of its templates; without the record, and what is empty."""
     objects = [one.object for one in manifests.parse(text)]
-    specs = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == KIND}
+    specs = {obj["metadata"]["name"]: obj["spec"] for obj in objects if obj["kind"] == KIND}
     said = []
-    for one in objects:
-        if one["kind"] == KIND:
+    for obj in objects:
+        if obj["kind"] == KIND:
             continue
-        told = json.dumps(one, sort_keys=True)
+        told = json.dumps(obj, sort_keys=True)
         named = set(re.findall('"resourceClaimTemplateName": "([^"]*)"', told))
         for name in named:
             told = told.replace(f'"resourceClaimTemplateName": "{name}"', json.dumps(specs[name], sort_keys=True))

@@ -25,7 +25,7 @@ def amounts(control_plane, namespace):
     """What each claim that has a device consumes of its memory."""
     found = control_plane.get(CLAIMS.format(namespace))["items"]
     results = [one["status"]["allocation"]["devices"]["results"][0] for one in found if one.get("status", {}).get("allocation")]  # fmt: skip
-    return sorted(one["consumedCapacity"]["memory"] for one in results)
+    return sorted(result["consumedCapacity"]["memory"] for result in results)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def cluster(request):
         ]
         printed = run("manifests", "--image", "x", *options).stdout
         ours = [one.object for one in manifests.parse(printed)]
-        wanted = [one for one in ours if one["kind"] not in ("Deployment", "DaemonSet")]
+        wanted = [our for our in ours if our["kind"] not in ("Deployment", "DaemonSet")]
         # Objects and the definitions that they need come in one go: it is asked twice.
         for check in (False, True):
             running.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(wanted), check=check)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 def test_the_server_refuses_what_the_corpus_says(control_plane, created, name, tmp_path):
     marks = written(TREES[name], tmp_path)
     documents, _ = read_leniently([tmp_path])
-    created(*(one.object for one in documents if one.object.get("kind") == "Namespace"))
+    created(*(document.object for document in documents if document.object.get("kind") == "Namespace"))
     differences = []
     for (file, line), expected in marks.items():
         if expected == "passed by":

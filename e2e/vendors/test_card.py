@@ -124,7 +124,7 @@ def allocated(cluster, namespace, name, driver):
     print(f"{name} has:", json.dumps(claim["status"], indent=1))
     devices = driver.devices()
     facts = [devices[result["device"]] for result in results_of(claim)]
-    return sorted((fact_of(one, "uuid"), fact_of(one, "productName")) for one in facts)
+    return sorted((fact_of(fact, "uuid"), fact_of(fact, "productName")) for fact in facts)
 
 
 def fact_of(device, name):
@@ -146,7 +146,7 @@ def test_the_driver_publishes_devices_of_the_shape_that_our_examples_have(driver
     slices = driver.slices()
     print(json.dumps(slices, indent=1))
     assert driver.devices()
-    assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
+    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
 
 
 def test_a_pod_for_the_device_plugin_sees_the_gpus_of_its_claim(node_cluster, driver, home):

@@ -117,7 +117,7 @@ def scaled(autoscaler, control_plane, gated):
 def made(cluster):
     """The Nodes that it made."""
     nodes = cluster.get("/api/v1/nodes", labelSelector=GROUP)["items"]
-    return [one["metadata"]["name"] for one in nodes if one["metadata"]["name"] != FIRST]
+    return [node["metadata"]["name"] for node in nodes if node["metadata"]["name"] != FIRST]
 
 
 def groups(cluster, count):

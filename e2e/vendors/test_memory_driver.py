@@ -26,7 +26,7 @@ SEE = "tr '\\0' '\\n' < /proc/1/environ; grep Mems_allowed_list /proc/self/statu
 def published(cluster):
     """What the driver publishes, device by device."""
     slices = cluster.get("/apis/resource.k8s.io/v1/resourceslices", fieldSelector=f"spec.driver={MEMORY}")["items"]
-    return [device for one in slices for device in one["spec"]["devices"]]
+    return [device for slice_ in slices for device in slice_["spec"]["devices"]]
 
 
 def asking(size, namespace):

@@ -57,7 +57,7 @@ def told(webhook, slices):
 def test_slices_published_by_the_driver_match_our_examples(slices):
     # The driver publishes its devices in the order of a Go map.
     assert sorted(one["name"] for item in slices for one in item["spec"]["devices"]) == ["gpu-0", "gpu-1"]
-    assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
+    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
 
 
 def test_gpus_of_the_old_name_come_by_claims_of_ours(node_cluster, told, gated):
@@ -66,7 +66,7 @@ def test_gpus_of_the_old_name_come_by_claims_of_ours(node_cluster, told, gated):
     asked = pod("p", gated, container(command=SAY, **limits(**{"nvidia.com/gpu": 2})), node=node_cluster.name)
     said = runs(node_cluster, gated, known(cluster, asked)).splitlines()
     (claim,) = claims_of(cluster, gated, "p").values()
-    assert {one["device"] for one in results_of(claim)} == {"gpu-0", "gpu-1"}
+    assert {result["device"] for result in results_of(claim)} == {"gpu-0", "gpu-1"}
     assert {"nvidia0", "nvidia1", "nvidiactl"} <= set(said)
     cluster.delete(f"/api/v1/namespaces/{gated}/pods/p")
     gone(cluster, gated)
@@ -153,7 +153,7 @@ def test_slices_of_shared_gpus_published_by_the_driver_match_our_examples(slices
 def test_replicas_of_the_old_name_are_shares_of_the_drivers_gpus(node_cluster, told, gated, slices):
     told(CONFIGURATION.format(left="translate") + "nvidia: {consumableShares: true}\n")
     cluster = node_cluster.cluster
-    assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
+    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
     results = []
     for name in ("p", "q", "r"):
         asked = pod(
@@ -162,8 +162,8 @@ def test_replicas_of_the_old_name_are_shares_of_the_drivers_gpus(node_cluster, t
         runs(node_cluster, gated, known(cluster, asked))
         (claim,) = claims_of(cluster, gated, name).values()
         results += results_of(claim)
-    assert [one["consumedCapacity"]["shares"] for one in results] == ["1", "1", "1"]
-    assert len({one["device"] for one in results}) < 3
+    assert [result["consumedCapacity"]["shares"] for result in results] == ["1", "1", "1"]
+    assert len({result["device"] for result in results}) < 3
     for name in ("p", "q", "r"):
         cluster.delete(f"/api/v1/namespaces/{gated}/pods/{name}")
     gone(cluster, gated)
@@ -176,7 +176,7 @@ def test_mig_devices_of_the_old_name_come_by_claims_of_ours(node_cluster, told, 
     published_ = {one["name"]: one for item in slices for one in item["spec"]["devices"]}
     parts = {name for name, one in published_.items() if one["attributes"]["type"]["string"] == "mig"}
     assert (len(published_), len(parts)) == (3, 2)
-    assert published([{"kind": "ResourceSlice"} | one for one in slices]) == []
+    assert published([{"kind": "ResourceSlice"} | slice_ for slice_ in slices]) == []
     given = {}
     for name in ("p", "q"):
         asked = pod(

@@ -64,8 +64,8 @@ def test_an_unmodified_pod_gets_the_devices_of_nvidias_plugin(adapted, gated, re
     status = cluster.get(f"/api/v1/namespaces/{gated}/pods/p")["status"]["extendedResourceClaimStatus"]
     assert status["requestMappings"][0]["resourceName"] == resource
     claim = cluster.get(f"/apis/resource.k8s.io/v1/namespaces/{gated}/resourceclaims/{status['resourceClaimName']}")
-    given = {one["device"] for one in results_of(claim)}
-    ids = {one["attributes"]["id"]["string"] for one in adapted.devices() if one["name"] in given}
+    given = {result["device"] for result in results_of(claim)}
+    ids = {device["attributes"]["id"]["string"] for device in adapted.devices() if device["name"] in given}
     [visible] = [line.partition("=")[2] for line in said if line.startswith("NVIDIA_VISIBLE_DEVICES=")]
     assert len(given) == count
     assert set(visible.split(",")) == ids

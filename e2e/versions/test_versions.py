@@ -78,7 +78,7 @@ def cell(control_plane):
 
     def seen(row, answer="yes"):
         lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-        [found] = [one for one in lines if one[0] == f"| {row}"]
+        [found] = [line for line in lines if line[0] == f"| {row}"]
         column = 1 + COLUMNS.index(control_plane.version)
         said = found[column].removesuffix(" |")
         if os.environ.get("DRAWBRIDGE_RECORD"):
@@ -240,4 +240,4 @@ def test_a_container_keeps_its_device_through_an_upgrade_of_the_control_plane_an
 def held(cluster, namespace, name):
     """What a pod's claims hold, and its phase is that of a pod that runs."""
     assert cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]["phase"] == "Running"
-    return [one["device"] for found in claims_of(cluster, namespace, name).values() for one in results_of(found)]
+    return [result["device"] for claim in claims_of(cluster, namespace, name).values() for result in results_of(claim)]

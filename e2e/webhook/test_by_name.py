@@ -77,7 +77,7 @@ def test_the_claim_that_core_makes_is_the_one_that_pods_are_judged_by(control_pl
     assert made["metadata"]["generateName"] == foretold.claim.metadata.generate_name
     assert made["metadata"]["annotations"] == foretold.claim.metadata.annotations
     mappings = stored["status"]["extendedResourceClaimStatus"]["requestMappings"]
-    assert mappings == [wire.builtins(one) for one in foretold.mappings]
+    assert mappings == [wire.builtins(mapping) for mapping in foretold.mappings]
 
 
 def test_the_setting_translates_what_comes_and_leaves_what_is_there(control_plane, webhook, gpus, gated):

@@ -85,7 +85,8 @@ def test_a_guaranteed_pod_has_a_claim_beside_its_request_and_the_scheduler_serve
     assert {name for name, one in every.items() if one.get("claims")} == {"main", "beside"}
     given = claims_of(control_plane, gated, "guaranteed")
     taken = {
-        name: [(one["driver"], one["consumedCapacity"]) for one in results_of(claim)] for name, claim in given.items()
+        name: [(result["driver"], result["consumedCapacity"]) for result in results_of(claim)]
+        for name, claim in given.items()
     }
     assert taken == {
         "drawbridge-main-cpus": [(CPU, {f"{CPU}/cpu": "2"})],

@@ -83,10 +83,10 @@ def create(cluster, namespace, name, **spec):
 def placed_by_each(replicas, cluster, namespace, when):
     """Have each replica translate a pod, and each pod placed; answer with their words."""
     words = {}
-    for one in replicas.files:
-        replicas.only(one)
-        words[one] = create(cluster, namespace, f"{when}-{one}")
-        cluster.wait_scheduled(namespace, f"{when}-{one}")
+    for file in replicas.files:
+        replicas.only(file)
+        words[file] = create(cluster, namespace, f"{when}-{file}")
+        cluster.wait_scheduled(namespace, f"{when}-{file}")
     return words
 
 

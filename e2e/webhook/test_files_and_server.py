@@ -69,10 +69,10 @@ def dump_of(cluster):
 
 def make(cluster, objects):
     """Bring objects into the cluster with the status that they are drawn with."""
-    for one in objects:
-        made = {key: value for key, value in one.items() if key != "status"}
+    for obj in objects:
+        made = {key: value for key, value in obj.items() if key != "status"}
         cluster.create(made)
-        if status := one.get("status"):
+        if status := obj.get("status"):
             cluster.patch(f"{cluster.path_of(made)}/status", {"status": status})
 
 
@@ -109,7 +109,7 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
     met = Counter()
     for seed in range(SEEDS):
         rng = random.Random(f"files and server {name} {seed}")
-        limits = [one for one in limits_of(rng) if one["kind"] != "Namespace"]
+        limits = [limit for limit in limits_of(rng) if limit["kind"] != "Namespace"]
         objects = [*fleet_of(rng), *limits, *ranges_of(random.Random(f"ranges {name} {seed}"))]
         # The API server asks about names in the domains of the dialects alone (docs/translation.md#names-that-core-serves).
         drawn = [one for one in (pod_of(rng) for _ in range(6)) if "example.com/gpu" not in str(one)]
@@ -121,7 +121,7 @@ def test_a_dump_says_what_the_server_answers(cluster, installed, tmp_path, name)
         try:
             for pod in pods:
                 met["filled in"] += admitted(
-                    pod, [one for one in objects if one["kind"] == "LimitRange"]
+                    pod, [obj for obj in objects if obj["kind"] == "LimitRange"]
                 ) != with_requests(pod)
                 met[agreed(cluster, pod, configuration, (name, seed))] += 1
         finally:

@@ -399,7 +399,7 @@ def test_every_right_that_is_granted_is_used_and_nothing_is_asked_for_that_is_no
     control_plane.wait_unschedulable(gated, "late")
     control_plane.patch(where, {"metadata": {"labels": {MODE: "enforce"}}})
     control_plane.until(
-        "it is told", lambda: any("delete the pod" in one for one in control_plane.events(gated, "late")), 30
+        "it is told", lambda: any("delete the pod" in event for event in control_plane.events(gated, "late")), 30
     )
     control_plane.create(gpu("p", gated, nodeSelector=NOWHERE))
     control_plane.until("the template is made", lambda: names(control_plane, gated), 20)

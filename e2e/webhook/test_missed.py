@@ -75,5 +75,5 @@ def test_a_problem_only_an_admin_can_fix_is_an_event_of_the_controller_deploymen
         return words in done.stdout
 
     control_plane.until("kubectl describe shows it", described, 30)
-    [told] = [one for one in control_plane.events(SYSTEM, "drawbridge-controller") if gated in one]
+    [told] = [event for event in control_plane.events(SYSTEM, "drawbridge-controller") if gated in event]
     assert told.startswith(f"AdministratorNeeded: {words}")

@@ -70,7 +70,7 @@ def asking(name, namespace, **amounts):
 def devices_of(cluster, namespace, name):
     cluster.wait_scheduled(namespace, name)
     claims = claims_of(cluster, namespace, name).values()
-    return [(one["pool"], one["device"]) for claim in claims for one in results_of(claim)]
+    return [(result["pool"], result["device"]) for claim in claims for result in results_of(claim)]
 
 
 def declared(webhook, folder, *pods):

@@ -73,4 +73,6 @@ def told_by_the_kubelet(node, namespace, name):
     answer = asyncio.run(ask_kubelet(str(node.outside(f"{KUBELET}/pod-resources/kubelet.sock"))))
     [held] = [one for one in answer.holdings.pods if (one.namespace, one.name) == (namespace, name)]
     [main] = held.containers
-    return {(one.driver, one.pool, one.device) for claim in main.claims for one in claim.devices}, list(main.devices)
+    return {(device.driver, device.pool, device.device) for claim in main.claims for device in claim.devices}, list(
+        main.devices
+    )

@@ -87,10 +87,10 @@ def test_an_example_of_rules_is_served_by_the_stock_scheduler(control_plane, npu
     control_plane.create(item)
     control_plane.wait_scheduled(gated, item["metadata"]["name"])
     claims = claims_of(control_plane, gated, item["metadata"]["name"])
-    results = [one for claim in claims.values() for one in results_of(claim)]
-    assert Counter(one["driver"] for one in results) == EXPECTED[name]
+    results = [result for claim in claims.values() for result in results_of(claim)]
+    assert Counter(result["driver"] for result in results) == EXPECTED[name]
     if name == "devices":
-        assert {one["device"] for one in results} == {"npu-0", "npu-2"}
+        assert {result["device"] for result in results} == {"npu-0", "npu-2"}
     if name == "pairs":
         (claim,) = claims.values()
         told = claim["status"]["allocation"]["devices"]["config"]

@@ -55,10 +55,10 @@ def as_the_node(cluster, *items, dry_run=False, who=KUBELET):
 def pools(control_plane, webhook):
     """Four nodes with two kinds of GPUs, each in the pool of its name."""
     made = [
-        one
+        slice_
         for node in NODES
         for driver, devices in DEVICES.items()
-        for one in fleet.slices(driver, node, devices, pool=node, by_name=True)
+        for slice_ in fleet.slices(driver, node, devices, pool=node, by_name=True)
     ]
     made += fleet.classes(extended=False)
     nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in NODES]
@@ -177,9 +177,9 @@ def checked(cluster, folder):
     places = ("apis/resource.k8s.io/v1/resourceslices", "apis/resource.k8s.io/v1/deviceclasses", "api/v1/nodes")
     lists = [cluster.get(f"/{place}") for place in places]
     items = [
-        {"apiVersion": one["apiVersion"], "kind": one["kind"].removesuffix("List")} | item
-        for one in lists
-        for item in one["items"]
+        {"apiVersion": list_["apiVersion"], "kind": list_["kind"].removesuffix("List")} | item
+        for list_ in lists
+        for item in list_["items"]
     ]
     (folder / "inventory.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     pods = [
@@ -217,8 +217,8 @@ def test_requests_beyond_the_rights_of_a_node_are_refused_by_kubernetes(pools, n
     pools.remove(honest)
     pools.create(honest)
     words, writes = WRITES[what]
-    for one in writes:
-        assert words in attempt(node, *known(pools, one))
+    for write in writes:
+        assert words in attempt(node, *known(pools, write))
     pools.remove(honest)
 
 
@@ -272,17 +272,17 @@ def test_slices_of_one_node_in_the_pools_of_others_change_nothing_for_these(pool
 
 def test_the_guard_refuses_a_node_pools_of_other_names(pools):
     rules = [one.object for one in manifests.read([ROOT / "manifests/guards/policies.yaml"])]
-    guard = [one for one in rules if one["metadata"]["name"] == "drawbridge-guard-pools"]
+    guard = [rule for rule in rules if rule["metadata"]["name"] == "drawbridge-guard-pools"]
     [own] = fleet.slices("unlisted.example.com", STOLEN, [fleet.device("one", {})], pool=STOLEN, by_name=True)
     probes = lies()
-    for one in probes:
-        one["metadata"]["name"] += "-probe"
+    for probe in probes:
+        probe["metadata"]["name"] += "-probe"
     try:
         pools.kubectl("apply", "--server-side", "-f", "-", input=manifests.dump(guard))
         words = f"may not publish devices of node {STOLEN} in the pool"
         pools.until("the guard is in force", lambda: words in as_the_node(pools, probes[0], dry_run=True), 60)
-        for one in probes:
-            assert words in as_the_node(pools, one, dry_run=True)
+        for probe in probes:
+            assert words in as_the_node(pools, probe, dry_run=True)
         assert not as_the_node(pools, own, dry_run=True)
     finally:
         pools.remove(*guard)

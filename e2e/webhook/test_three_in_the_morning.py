@@ -290,8 +290,8 @@ def refusing(words, what, said, *objects, labels=None, **resources):
         tried = json.dumps(template("tried", space, request("r", "night")))
         cluster.namespace(space, (labels or {}) | {"drawbridge.dev/mode": "enforce"})
         named_ = [
-            one | {"metadata": one["metadata"] | ({} if one["kind"].startswith("Valid") else {"namespace": space})}
-            for one in objects
+            obj | {"metadata": obj["metadata"] | ({} if obj["kind"].startswith("Valid") else {"namespace": space})}
+            for obj in objects
         ]
         with there(cluster, *named_):
             for one in named_:

@@ -23,13 +23,17 @@ def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
     """Return the condition of a node, read from the API server or from a dump."""
     status = node.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else ()
-    found = [one for one in conditions or () if isinstance(one, dict) and one.get("type") == CONDITION]
+    found = [
+        condition
+        for condition in conditions or ()
+        if isinstance(condition, dict) and condition.get("type") == CONDITION
+    ]
     return found[0] if found else None
 
 
 def condition_of(findings: Iterable[NodeFinding], unread: str, before: NodeCondition | None, now: str) -> NodeCondition:
     """Return the condition for these findings. It names no pod, because every account that can read nodes can read it."""
-    numbers = Counter(one.kind for one in findings)
+    numbers = Counter(finding.kind for finding in findings)
     if numbers:
         status, reason = "False", next(iter(numbers)).reason
         kinds = [f"{number} {kind.value}" for kind, number in numbers.items()]

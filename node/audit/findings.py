@@ -149,13 +149,13 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ..
     return tuple(
         # Names from drivers' files are not trusted.
         replace(
-            one,
-            object=plain(one.object),
-            message=plain(one.message, _SENTENCE),
-            pod_message=plain(one.pod_message, _SENTENCE),
+            finding,
+            object=plain(finding.object),
+            message=plain(finding.message, _SENTENCE),
+            pod_message=plain(finding.pod_message, _SENTENCE),
         )
         for findings in by_kind
-        for one in islice(findings, MOST)
+        for finding in islice(findings, MOST)
     )
 
 
@@ -255,8 +255,8 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
     """Map each reserved device to the holders that exclude it."""
     excluded_devices = {
         device.where: hardware.excluded_by_device(device.where)
-        for one in snapshot.reservations
-        for device in one.devices
+        for reservation in snapshot.reservations
+        for device in reservation.devices
     }
     found: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
     for given in snapshot.given:
@@ -288,7 +288,7 @@ def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find allocations whose write got no answer."""
     for reservation in snapshot.reservations:
         if reservation.in_doubt:
-            devices = ", ".join(str(one.where) for one in reservation.devices[:_NAMED])
+            devices = ", ".join(str(device.where) for device in reservation.devices[:_NAMED])
             yield contradiction(
                 FindingKind.IN_DOUBT,
                 f"ResourceClaim/{reservation.namespace}/{reservation.claim}",
@@ -323,11 +323,11 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
             continue
         namespace = pod.metadata.namespace
         # The kubelet does not report claims that no container names.
-        entries = {claim.name for one in pod.spec.containers for claim in one.resources.claims}
+        entries = {claim.name for container in pod.spec.containers for claim in container.resources.claims}
         names = (claim_name(pod, entry) for entry in pod.spec.resource_claims if entry.name in entries)
         for name in filter(None, names):
             results = results_of(snapshot.claims.get((namespace, name)))
-            needed = [where_of(one) for one in results if not set(_UNPREPARED) & set(one.skip_node_operations)]
+            needed = [where_of(result) for result in results if not set(_UNPREPARED) & set(result.skip_node_operations)]
             missing = [where for where in needed if (namespace, name, where) not in known]
             if missing:
                 yield contradiction(
@@ -396,7 +396,7 @@ def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
         )
     living = {one.uid for one in snapshot.known}
     living.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
-    drivers = {one.spec.driver for one in snapshot.slices} | {one.where.driver for one in snapshot.known}
+    drivers = {slice_.spec.driver for slice_ in snapshot.slices} | {one.where.driver for one in snapshot.known}
     for file in snapshot.files:
         uid = claim_uid(file, drivers)
         if uid and uid not in living:

@@ -49,12 +49,12 @@ class Hardware:
         self._users: dict[Counter, set[DeviceId]] = defaultdict(set)
         self._declared: Amounts = {}
         self.crowded: set[Sign] = set()  # identities and counters with more devices than are compared
-        for one in slices:
-            driver, pool = one.spec.driver, one.spec.pool.name
-            for counters in one.spec.shared_counters:
+        for slice_ in slices:
+            driver, pool = slice_.spec.driver, slice_.spec.pool.name
+            for counters in slice_.spec.shared_counters:
                 for name, counter in counters.counters.items():
                     self._declared[driver, pool, counters.name, name] = counter.value.nano
-            for device in one.spec.devices:
+            for device in slice_.spec.devices:
                 where = DeviceId(driver, pool, device.name)
                 self.devices[where] = device
                 for sign in _signs(where, device):

@@ -43,7 +43,7 @@ class ContainerDevice(msgspec.Struct, frozen=True):
 
 
 def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDevice]:
-    pods = {(one.metadata.namespace, one.metadata.name): one for one in snapshot.pods or ()}
+    pods = {(pod.metadata.namespace, pod.metadata.name): pod for pod in snapshot.pods or ()}
     for pod in snapshot.kubelet.pods if snapshot.kubelet is not None else ():
         spec = pods.get((pod.namespace, pod.name))
         for container in pod.containers:
@@ -55,8 +55,8 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
             for container_claim in container.claims:
                 requests = _requests(spec, container.name, container_claim.claim) if spec is not None else None
                 results = results_of(snapshot.claims.get((container_claim.namespace, container_claim.claim)))
-                for one in container_claim.devices:
-                    in_container = one.driver, one.pool, one.device, one.share or ""
+                for device in container_claim.devices:
+                    in_container = device.driver, device.pool, device.device, device.share or ""
                     same = [
                         result
                         for result in results
@@ -76,12 +76,12 @@ def holders(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[ContainerDev
                     if of_request or not same:
                         yield replace(
                             owner,
-                            device=one.device,
+                            device=device.device,
                             claim=container_claim.claim,
-                            driver=one.driver,
-                            pool=one.pool,
-                            share=one.share or "",
-                            exporter_ids=hardware.exporter_ids(where_of(one)),
+                            driver=device.driver,
+                            pool=device.pool,
+                            share=device.share or "",
+                            exporter_ids=hardware.exporter_ids(where_of(device)),
                             amounts=of_request[0].consumed_capacity if of_request else {},
                         )
 
@@ -90,9 +90,15 @@ def _requests(pod: Pod, container: str, claim: str) -> Requests | None:
     """Return the requests of a claim that a container gets; None for all of them."""
     extended = pod.status.extended_resource_claim_status
     if extended is not None and extended.resource_claim_name == claim:
-        mine = [one for one in extended.request_mappings if one.container_name == container]
+        mine = [
+            request_mapping
+            for request_mapping in extended.request_mappings
+            if request_mapping.container_name == container
+        ]
         return frozenset(one.request_name for one in mine)
-    entries = {one.name for one in pod.spec.resource_claims if claim_name(pod, one) == claim}
+    entries = {
+        resource_claim.name for resource_claim in pod.spec.resource_claims if claim_name(pod, resource_claim) == claim
+    }
     containers = *pod.spec.containers, *pod.spec.init_containers
     names = {
         named.request

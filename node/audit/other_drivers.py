@@ -78,7 +78,7 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, .
     try:
         file = msgspec.json.decode(data, type=_CheckpointFile)
         if file.kind == "Checkpoint" and file.claims is not None:
-            uids = [one.uid for one in file.claims if _UID(one.uid)]
+            uids = [claim.uid for claim in file.claims if _UID(claim.uid)]
             return tuple(_record_of(driver, uid) for uid in uids[:MOST_DEVICES])
         # If both versions are present, the later one counts.
         if file.v2 not in _NONE:
@@ -106,7 +106,7 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, .
         if not (_NAME(namespace) and _NAME(name)):
             namespace = name = ""
         devices = list(_devices(head.get("preparedDevices", claim), DEEPEST))
-        found += [_record_of(driver, uid, namespace, name, *one) for one in devices or [("", "", "")]]
+        found += [_record_of(driver, uid, namespace, name, *device) for device in devices or [("", "", "")]]
         if len(found) > MOST_DEVICES:
             raise BadCheckpoint(f"it names more than {MOST_DEVICES} devices")
     return tuple(found)
@@ -203,11 +203,11 @@ def read_state(data: bytes) -> tuple[PreparedDeviceRecord, ...]:
     found: list[PreparedDeviceRecord] = []
     for claim in claims or ():
         for driver, state in (claim.driver_state or {}).items():
-            for one in state.devices or ():
-                where = DeviceId(driver, one.pool_name, one.device_name)
+            for device in state.devices or ():
+                where = DeviceId(driver, device.pool_name, device.device_name)
                 found.append(
                     PreparedDeviceRecord(
-                        MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, one.share or ""
+                        MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, device.share or ""
                     )
                 )
     return tuple(found)

@@ -39,8 +39,8 @@ def read_reservations(data: bytes, node: str) -> tuple[NodeReservation, ...]:
         raise InvalidAnswer(f"the answer is about more than {MOST} claims and devices")
     for row in answer.reservations:
         _demand_names(row.namespace, row.claim, row.uid)
-        for one in row.devices:
-            _demand_names(one.driver, one.pool, one.device, one.share_id or "-")
+        for device in row.devices:
+            _demand_names(device.driver, device.pool, device.device, device.share_id or "-")
     return answer.reservations
 
 

@@ -116,10 +116,10 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     @property
     def prepared_by_kubelet(self) -> tuple[PreparedDeviceRecord, ...]:
         return tuple(
-            PreparedDeviceRecord(KUBELET, claim.namespace, claim.claim, where_of(one), share=one.share or "")
+            PreparedDeviceRecord(KUBELET, claim.namespace, claim.claim, where_of(device), share=device.share or "")
             for _, container in self._containers()
             for claim in container.claims
-            for one in claim.devices
+            for device in claim.devices
         )
 
     @property

@@ -79,7 +79,7 @@ def tainted(machine: Machine, failed: Collection[str]) -> Machine:
     if not failed:
         return machine
     taints = taints_of(machine.driver, UNHEALTHY)
-    devices = (replace(one, taints=taints) if one.name in failed else one for one in machine.devices)
+    devices = (replace(device, taints=taints) if device.name in failed else device for device in machine.devices)
     return replace(machine, devices=tuple(devices))
 
 

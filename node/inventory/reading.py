@@ -83,9 +83,9 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
             if not positive or count < 1:
                 message = f"{count} pages of {size} are not valid (expected a positive number and size)"
                 yield finding_at(CODE, where, message, "remove the line")
-    yield from _twice("/layouts", [one.name for one in inventory.layouts])
+    yield from _twice("/layouts", [layout.name for layout in inventory.layouts])
     yield from _twice("/gpus", [one.uuid for one in inventory.gpus])
-    yield from _twice("/numaNodes", [one.number for one in inventory.numa_nodes])
+    yield from _twice("/numaNodes", [numa_node.number for numa_node in inventory.numa_nodes])
     yield from _twice("/numaNodes", cpus)
 
 
@@ -130,8 +130,10 @@ def unpublishable(machine: Machine) -> Iterator[Finding]:
     pool = ResourcePool(name="node", resource_slice_count=1)
     bare = ResourceSliceSpec(driver=machine.driver, pool=pool, node_name="node")
     pieces = [("", bare)]
-    pieces += ((f"{one.name}: ", replace(bare, devices=(one,))) for one in machine.devices)
-    pieces += ((f"{one.name}: ", replace(bare, shared_counters=(one,))) for one in machine.counter_sets)
+    pieces += ((f"{device.name}: ", replace(bare, devices=(device,))) for device in machine.devices)
+    pieces += (
+        (f"{counter_set.name}: ", replace(bare, shared_counters=(counter_set,))) for counter_set in machine.counter_sets
+    )
     reported: set[str] = set()
     for about, spec in pieces:
         made = ResourceSlice(metadata=ObjectMeta(name="inventory"), spec=spec)

@@ -60,7 +60,7 @@ class AgentMetrics(MetricsPort):
 
     def show_findings(self, findings: Iterable[NodeFinding]) -> None:
         """Show how many contradictions there are of each kind."""
-        counts = Counter(one.kind for one in findings)
+        counts = Counter(finding.kind for finding in findings)
         for kind in FindingKind:
             self._findings.labels(kind.value).set(counts[kind])
 
@@ -70,16 +70,25 @@ def container_devices(node: str, holders: Callable[[], Iterable[ContainerDevice]
 
     def rows() -> Iterator[tuple[tuple[str, ...], Mapping[str, Quantity]]]:
         shown: set[tuple[str, ...]] = set()
-        for one in holders():
-            ids = one.exporter_ids
+        for holder in holders():
+            ids = holder.exporter_ids
             labels = (
-                *(one.namespace, one.pod, one.claim, one.driver, one.pool, one.device, one.share, node),
-                *(ids.uuid, one.container, one.resource, ids.card, ids.pci),
+                *(
+                    holder.namespace,
+                    holder.pod,
+                    holder.claim,
+                    holder.driver,
+                    holder.pool,
+                    holder.device,
+                    holder.share,
+                    node,
+                ),
+                *(ids.uuid, holder.container, holder.resource, ids.card, ids.pci),
             )
             names = tuple(label[:LONGEST_LABEL] for label in labels)
             if names not in shown:
                 shown.add(names)
-                yield names, one.amounts
+                yield names, holder.amounts
 
     return DeviceSeries(
         SeriesFamily(

@@ -64,7 +64,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _names(path: Path) -> list[str]:
-    return [one.name for one in _folders(path)]
+    return [folder.name for folder in _folders(path)]
 
 
 def _first(path: Path) -> str:

@@ -138,7 +138,7 @@ class ClaimController:
                     template = await self._cluster.get(RESOURCE_CLAIM_TEMPLATES.raw, action.template, namespace)
                 except NotFound:
                     return  # the pod is queued again when the template appears
-                if any(generated_for(one, pod, action.entry) for one in self._claims_in(namespace).values()):
+                if any(generated_for(claim, pod, action.entry) for claim in self._claims_in(namespace).values()):
                     return
                 fresh = claim_from(template, pod, action.entry)
                 claim = await self._cluster.create(RESOURCE_CLAIMS, fresh, namespace)

@@ -92,7 +92,10 @@ def actions_for_pod(pod: Pod, claims: Iterable[ResourceClaim]) -> list[Action]:
             names[entry.name] = name
     if creates:
         return creates
-    known = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    known = {
+        resource_claim_status.name: resource_claim_status.resource_claim_name
+        for resource_claim_status in pod.status.resource_claim_statuses
+    }
     if names and names != known:
         return [RecordNames(_statuses(pod, names))]
     # Allocated claims are reserved for a pod that is bound, by whichever scheduler.
@@ -169,7 +172,7 @@ def unprotect(claim: ResourceClaim) -> Write:
 
     Only after a deallocation or from a deleted claim: an allocator adds the finalizer first, and the devices afterwards.
     """
-    finalizers = [one for one in claim.metadata.finalizers if one != FINALIZER]
+    finalizers = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
     metadata: Raw = {**_preconditions(claim), "finalizers": finalizers or None}
     return Write(claim.metadata.name, Merge({"metadata": metadata}))
 

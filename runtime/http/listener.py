@@ -202,7 +202,7 @@ class Listener:
     def free_bytes(self) -> None:
         """Close connections of the address with the most body bytes, until all bodies fit `limits.bytes`."""
         while self.body_bytes > self.limits.bytes:
-            bodies = [one for one in self.connections if one.phase is ConnectionPhase.BODY]
+            bodies = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
             if not bodies:
                 return
             self._refused("bytes")
@@ -210,7 +210,7 @@ class Listener:
             for one in bodies:
                 of_peer[one.peer] += one.received
             _, most = max((size, peer) for peer, size in of_peer.items())
-            of_largest_peer = [one for one in bodies if one.peer == most]
+            of_largest_peer = [body for body in bodies if body.peer == most]
             min(of_largest_peer, key=lambda one: one.since).give_way()
 
     def queue_request(self, connection: PeerConnection, head: Head, body: bytes) -> None:

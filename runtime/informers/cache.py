@@ -43,7 +43,7 @@ class ObjectCache(Generic[T]):
 
     def replace(self, objects: Iterable[T], unreadable: Iterable[Unreadable] = ()) -> tuple[Delta[T], ...]:
         """Replace the whole collection. An object that has become unreadable keeps its last readable form."""
-        fresh = {key(one): one for one in objects}
+        fresh = {key(obj): obj for obj in objects}
         broken = {(one.namespace, one.name): one for one in unreadable}
         deltas = [
             Delta(where, old, None)

@@ -49,7 +49,9 @@ class DeviceSeries(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics. A device is included with all its capacities or, at the limit, not at all."""
-        devices, amounts, omitted = (GaugeMetricFamily(one.name, one.text, labels=one.labels) for one in self._families)
+        devices, amounts, omitted = (
+            GaugeMetricFamily(family.name, family.text, labels=family.labels) for family in self._families
+        )
         left_out = 0
         for labels, had in self._rows():
             if max(len(devices.samples), len(amounts.samples) + len(had)) >= self._most:

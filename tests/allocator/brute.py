@@ -106,15 +106,15 @@ class Brute:
         left = available(self.pools[pool], use)
         states = group_states(self.pools[pool], use, self.rules)
         for mate in mates:
-            for one in mate.consumes_counters:
-                own = own_state(one.compatibility_groups, wild=self.rules.wild(pool[0], mate))
-                states[one.counter_set] = join(states.get(one.counter_set), own)
-                for name, counter in one.counters.items():
-                    left[one.counter_set][name] -= counter.value.nano
-        for one in device.consumes_counters:
-            own = own_state(one.compatibility_groups, wild=self.rules.wild(pool[0], device))
-            if not admits(states.get(one.counter_set), own):
+            for consumes_counter in mate.consumes_counters:
+                own = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], mate))
+                states[consumes_counter.counter_set] = join(states.get(consumes_counter.counter_set), own)
+                for name, counter in consumes_counter.counters.items():
+                    left[consumes_counter.counter_set][name] -= counter.value.nano
+        for consumes_counter in device.consumes_counters:
+            own = own_state(consumes_counter.compatibility_groups, wild=self.rules.wild(pool[0], device))
+            if not admits(states.get(consumes_counter.counter_set), own):
                 return False
-            for name, counter in one.counters.items():
-                left[one.counter_set][name] -= counter.value.nano
+            for name, counter in consumes_counter.counters.items():
+                left[consumes_counter.counter_set][name] -= counter.value.nano
         return not device.consumes_counters or all(value >= 0 for set_ in left.values() for value in set_.values())

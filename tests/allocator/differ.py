@@ -48,7 +48,7 @@ def difference(answer: Answer, theirs: Case) -> str | None:
         )
     if answer.error and answer.node_only != bool(theirs.get("nodeOnly")):
         return f"error is for one node only: ours {answer.node_only}, theirs {theirs.get('nodeOnly')} ({theirs.get('error')})"
-    mine = [_plain(json.loads(encode(one.allocation))) for one in answer.allocations]
+    mine = [_plain(json.loads(encode(allocation.allocation))) for allocation in answer.allocations]
     other = [_plain(one) for one in theirs.get("allocations") or []]
     return None if mine == other else f"allocations:\n  ours   {mine}\n  theirs {other}"
 

@@ -69,8 +69,8 @@ def fleet(nodes, *claims, rules=(), labels=None):
     ]
     return Stock.of(
         nodes=[convert({"metadata": {"name": name, "labels": (labels or {}).get(name, {})}}, Node) for name in nodes],
-        slices=[convert(one, ResourceSlice) for one in slices],
-        classes=[convert(one, DeviceClass) for one in classes],
+        slices=[convert(slice_, ResourceSlice) for slice_ in slices],
+        classes=[convert(device_class, DeviceClass) for device_class in classes],
         claims=claims,
         rules=rules,
     )

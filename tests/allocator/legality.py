@@ -40,7 +40,7 @@ class _Checker:
         self.taken = []
 
     def all(self):
-        if [one.claim for one in self.answer.allocations] != [
+        if [allocation.claim for allocation in self.answer.allocations] != [
             f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}" for claim in self.claims
         ]:
             yield "the answer is not about these claims"
@@ -117,7 +117,10 @@ class _Checker:
                 if constraint.requests and not {plain, result.request} & set(constraint.requests):
                     continue
                 _, device = self.devices[result.driver, result.pool, result.device]
-                derived = {one.name: one.expression for one in bodies[result.request].derived_attributes}
+                derived = {
+                    derived_attribute.name: derived_attribute.expression
+                    for derived_attribute in bodies[result.request].derived_attributes
+                }
                 if attribute in derived:
                     found = cel.compile(derived[attribute], derived=True).derive(cel.view_of(result.driver, device))
                     values = frozenset(typed(one) for one in (found if isinstance(found, list) else [found]))

@@ -147,7 +147,9 @@ def _requests(case: Case) -> list[Case]:
 
 
 def _bodies(case: Case) -> list[Case]:
-    return [body for one in _requests(case) for body in (one.get("firstAvailable") or [one.get("exactly", {})])]
+    return [
+        body for request in _requests(case) for body in (request.get("firstAvailable") or [request.get("exactly", {})])
+    ]
 
 
 def _is_all_twice(request: Case) -> bool:
@@ -163,4 +165,7 @@ def _constrains_lists(case: Case) -> bool:
                 if not {"int", "bool", "string", "version"} & value.keys():
                     odd |= {name, f"{slice_['spec']['driver']}/{name}"}
     constraints = [one for claim in case["claims"] for one in claim["spec"]["devices"].get("constraints", ())]
-    return any(odd & set(map(str, (one.get("matchAttribute"), one.get("distinctAttribute")))) for one in constraints)
+    return any(
+        odd & set(map(str, (constraint.get("matchAttribute"), constraint.get("distinctAttribute"))))
+        for constraint in constraints
+    )

@@ -57,7 +57,7 @@ def assembled(family, seed, rng, server=EVERYTHING):
         {**part["node"], "metadata": {**part["node"]["metadata"], "name": f"n{n}"}} for n, part in enumerate(parts)
     ]
     stock = Stock.of(
-        nodes=[convert(one, Node) for one in nodes],
+        nodes=[convert(node, Node) for node in nodes],
         slices=[convert(one, ResourceSlice) for part in parts for one in part["slices"]],
         classes=[convert(one, DeviceClass) for one in cases[0]["classes"]],
         claims=[convert(one, ResourceClaim) for part in parts for one in part["allocatedClaims"]],
@@ -443,7 +443,7 @@ def test_all_selected_labels_distinguish_nodes(seed):
         for n in range(8)
     ]
     stock = Stock.of(
-        nodes=[convert(one, Node) for one in nodes],
+        nodes=[convert(node, Node) for node in nodes],
         slices=slices,
         classes=[convert({"metadata": {"name": "gpu"}, "spec": {}}, DeviceClass)],
     )

@@ -52,7 +52,7 @@ def running(stock, name, count, *pods, node="n0"):
     """The stock once a claim was given devices of a node, for pods."""
     claim = typed(sidecar.claim(name, count))
     given = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
-    consumers = [ResourceClaimConsumerReference(resource="pods", name=one, uid=f"pod-{one}") for one in pods]
+    consumers = [ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"pod-{pod}") for pod in pods]
     return stock.with_(replace(given, status=replace(given.status, reserved_for=tuple(consumers))))
 
 
@@ -68,7 +68,7 @@ def victims(wanted, stock, pods, budgets=()):
     """The victims, and the node."""
     holders = holders_below(wanted, pods, stock, budgets)
     chosen = make_room(stock.nodes, holders, stock, enough_for(wanted, stock))
-    return None if chosen is None else (chosen.node, sorted(one.metadata.name for one in chosen.pods))
+    return None if chosen is None else (chosen.node, sorted(pod.metadata.name for pod in chosen.pods))
 
 
 def crowd(*holders, nodes=1, each=4, want=1):
@@ -174,7 +174,7 @@ def cheapest(holders, pods, nodes, does):
     """The least disruption of any choice on any node, by looking at all of them."""
     costs = []
     for node in nodes:
-        here = [one for one in pods if one.spec.node_name == node]
+        here = [pod for pod in pods if pod.spec.node_name == node]
         for size in range(len(here) + 1):
             costs += [holders.disruption(gone) for gone in combinations(here, size) if does(Victims(node, gone))]
     return min(costs, default=None)
@@ -182,7 +182,9 @@ def cheapest(holders, pods, nodes, does):
 
 def violations(pods, budgets):
     """Evictions beyond what budgets allow, counted the plain way."""
-    return sum(max(0, sum(protects(one, pod) for pod in pods) - one.status.disruptions_allowed) for one in budgets)
+    return sum(
+        max(0, sum(protects(budget, pod) for pod in pods) - budget.status.disruptions_allowed) for budget in budgets
+    )
 
 
 ATTRIBUTES = st.fixed_dictionaries(
@@ -208,7 +210,7 @@ def test_of_amounts_no_choice_does_that_disrupts_less(given_up, budgets, wanted)
     freed = {one.metadata.uid: amounts for one, (amounts, _) in zip(pods, given_up, strict=True)}
 
     def does(asked):
-        return all(sum(freed[one.metadata.uid][at] for one in asked.pods) >= wanted[at] for at in (0, 1))
+        return all(sum(freed[pod.metadata.uid][at] for pod in asked.pods) >= wanted[at] for at in (0, 1))
 
     stock = stock_of(nodes=1)
     holders = holders_below(aged_pod("urgent", priority=9), pods, stock, budgets)
@@ -253,10 +255,10 @@ def crowded(devices, rng):
         if not answer.feasible:
             continue
         names = [name, f"{name}b"] if rng.random() < 0.2 else [name]
-        users = tuple(ResourceClaimConsumerReference(resource="pods", name=one, uid=f"pod-{one}") for one in names)
+        users = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names)
         held = fleets.allocated(asked, answer)
         stock = stock.with_(replace(held, status=replace(held.status, reserved_for=users)))
-        pods += [aged_pod(one, claim, node=node, **what) for one in names]
+        pods += [aged_pod(name, claim, node=node, **what) for name in names]
     stock = stock.with_(fleets.claim("want", rng.choice(requests)))
     return stock, pods[:8], aged_pod("urgent", "want", priority=rng.randrange(4), node="")
 
@@ -270,11 +272,11 @@ def test_of_devices_no_choice_does_that_disrupts_less(devices, seed):
     holders = holders_below(wanted, pods, stock, budgets)
     does = enough_for(wanted, stock)
     chosen = make_room(stock.nodes, holders, stock, does)
-    below = [one for one in pods if one.spec.priority < wanted.spec.priority]
+    below = [pod for pod in pods if pod.spec.priority < wanted.spec.priority]
     assert (holders.disruption(chosen.pods) if chosen else None) == cheapest(holders, below, stock.nodes, does)
     if chosen:
         assert does(chosen), "evicted for nothing"
-        assert all(one in below for one in chosen.pods)
+        assert all(pod in below for pod in chosen.pods)
 
 
 def test_preemption_stopped_early_still_returns_enough_victims():

@@ -43,7 +43,7 @@ def _devices(case: Case) -> list[tuple[Case, Case]]:
 def _some(rng: random.Random, things: list[Any]) -> list[Any]:
     """Draw a few, or most of them."""
     often = rng.choice((0.15, 0.4, 0.9))
-    return [one for one in things if rng.random() < often]
+    return [thing for thing in things if rng.random() < often]
 
 
 def _requests(case: Case) -> list[Case]:
@@ -52,7 +52,7 @@ def _requests(case: Case) -> list[Case]:
 
 def _bodies(case: Case) -> list[Case]:
     """List what is asked for: requests, and the alternatives of requests."""
-    return [body for one in _requests(case) for body in (one.get("firstAvailable") or [one["exactly"]])]
+    return [body for request in _requests(case) for body in (request.get("firstAvailable") or [request["exactly"]])]
 
 
 # ---- slices
@@ -174,7 +174,7 @@ def _spelled_out(rng: random.Random, case: Case) -> None:
         for name in ("consumesCounters", "taints", "bindingConditions"):
             if rng.random() < 0.1:
                 device.setdefault(name, [])
-    for body in _some(rng, [one["exactly"] for one in _requests(case) if one.get("exactly")]):
+    for body in _some(rng, [request["exactly"] for request in _requests(case) if request.get("exactly")]):
         body.setdefault("adminAccess", False)
 
 

@@ -102,7 +102,7 @@ def test_a_pool_with_other_devices_stands_by_itself():
 
 def test_with_a_rule_each_pool_is_judged_by_its_own_attributes():
     objects = fleet(2, 2)
-    slices = [one for one in objects if one["kind"] == "ResourceSlice"]
+    slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     for slice_, kinds in zip(slices, (("a", "a"), ("a", "b")), strict=True):
         for device, value in zip(slice_["spec"]["devices"], kinds, strict=True):
             device["attributes"] = {"kind": {"string": value}}
@@ -124,9 +124,9 @@ def test_with_a_rule_each_pool_is_judged_by_its_own_attributes():
 
 def test_every_share_is_listed_with_its_holder():
     pools = judged(*fleet(3, 1), held("a", "p", on="n1/gpu-0", share={"memory": "3Gi"}))
-    assert [one.pool for one in pools] == ["n0", "n1", "n2"]
+    assert [pool.pool for pool in pools] == ["n0", "n1", "n2"]
     use = matrices.InUse(device="gpu-0", claim="default/a", pods=("default/p",), since=SINCE, share={"memory": "3Gi"})
-    assert [one.in_use for one in pools] == [(), (use,), ()]
+    assert [pool.in_use for pool in pools] == [(), (use,), ()]
 
 
 def test_a_claim_on_a_device_that_is_gone_uses_no_device_of_the_pool():
@@ -135,7 +135,7 @@ def test_a_claim_on_a_device_that_is_gone_uses_no_device_of_the_pool():
 
 def test_of_many_kinds_of_pools_a_few_are_shown_and_the_rest_is_counted():
     objects = fleet(30, 1)
-    for number, one in enumerate(one for one in objects if one["kind"] == "ResourceSlice"):
+    for number, one in enumerate(obj for obj in objects if obj["kind"] == "ResourceSlice"):
         one["spec"]["devices"][0]["name"] = f"gpu-of-{number}"
     text = shown(*objects)
     assert "and 22 pools more, of 22 kinds more; /api/v1/together has all of them" in text
@@ -162,7 +162,7 @@ def test_five_thousand_nodes_make_one_table():
 def two_pools_each(rule_scope="node"):
     """Two nodes with a pool of MIG devices and a pool with a whole device, and a rule that keeps the two kinds apart."""
     objects = fleet(2, 2)
-    for slice_ in [one for one in objects if one["kind"] == "ResourceSlice"]:
+    for slice_ in [obj for obj in objects if obj["kind"] == "ResourceSlice"]:
         node_name = slice_["spec"]["nodeName"]
         mig = {"kind": {"string": "mig"}}
         slice_["spec"]["devices"] = [{"name": f"mig-{at}", "attributes": mig} for at in range(2)]

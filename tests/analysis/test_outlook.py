@@ -64,7 +64,7 @@ def test_no_node_is_examined_after_the_time_for_reasons(monkeypatch):
     monkeypatch.setattr(Queue, "place", lambda queue, key: asked.append(key) or find(queue, key))
     rows = list(waiting(reading_of(objects, Features()), Configuration(), lambda: bool(asked)))
     assert set(asked) == {"default/a"}
-    assert [one.pod for one in rows] == ["default/a", "default/b", "default/c"]
+    assert [row.pod for row in rows] == ["default/a", "default/b", "default/c"]
 
 
 async def test_explain_names_the_victims_that_simulate_names(tmp_path):
@@ -156,7 +156,7 @@ def test_a_claim_that_never_ends_is_to_be_deleted(tmp_path, holder, more, unused
 def test_no_advice_names_a_node_that_is_not_ready(tmp_path):
     """The device of the node that is not ready would come free sooner than those of the other."""
     objects = full("c2", "c3", "p2", "p3")
-    [away] = [one for one in objects if one["metadata"]["name"] == "n1"]
+    [away] = [obj for obj in objects if obj["metadata"]["name"] == "n1"]
     away["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     told = explain_json(tmp_path, "pod new", *objects, *WAITS)[1]["pod"]
     assert {one["node"] for one in told["prospect"]["blockers"]} == {"n0"}

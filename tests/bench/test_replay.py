@@ -31,7 +31,7 @@ TWO = fleet({"n0": (gpu("gpu-0"), gpu("gpu-1"))})
 def test_a_pod_waits_until_another_leaves():
     found = play(ONE, arrival("a", 0, 10), arrival("b", 4, 10))
     assert (found.placed, found.at_once, found.pending_mean, found.pending_worst) == (2, 1, 3.0, 6.0)
-    assert [(one.at, one.running, one.pending) for one in found.samples] == [
+    assert [(sample.at, sample.running, sample.pending) for sample in found.samples] == [
         (0, 1, 0),
         (4, 1, 1),
         (10, 1, 0),

@@ -188,7 +188,7 @@ class Watched(Embedded):
         everywhere = await bundles(self)
         for name in ("drawbridge", "drawbridge-quota"):
             serving = decoded(await data_of(self, name))
-            [signer] = [one for one in parts(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], one)]
+            [signer] = [part for part in parts(serving["ca.crt"]) if authority.signed_by(serving["tls.crt"], part)]
             assert signer.strip() in [one.strip() for one in trusted], f"{name} is signed by an authority of the past"
             assert all(signer in parts(bundle) for bundle in everywhere), f"{name} is trusted by no webhook"
         self.looks += 1

@@ -76,7 +76,7 @@ def test_every_kind_makes_its_pods_and_each_goes_through_admission(what):
 
 def test_pods_of_workloads_without_a_name_have_names_that_the_api_server_takes():
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "w-"}, "spec": pods_of()}
-    assert [one.name for one in created_pods(job)] == ["w-00001"]
+    assert [created_pod.name for created_pod in created_pods(job)] == ["w-00001"]
     found = simulated(job, job)
     assert list(found) == ["default/w-00001-0", "default/w-00002-0"]
     assert all(one["devices"] for one in found.values()), found

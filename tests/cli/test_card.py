@@ -29,7 +29,7 @@ def plain(name, count):
 
 def claiming(*expressions):
     """A pod and its template, which selects by expressions."""
-    selectors = [{"cel": {"expression": one}} for one in expressions]
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
     asks = container(resources={"claims": [{"name": "t"}]})
     return (
         template("t", "default", request("gpu", "gpu.nvidia.com", selectors=selectors)),

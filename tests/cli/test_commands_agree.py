@@ -61,8 +61,8 @@ def examples():
     fleet = [one.object for one in manifests.read([str(EXAMPLES / "fleet")])]
     for path in sorted(EXAMPLES.rglob("*.yaml")):
         objects = [one.object for one in manifests.read([str(path)]) if "kind" in one.object]
-        asking = [one for one in objects if '"containers"' in json.dumps(one) and one["kind"] != "DaemonSet"]
-        around, nodes = apart(one for one in objects if one not in asking)
+        asking = [obj for obj in objects if '"containers"' in json.dumps(obj) and obj["kind"] != "DaemonSet"]
+        around, nodes = apart(obj for obj in objects if obj not in asking)
         for number, one in enumerate(asking):
             yield pytest.param(Scene(one, around, nodes or fleet), id=f"{path.relative_to(EXAMPLES)} {number}")
 
@@ -564,7 +564,7 @@ def test_the_commands_find_the_same_claims_and_pods_wrong(tmp_path):
     pods = asked("simulate", "-f", dump, "--config", config)["pods"]
     assert told["keeper"] == Keeper.USER
     assert "n/w" in ill
-    assert not any(one["node"] for one in pods if one["pod"] == "n/w")
+    assert not any(pod["node"] for pod in pods if pod["pod"] == "n/w")
 
 
 def test_the_commands_read_the_same_files(tmp_path):

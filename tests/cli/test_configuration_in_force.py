@@ -116,7 +116,7 @@ def test_every_command_uses_one_configuration(scene):
     placed = {one["pod"]: one for one in answers["simulate"]["pods"]}
     assert ("share-" in str(placed["m/p"]["node"])) is acts
     decisions = answers["explain"]["pod"]["webhook"]["decisions"]
-    assert any(one["outcome"] in ("translated", "approximated") for one in decisions) is acts
+    assert any(decision["outcome"] in ("translated", "approximated") for decision in decisions) is acts
 
 
 def test_a_command_prints_which_configuration_it_uses_if_it_is_not_the_default(tmp_path):
@@ -164,7 +164,11 @@ def test_an_invalid_installed_configuration_is_a_finding_of_check_and_an_error_o
     _, answer = run_json("doctor", "-f", whole)
     assert "O002" in {one["code"] for one in answer["findings"]}
     for command in ("check", "doctor"):
-        [line] = [one for one in run(command, "-f", whole).stderr.splitlines() if "default configuration" in one]
+        [line] = [
+            splitline
+            for splitline in run(command, "-f", whole).stderr.splitlines()
+            if "default configuration" in splitline
+        ]
         assert f"ConfigMap {SERVICE}/drawbridge is not valid: drawbridge.yaml: line 3" in line
 
 

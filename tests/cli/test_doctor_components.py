@@ -28,12 +28,12 @@ WELL = run("manifests", "--image", IMAGE).stdout
 def installation():
     """The objects of an installation with what servers and controllers add."""
     objects = list(yaml.safe_load_all(WELL))
-    for one in objects:
-        if one["kind"] == "Deployment":
-            one["status"] = {"observedGeneration": 1, "replicas": 2, "readyReplicas": 2}
-        if one["kind"].endswith("WebhookConfiguration"):
-            waiting = yaml.safe_load(one["metadata"]["annotations"]["drawbridge.dev/rules"])
-            for hook in one["webhooks"]:
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            obj["status"] = {"observedGeneration": 1, "replicas": 2, "readyReplicas": 2}
+        if obj["kind"].endswith("WebhookConfiguration"):
+            waiting = yaml.safe_load(obj["metadata"]["annotations"]["drawbridge.dev/rules"])
+            for hook in obj["webhooks"]:
                 hook["rules"] = waiting[hook["name"]]
                 hook["clientConfig"]["caBundle"] = "eA=="
     objects.append(lease("drawbridge", "drawbridge-controller-0", NOW))
@@ -57,7 +57,7 @@ def examined(objects, *answers, unread=("Secret",)):
 
 
 def of(objects, kind, name):
-    [found] = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    [found] = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
     return found
 
 
@@ -168,7 +168,7 @@ def misspelt(objects):
 
 
 def half(objects):
-    objects[:] = [one for one in objects if one["kind"] in ("Deployment", "Lease", "MutatingWebhookConfiguration")]
+    objects[:] = [obj for obj in objects if obj["kind"] in ("Deployment", "Lease", "MutatingWebhookConfiguration")]
 
 
 def scaled_down(objects):
@@ -345,7 +345,7 @@ def test_an_installation_in_a_dump_may_have_any_shape(tmp_path):
 )
 def test_an_object_of_another_shape_is_named_with_its_place(kind, place, value, tmp_path):
     objects = json.loads(json.dumps(installation()))
-    odd = next(one for one in objects if one["kind"] == kind)
+    odd = next(obj for obj in objects if obj["kind"] == kind)
     inner = odd
     for key in place[:-1]:
         inner = inner[key]

@@ -69,21 +69,21 @@ def test_a_snapshot_of_devices_names_the_findings_that_it_cannot_show(ill, tmp_p
 
 
 def scaled_down(objects):
-    next(one for one in objects if one["metadata"]["name"] == "drawbridge-webhook" and one["kind"] == "Deployment")["spec"]["replicas"] = 0  # fmt: skip
+    next(obj for obj in objects if obj["metadata"]["name"] == "drawbridge-webhook" and obj["kind"] == "Deployment")["spec"]["replicas"] = 0  # fmt: skip
 
 
 def of_two_versions(objects):
-    [one] = next(one for one in objects if one["metadata"]["name"] == "drawbridge-controller" and one["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"]  # fmt: skip
+    [one] = next(obj for obj in objects if obj["metadata"]["name"] == "drawbridge-controller" and obj["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"]  # fmt: skip
     one["image"] = "drawbridge:0"
 
 
 def not_ready(objects):
-    next(one for one in objects if one["metadata"]["name"] == "drawbridge-webhook" and one["kind"] == "Deployment")["status"]["readyReplicas"] = 0  # fmt: skip
+    next(obj for obj in objects if obj["metadata"]["name"] == "drawbridge-webhook" and obj["kind"] == "Deployment")["status"]["readyReplicas"] = 0  # fmt: skip
 
 
 def without_bundle(objects):
-    for one in objects:
-        for hook in one.get("webhooks", ()):
+    for obj in objects:
+        for hook in obj.get("webhooks", ()):
             hook["clientConfig"]["caBundle"] = ""
 
 

@@ -193,7 +193,7 @@ WELL = {
 
 def dump_of(path, objects):
     """Its clock is the newest lease: so how long ago the tests were read makes no difference."""
-    clock = [] if any(one["kind"] == "Lease" for one in objects) else [lease(NATIVE, 0)]
+    clock = [] if any(obj["kind"] == "Lease" for obj in objects) else [lease(NATIVE, 0)]
     return manifest(path / "dump.yaml", *FLEET, *clock, *objects)
 
 

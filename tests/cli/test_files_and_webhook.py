@@ -142,7 +142,7 @@ def pod_of(rng):
         {"name": "c", "resourceClaimName": rng.choice(["c0", "c1", "held", "missing"])},
         {"name": "t", "resourceClaimTemplateName": rng.choice(["t0", "t0", "missing"])},
     ]
-    if mine := [one for one in claims if rng.random() < 0.25]:
+    if mine := [claim for claim in claims if rng.random() < 0.25]:
         spec["resourceClaims"] = mine
         spec["containers"][0]["resources"]["claims"] = [{"name": one["name"]} for one in mine]
     spec["schedulerName"] = rng.choice(["default-scheduler"] * 6 + ["drawbridge", "of-others"])
@@ -226,10 +226,12 @@ def compare(seed):
             assert all(any(mine.startswith(one) for mine in done.warnings) for one in told), (seed, told, done.warnings)
         came[f"{asked['kind']} {'let in' if said['allowed'] else 'refused'}"] += 1
         came["filled in"] += asked["kind"] == "Pod" and admitted(asked, ranges) != with_requests(asked)
-        came["warned of a pool"] += any("an autoscaler may make another node" in str(one) for one in done.warnings)
+        came["warned of a pool"] += any(
+            "an autoscaler may make another node" in str(warning) for warning in done.warnings
+        )
         came["refused for its place"] += "that this pod can run on" in message
-        came["warned of its place"] += any("that this pod can run on" in str(one) for one in done.warnings)
-        came["left to core"] += any("extendedResourceName" in one.detail for one in done.decisions)
+        came["warned of its place"] += any("that this pod can run on" in str(warning) for warning in done.warnings)
+        came["left to core"] += any("extendedResourceName" in decision.detail for decision in done.decisions)
         came["translated"] += bool(done.templates)
     return came
 

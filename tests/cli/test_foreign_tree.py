@@ -158,9 +158,9 @@ def test_the_action_installs_what_is_pinned_by_its_hash_and_outside_of_the_works
     assert "--require-hashes" in arguments
     assert arguments[arguments.index("--only-binary") + 1] == ":all:"
     assert arguments[arguments.index("--requirement") + 1] == f"{ROOT}/requirements.runtime.lock"
-    assert not any(one.startswith(("-e", "git+", "/")) and "lock" not in one for one in arguments[1:])
+    assert not any(argument.startswith(("-e", "git+", "/")) and "lock" not in argument for argument in arguments[1:])
     others = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
-    assert [one for one in others if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", one)] == []
+    assert [other for other in others if not re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", other)] == []
 
 
 def test_no_expression_of_the_action_stands_in_a_script_and_no_token_is_asked_for():
@@ -290,7 +290,7 @@ def test_no_name_of_a_file_forges_a_line_of_the_log(workspace, python, text):
         for line in obeyed
         if line
     )
-    assert [one for one in lines if one.startswith("::set-env")] == []
+    assert [line for line in lines if line.startswith("::set-env")] == []
     assert "\x1b" not in done.stdout
 
 

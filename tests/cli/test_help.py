@@ -45,8 +45,8 @@ def files(somewhere):  # noqa: F811
 def test_every_help_has_two_examples_of_its_own_command():
     for name in COMMANDS:
         examples = command_of(name).examples
-        assert [words_of(one)[0] for one in examples] == [name, name]
-        assert all(f"  {one}\n" in run(name, "--help").stdout for one in examples)
+        assert [words_of(example)[0] for example in examples] == [name, name]
+        assert all(f"  {example}\n" in run(name, "--help").stdout for example in examples)
 
 
 @pytest.mark.parametrize(
@@ -92,5 +92,5 @@ def test_no_option_is_hidden_or_has_a_second_long_name():
     options = [
         (name, option) for name in COMMANDS for option in command_of(name).params if option.opts[0].startswith("-")
     ]
-    second = [(name, option.opts) for name, option in options if sum(one.startswith("--") for one in option.opts) > 1]
+    second = [(name, option.opts) for name, option in options if sum(opt.startswith("--") for opt in option.opts) > 1]
     assert (second, [(name, option.opts) for name, option in options if option.hidden]) == ([], [])

@@ -34,7 +34,7 @@ def mistyped(pod):
 
 def keys_of(pod):
     containers = pod.get("spec", {}).get("containers", [])
-    return {key for one in containers for key in one.get("resources", {}).get("limits", {}) if "/" in key}
+    return {key for container in containers for key in container.get("resources", {}).get("limits", {}) if "/" in key}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def of_words(workloads, *arguments):
 @pytest.mark.parametrize("inventory", INVENTORIES, ids=lambda path: path.stem)
 def test_findings_that_depend_on_no_device_remain_with_any_inventory(workloads, inventory):
     alone = of_words(workloads)
-    names = [str(one["metadata"].get("name")) for one in objects_of(workloads)]
+    names = [str(obj["metadata"].get("name")) for obj in objects_of(workloads)]
     typos = {name for code, name, path, _ in alone if code == "D211" and path.endswith("~1gpun")}
     assert len(typos) == len({name for name in names if name.endswith("-typo-gpu")}) > 5
     assert sorted(alone - of_words(workloads, "--inventory", inventory)) == []

@@ -95,11 +95,11 @@ def test_a_kustomization_that_is_a_pipe_is_not_waited_for(here):
 def test_files_with_equal_requests_have_a_template_each_and_a_file_has_it_once(here):
     write(here, {"a.yaml": f"{deployment('a')}---\n{deployment('b')}", "c.yaml": deployment("c")})
     run("translate", "--in-place", ".")
-    names = [one["metadata"]["name"] for file in ("a.yaml", "c.yaml") for one in objects(here / file)]
+    names = [obj["metadata"]["name"] for file in ("a.yaml", "c.yaml") for obj in objects(here / file)]
     assert len(set(names)) == len(names) == 6
     write(here, {"one.yaml": f"{deployment('a')}---\n{deployment('b')}"})
     run("translate", "--in-place", "one.yaml")
-    assert [one["kind"] for one in objects(here / "one.yaml")] == ["ResourceClaimTemplate", "Deployment", "Deployment"]
+    assert [obj["kind"] for obj in objects(here / "one.yaml")] == ["ResourceClaimTemplate", "Deployment", "Deployment"]
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

@@ -42,10 +42,12 @@ def test_no_case_stands_twice():
 def test_every_command_and_form_says_the_same_of_it(case):
     reading = move.world(case)
     became = decide_object(case.given, move.state(case))
-    told = {(one.container, one.key): one for one in became.decisions}
+    told = {(decision.container, decision.key): decision for decision in became.decisions}
     seen = overview(reading, SurveyScope())
     mine = [
-        one for one in seen.workloads if one.kind == case.given["kind"] and one.name == identity_of(case.given).name
+        workload
+        for workload in seen.workloads
+        if workload.kind == case.given["kind"] and workload.name == identity_of(case.given).name
     ]
     keys = {(key.container, key.key): key for one in mine for key in one.keys}
     # `check` alone tells the mistakes of an object that asks for no device; the survey leaves the object out.
@@ -114,7 +116,7 @@ def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
 
     def told(keys, scheduler, *, apart=True):
         done = decide_object(several(keys, scheduler, apart=apart), known, rewrite_unknown=True)
-        return done, {one.key: one for one in done.decisions if one.key in keys}
+        return done, {decision.key: decision for decision in done.decisions if decision.key in keys}
 
     for _ in range(250):
         keys, scheduler = draw.sample(KEYS, draw.choice((2, 2, 3))), draw.choice(SCHEDULERS)
@@ -129,7 +131,7 @@ def test_every_key_of_a_pod_is_reported_with_its_own_reason(around):
             # Keys of one system ask together, and a key of several is of the one that another key gives away.
             reasons = {REASONS.get((one.dialect, key)), reason_of(alone[key, scheduler])}
             reasons |= {
-                reason_of(alone[each, scheduler]) for each in keys if alone[each, scheduler].dialect == one.dialect
+                reason_of(alone[key, scheduler]) for key in keys if alone[key, scheduler].dialect == one.dialect
             }
             others = [other for other in keys if other != key and other in one.detail]
             assert others or reason_of(one) in reasons, (keys, scheduler, one)

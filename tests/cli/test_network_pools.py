@@ -275,7 +275,7 @@ def test_a_target_selects_a_virtual_function_as_the_plugin_does(selectors, funct
     attributes = {f"{DRIVER}/{name}": {kinds[type(value)]: value} for name, value in function.items()}
     view = cel.view_of(DRIVER, convert({"name": "d", "attributes": attributes}, Device))
     selected = all(cel.compile(text, cel.NEW).matches(view) for text in target["selectors"])
-    assert selected == any(plugin_selects(one, function) for one in selectors)
+    assert selected == any(plugin_selects(selector, function) for selector in selectors)
 
 
 def test_a_printed_configuration_of_both_plugins_is_taken(tmp_path):
@@ -307,5 +307,5 @@ async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_ot
     in_force = ConfigurationInForce(configured(evidence={"namespaces": list(where)}))
     seen = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
     assert list(seen.network.pools) == [VFS]
-    [one] = [one for one in seen.obstacles if one.code in ("S001", "S002")]
+    [one] = [obstacle for obstacle in seen.obstacles if obstacle.code in ("S001", "S002")]
     assert (one.object, one.message) == (HCA, "no ConfigMap with it was read: on a cluster only one that a DaemonSet of the plugin mounts is")  # fmt: skip

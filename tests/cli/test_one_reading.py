@@ -35,7 +35,7 @@ def test_an_object_that_is_not_what_its_kind_says_is_named(arguments, tmp_path):
         "POD": manifest(tmp_path / "pod.json", gpu_pod()),
         "OTHERS": manifest(tmp_path / "others.json", BAD_NODE),
     }
-    result = run(*(files.get(one, one) for one in arguments))
+    result = run(*(files.get(argument, argument) for argument in arguments))
     assert "bad" in result.output or "others.json:1" in result.output, result.output
 
 

@@ -117,10 +117,10 @@ def test_the_mode_that_files_tell_is_the_mode_of_the_verdict(told):
     checked = CliRunner().invoke(main, ["check", "-f", "-", *INVENTORY, "-o", "json"], input=together)
     assert checked.exit_code == 1, checked.output
     findings = json.loads(checked.stdout)["findings"]
-    errors = {one["object"] for one in findings if one["severity"] == "error"}
-    assert {name_of[one] for one in errors & name_of.keys()} == expected
+    errors = {finding["object"] for finding in findings if finding["severity"] == "error"}
+    assert {name_of[error] for error in errors & name_of.keys()} == expected
     assert bool(errors - name_of.keys()) == (told == "misspelt"), "a policy keeps such a Namespace out"
-    assert {one["severity"] for one in findings if one["code"][0] == "R" and one["code"] != "R001"} <= {
+    assert {finding["severity"] for finding in findings if finding["code"][0] == "R" and finding["code"] != "R001"} <= {
         "error" if enforced else "warning"
     }
 

@@ -335,9 +335,9 @@ def test_commands_and_options_complete(monkeypatch):
     from cli.main import main
 
     made = ShellComplete(main, {}, "drawbridge", "_DRAWBRIDGE_COMPLETE")
-    assert [one.value for one in made.get_completions([], "tr")] == ["translate"]
-    assert "--in-place" in [one.value for one in made.get_completions(["translate"], "--in")]
-    assert [one.value for one in made.get_completions(["translate", "-o"], "j")] == ["json", "junit"]
+    assert [completion.value for completion in made.get_completions([], "tr")] == ["translate"]
+    assert "--in-place" in [completion.value for completion in made.get_completions(["translate"], "--in")]
+    assert [completion.value for completion in made.get_completions(["translate", "-o"], "j")] == ["json", "junit"]
 
 
 def test_the_manual_has_every_command_and_no_line_that_roff_takes_for_an_order():

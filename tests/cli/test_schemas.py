@@ -76,7 +76,7 @@ def members(schema):
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_key_is_in_camel_case(name):
-    assert [one for one in members(SCHEMAS[name]) if not re.fullmatch(r"[a-z][A-Za-z]*", one)] == []
+    assert [member for member in members(SCHEMAS[name]) if not re.fullmatch(r"[a-z][A-Za-z]*", member)] == []
 
 
 def test_a_name_that_is_not_there_is_named_with_those_that_are():

@@ -63,7 +63,7 @@ def claiming():
 
 def gates_named(features, *objects):
     seen = overview(reading_of(objects, features, pods=False), SurveyScope())
-    return {one.object: one for one in seen.obstacles if one.code == "S019"}
+    return {obstacle.object: obstacle for obstacle in seen.obstacles if obstacle.code == "S019"}
 
 
 # What needs a gate, and the minors that have it off by default.
@@ -199,8 +199,8 @@ def test_the_devices_that_a_class_selects_tell_which_gates_it_needs(expression, 
 def outcomes(features, *objects):
     seen = overview(reading_of(objects, features, pods=False), SurveyScope())
     return {
-        (one.name, one.outcome): [(key.key, key.outcome, key.until, key.remedy) for key in one.keys]
-        for one in seen.workloads
+        (workload.name, workload.outcome): [(key.key, key.outcome, key.until, key.remedy) for key in workload.keys]
+        for workload in seen.workloads
     }
 
 
@@ -242,4 +242,4 @@ def test_a_name_of_a_class_waits_for_its_gate():
 def test_every_gate_that_claims_may_need_is_looked_for():
     """The corpus has every field of a claim in some object."""
     claims = [one for one in corpus.VALID.values() if one["kind"].startswith("ResourceClaim")]
-    assert frozenset().union(*[required_by(one["kind"], one) for one in claims]) <= _TITLES.keys()
+    assert frozenset().union(*[required_by(claim["kind"], claim) for claim in claims]) <= _TITLES.keys()

@@ -50,10 +50,10 @@ async def home(cluster: Cluster) -> AsyncIterator[str]:
 async def empty(cluster: Cluster, namespace: str) -> None:
     """Let pods and claims go, whatever holds them. The namespace stays: for each that goes, a server makes a hundred requests of itself, and as many at each new try while a finalizer holds something."""
     for resource in (PODS, RESOURCE_CLAIMS):
-        for one in (await cluster.list(resource.raw, namespace)).items:
-            name = one["metadata"]["name"]
+        for item in (await cluster.list(resource.raw, namespace)).items:
+            name = item["metadata"]["name"]
             with contextlib.suppress(NotFound):
-                if one["metadata"].get("finalizers"):
+                if item["metadata"].get("finalizers"):
                     await cluster.patch(resource.raw, name, Merge({"metadata": {"finalizers": None}}), namespace)
                 await cluster.delete(resource.raw, name, namespace, grace=0)
 

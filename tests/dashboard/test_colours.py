@@ -59,7 +59,7 @@ def test_an_unknown_choice_is_the_state():
 async def test_links_keep_the_choice_and_squares_have_the_colours():
     async with served(standing(*teams(3, 2))) as session:
         page = Elements(await text_of(session, "/?colour=namespace"))
-        assert any("colour=namespace" in one and "shelf=" in one for one in page.targets())
+        assert any("colour=namespace" in target and "shelf=" in target for target in page.targets())
         shelf = await text_of(session, "/?by=&shelf=all%20nodes&colour=namespace")
         assert shelf.count('class="k1"') == 3 + 1  # and once in the legend
         assert shelf.count('class="k2"') == 2 + 1
@@ -69,19 +69,19 @@ async def test_links_keep_the_choice_and_squares_have_the_colours():
 
 def test_a_device_that_several_nodes_reach_counts_once():
     objects = fleet(2, 4)
-    [first, second] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    [first, second] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     del first["spec"]["nodeName"]
     first["spec"]["allNodes"] = True
-    nodes, colours, _ = coloured("driver", *(one for one in objects if one is not second))
-    assert [len(one.devices) for one in nodes] == [4, 4]
+    nodes, colours, _ = coloured("driver", *(obj for obj in objects if obj is not second))
+    assert [len(node.devices) for node in nodes] == [4, 4]
     assert colours.counts(nodes) == {"k1": 4}
 
 
 def with_devices(objects, change):
     """A fleet of which each device is changed."""
-    for one in objects:
-        if one["kind"] == "ResourceSlice":
-            for at, device in enumerate(one["spec"]["devices"]):
+    for obj in objects:
+        if obj["kind"] == "ResourceSlice":
+            for at, device in enumerate(obj["spec"]["devices"]):
                 change(at, device)
     return objects
 

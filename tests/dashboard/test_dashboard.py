@@ -70,7 +70,7 @@ async def test_the_pages_show_who_holds_what_and_who_waits_as_the_commands_say_i
         for page in pages.values():
             assert page.seen[0][1] == {"lang": "en"}
             assert {tag for tag, _ in page.seen} >= {"header", "nav", "main", "footer", "h1", "title"}
-            for target in {one for one in page.targets() if one.startswith("/") and "{" not in one}:
+            for target in {target for target in page.targets() if target.startswith("/") and "{" not in target}:
                 assert await text_of(session, target)
 
 
@@ -85,14 +85,14 @@ async def test_every_page_names_the_configuration_if_it_is_not_the_default():
 
 async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere():
     objects = json.loads(json.dumps(crowded()))
-    for one in objects:
-        one["metadata"].setdefault("labels", {})["topology.kubernetes.io/zone"] = HOSTILE
-        one["metadata"]["labels"][HOSTILE] = "x"
-        one["metadata"].setdefault("annotations", {})["a"] = HOSTILE
-        if one["kind"] == "Pod":
-            one["spec"]["schedulerName"] = HOSTILE
+    for obj in objects:
+        obj["metadata"].setdefault("labels", {})["topology.kubernetes.io/zone"] = HOSTILE
+        obj["metadata"]["labels"][HOSTILE] = "x"
+        obj["metadata"].setdefault("annotations", {})["a"] = HOSTILE
+        if obj["kind"] == "Pod":
+            obj["spec"]["schedulerName"] = HOSTILE
             said = {"type": "PodScheduled", "status": "False", "reason": HOSTILE, "message": HOSTILE}
-            one.setdefault("status", {})["conditions"] = [said]
+            obj.setdefault("status", {})["conditions"] = [said]
     odd = json.loads(json.dumps(pod("odd")))
     odd["metadata"]["name"] = odd["metadata"]["namespace"] = HOSTILE.replace("/", "?")
     odd["spec"]["resourceClaims"] = [{"name": HOSTILE, "resourceClaimName": "../../" + HOSTILE}]
@@ -122,7 +122,7 @@ async def test_no_text_of_a_cluster_becomes_markup_and_no_link_leads_elsewhere()
                 assert not target.startswith("//"), (path, target)
             assert "\x1b" not in page.text
             assert "\u202e" not in page.text
-            todo += [one for one in page.targets() if one.startswith("/") and one != "/style.css"]
+            todo += [target for target in page.targets() if target.startswith("/") and target != "/style.css"]
         assert len(seen) > 10
         name = quote(HOSTILE.replace("/", "?"), safe="")
         assert f"/pods/{name}/{name}" in seen
@@ -177,9 +177,9 @@ async def test_the_json_is_what_the_openapi_document_says():
         assert (
             set(document["paths"])
             >= {
-                one
-                for one in Elements(await text_of(session, "/api")).targets()
-                if "/v1/" in one and "openapi" not in one
+                target
+                for target in Elements(await text_of(session, "/api")).targets()
+                if "/v1/" in target and "openapi" not in target
             }
             >= {"/api/v1/move", "/api/v1/history"}
         )
@@ -247,7 +247,7 @@ async def test_a_large_shelf_is_shown_in_pages_of_bounded_size():
         first = await text_of(session, "/?by=&shelf=all%20nodes")
         last = Elements(await text_of(session, "/?by=&shelf=all%20nodes&at=400"))
         assert len(first) < 200_000
-        assert sum("/nodes/" in one for one in last.targets()) == 50
+        assert sum("/nodes/" in target for target in last.targets()) == 50
         assert len(await text_of(session, "/")) < 20_000
 
 

@@ -94,7 +94,7 @@ async def test_a_cluster_is_asked_for_the_events_of_one_object():
     cluster = Embedded()
     for one in (event("Mine", 1), event("Other", 1, about="other"), event("OfTheClaim", 1, kind="ResourceClaim")):
         await cluster.create(EVENTS.raw, one, "default")
-    assert [one.reason for one in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
+    assert [event.reason for event in await read_events(cluster, "Pod", "default", "wants")] == ["Mine"]
 
 
 @pytest.mark.parametrize(("who", "asked"), [("mine", 1), ("all", 1), ("half", 0), ("stranger", 0)])

@@ -29,8 +29,8 @@ def holding(name, driver, pool, device, **more):
 def shared(claims):
     """Two GPUs that several claims can share."""
     objects = fleet(1, 2)
-    for one in objects:
-        for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
+    for obj in objects:
+        for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}, "cores": {"value": "100"}}}  # fmt: skip
     return [*objects, *(held(f"c{at}", on="n0/gpu-0", share=share) for at, share in enumerate(claims))]
 
@@ -40,9 +40,9 @@ def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
     stock = scene(*example(), *claims).stock
     used, idle = hardware_of(stock, "slice-1")
     assert (used.name, idle.name) == tuple(f"gpu.nvidia.com/slice-1/gpu-{at}-counter-set" for at in range(2))
-    assert [one.claim for one in used.parts] == ["default/c0", "default/c1"]
-    assert len({one.part for one in used.parts}) == 1
-    assert sum(one.part for one in used.parts) + used.free == pytest.approx(1, abs=0.001)
+    assert [part.claim for part in used.parts] == ["default/c0", "default/c1"]
+    assert len({part.part for part in used.parts}) == 1
+    assert sum(part.part for part in used.parts) + used.free == pytest.approx(1, abs=0.001)
     assert (idle.parts, idle.free) == ((), 1.0)
 
 
@@ -56,8 +56,8 @@ def test_partitions_have_their_part_of_the_counters_and_the_rest_is_free():
 )
 def test_shares_have_their_part_of_the_capacities(claims, parts, free):
     first, second = hardware_of(scene(*shared(claims)).stock, "n0")
-    assert ([one.part for one in first.parts], first.free) == (parts, free)
-    assert all(one.shared for one in first.parts)
+    assert ([part.part for part in first.parts], first.free) == (parts, free)
+    assert all(part.shared for part in first.parts)
     assert (second.parts, second.free) == ((), 1.0)
 
 
@@ -65,7 +65,7 @@ def test_one_that_is_held_whole_has_nothing_left_and_an_administrators_look_hold
     looking = held("look", on="n0/gpu-1")
     looking["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
     first, second = hardware_of(scene(*fleet(1, 2), held("c"), looking).stock, "n0")
-    assert ([one.part for one in first.parts], first.free) == ([1.0], 0.0)
+    assert ([part.part for part in first.parts], first.free) == ([1.0], 0.0)
     assert (second.parts, second.free) == ((), 1.0)
 
 

@@ -42,8 +42,8 @@ def test_a_sample_counts_devices_nodes_that_are_idle_and_pods_that_wait():
 
 def test_recorded_fragmentation_equals_that_of_a_simulation():
     objects = fleet(2, 2)
-    for one in objects:
-        for device in one["spec"]["devices"] if one["kind"] == "ResourceSlice" else ():
+    for obj in objects:
+        for device in obj["spec"]["devices"] if obj["kind"] == "ResourceSlice" else ():
             device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
     objects.append(held("c", on="n0/gpu-0", share={"memory": "10Gi"}))
     found = sample(0, *objects)
@@ -126,7 +126,7 @@ async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings,
         objects = [one for one in full() if one["kind"] != "ResourceSlice" or not missing]
         return reading_of(objects, Features(), unread=[Unread(missing, "so it said")] if missing else ())
 
-    left = [seen(one) for one in readings]
+    left = [seen(reading) for reading in readings]
     source = PictureSource("a test", lambda: left.pop(0) if left[1:] else left[0], lives=True)
     dashboard = Dashboard(source, fresh=0.0)
     dashboard._history = Samples(apart=0.0)
@@ -134,7 +134,7 @@ async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings,
         for _ in range(len(readings) + 1):
             await dashboard.look()
             await dashboard._reading
-    assert {sum(one.devices.values()) for one in dashboard._history.samples()} == devices
+    assert {sum(sample.devices.values()) for sample in dashboard._history.samples()} == devices
 
 
 async def test_in_use_is_what_the_page_of_the_fleet_says():
@@ -150,4 +150,4 @@ def test_a_clock_that_is_put_back_begins_there():
     history = Samples()
     for seconds in (0, 600, 1200, 300, 400):
         history.add(sample(seconds, *fleet(1, 1)))
-    assert [one.at[-9:] for one in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]
+    assert [sample.at[-9:] for sample in history.samples()] == ["08:00:00Z", "08:05:00Z", "08:06:40Z"]

@@ -124,7 +124,7 @@ async def test_listeners_do_not_hold_up_the_end():
     async with aiohttp.ClientSession() as session:
         async with Dashboard(source).open("127.0.0.1", 0) as url:
             answers = [await session.get(f"{url}/events") for _ in range(3)]
-            assert all([await heard(one) for one in answers])
+            assert all([await heard(answer) for answer in answers])
             begun = time.monotonic()
         assert time.monotonic() - begun < 5
-        assert [await heard(one) for one in answers] == [None] * 3
+        assert [await heard(answer) for answer in answers] == [None] * 3

@@ -33,7 +33,7 @@ def lived():
 
 def test_the_timeline_of_a_pod_is_in_chronological_order():
     scene = reading_of(lived(), Features())
-    assert [(one.at, one.description) for one in steps_of(scene.pods["default/p"], scene)] == [
+    assert [(step.at, step.description) for step in steps_of(scene.pods["default/p"], scene)] == [
         (at(0), "the pod was created"),
         (at(1), "claim c was created"),
         (at(4), "its init containers have ended"),

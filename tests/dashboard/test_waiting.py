@@ -87,7 +87,7 @@ def test_pods_with_equal_requests_are_asked_about_once(monkeypatch):
     rows = list(waiting(scene(*objects), Configuration(), NEVER))
     assert len(rows) == 300
     assert len(asked) == 2
-    assert all(one.keeper for one in rows)
+    assert all(row.keeper for row in rows)
 
 
 def test_ten_thousand_pods_of_one_kind_are_listed_before_the_time_is_up():
@@ -96,7 +96,7 @@ def test_ten_thousand_pods_of_one_kind_are_listed_before_the_time_is_up():
     end = time.process_time() + 10
     rows = list(waiting(found, Configuration(), lambda: time.process_time() > end))
     assert len(rows) == 10_000
-    assert {one.reason for one in rows} == {rows[0].reason}
+    assert {row.reason for row in rows} == {rows[0].reason}
 
 
 async def test_the_first_page_of_the_fleet_does_not_wait_for_reasons(monkeypatch):

@@ -53,7 +53,7 @@ async def test_pods_are_placed_as_simulate_places_them_and_a_link_brings_the_sam
             assert one["pod"] in page.text
             assert ", ".join(one["devices"]) in page.text
         assert POD.rstrip() in page.text
-        [link] = [one for one in page.targets() if one.startswith("/what-if?q=")]
+        [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
         assert "3 of 3 pods would fit" in await text_of(session, link)
         told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
         assert [(one["pod"], one["node"], one["devices"]) for one in told["pods"]] == [(one["pod"], one["node"], one["devices"]) for one in said["pods"]]  # fmt: skip
@@ -70,7 +70,7 @@ async def test_quotas_that_count_are_named_and_others_are_not():
             assert "default/gpus: gpu/devices" in page.text
             assert said in page.text
             assert "other/gpus" not in page.text
-            [link] = [one for one in page.targets() if one.startswith("/what-if?q=")]
+            [link] = [target for target in page.targets() if target.startswith("/what-if?q=")]
             [line] = json.loads(await text_of(session, f"/api/v1{link}"))["found"]["quotas"]
             assert line["exceeded"] == (hard == "3")
     async with served(standing(*roomy())) as session:
@@ -148,7 +148,7 @@ async def test_nodes_are_taken_away_and_added_as_simulate_does_it(tmp_path):
     _, said = run_json("simulate", "-f", here, "--remove-node", "n0", "--add-nodes", "n1=1")
     async with served(standing(*crowded())) as session:
         page = await ask(session, "", remove="n0", add="n1=1")
-        [link] = [one for one in page.targets() if one.startswith("/what-if?")]
+        [link] = [target for target in page.targets() if target.startswith("/what-if?")]
         assert link == "/what-if?remove=n0&add=n1%3D1"
         told = json.loads(await text_of(session, f"/api/v1{link}"))["found"]
     places = {one["pod"]: one["node"] for one in told["pods"]}

@@ -54,8 +54,8 @@ def result(device, request="r", share="", **consumed):
 
 def claim(name, *results, reserved=True, allocated=True, admin=False):
     """A claim of the uid `uid-NAME` that holds these results, and asks for adminAccess if `admin`."""
-    names = {one["request"].partition("/")[0] for one in results} or {"r"}
-    requests = [objects.exactly("c", name=one, adminAccess=admin) for one in sorted(names)]
+    names = {result["request"].partition("/")[0] for result in results} or {"r"}
+    requests = [objects.exactly("c", name=name, adminAccess=admin) for name in sorted(names)]
     status = {}
     if allocated:
         status["allocation"] = {"devices": {"results": list(results)}}

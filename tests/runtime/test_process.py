@@ -52,7 +52,7 @@ async def test_an_error_in_one_task_ends_the_process():
 
     with pytest.raises(ExceptionGroup) as failed:
         await run_until(asyncio.Event(), work, fail, metrics=metrics, at=Address())
-    assert [str(one) for one in failed.value.exceptions] == ["taken"]
+    assert [str(exception) for exception in failed.value.exceptions] == ["taken"]
     [address] = ended
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorError):

@@ -44,7 +44,7 @@ def review(obj: Json | str, *, operation: str = "CREATE", old: Json | None = Non
 
 def selecting_claim(*expressions: str, requests: int = 1, count: int = 1) -> Json:
     """A claim with these selectors in each of its requests."""
-    selectors = [{"cel": {"expression": one}} for one in expressions]
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
     asked = [exactly("gpu.nvidia.com", name=f"r{i}", count=count, selectors=selectors) for i in range(requests)]
     return claim("c", *asked)
 

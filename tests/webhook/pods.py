@@ -65,8 +65,9 @@ def pod(*limits: dict, init: tuple = (), annotations: dict | None = None, schedu
 def refused_by_server(verdict: Verdict) -> bool:
     """Whether the API server itself refuses the object of a verdict."""
     return any(
-        one.outcome == "refused" and (one.code.startswith("D") or one.detail.startswith("the API server refuses it"))
-        for one in verdict.decisions
+        decision.outcome == "refused"
+        and (decision.code.startswith("D") or decision.detail.startswith("the API server refuses it"))
+        for decision in verdict.decisions
     )
 
 

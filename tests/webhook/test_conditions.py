@@ -139,7 +139,7 @@ def outcomes(oracle, expression, objects, *, operation="CREATE", resource="pods"
 
 
 def called(oracle, expression, objects, **more):
-    return [one["called"] for one in outcomes(oracle, expression, objects, **more)]
+    return [outcome["called"] for outcome in outcomes(oracle, expression, objects, **more)]
 
 
 def same(oracle, expression, plain, objects, **more):
@@ -202,7 +202,7 @@ def defaulted(value):
 
 def test_the_match_conditions_select_every_pod_that_a_dialect_acts_on(condition_oracle):
     pods = [defaulted(row.pod) for name, row in CASES.values() if not row.config.get("dialects")]
-    acting = [one for one in pods if not passes(one)]
+    acting = [pod for pod in pods if not passes(pod)]
     assert len(acting) > 30
     assert all(called(condition_oracle, on_mutate(BUILT_IN), acting))
 
@@ -277,7 +277,7 @@ def test_pods_for_cpu_claims_reach_the_webhook_where_enabled_and_not_elsewhere(c
     for one in pods:
         one["metadata"] = {"name": "p", "namespace": "ns"}
     here = called(condition_oracle, on_mutate(BUILT_IN, HERE), pods)
-    claimed = [not untouched(became(one, namespace="ns")) for one in pods]
+    claimed = [not untouched(became(pod, namespace="ns")) for pod in pods]
     assert 50 < sum(claimed) < sum(here) < len(pods)
     assert [
         one for one, is_called, is_claimed in zip(pods, here, claimed, strict=True) if is_claimed and not is_called

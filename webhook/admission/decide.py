@@ -137,10 +137,14 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
     pod = candidate.pod
     claims = all_claims(pod, verdict.given)
     if state.fleet.extended:
-        replaced = {(one.container, one.key) for one in verdict.decisions if one.outcome in REPLACED}
+        replaced = {
+            (decision.container, decision.key) for decision in verdict.decisions if decision.outcome in REPLACED
+        }
         operations = verdict.operations
         if path := candidate.path:  # the operations are on the object around the pod
-            operations = tuple([{**one, "path": str(one["path"]).removeprefix(path)} for one in operations])
+            operations = tuple(
+                [{**operation, "path": str(operation["path"]).removeprefix(path)} for operation in operations]
+            )
         claims += extended_claims(pod, state, operations, replaced)
     by_plugin = None
     if candidate.waits and state.fleet.handed_out_anywhere:
@@ -212,7 +216,11 @@ def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Prefe
         handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
     if not handed_out or not (verdict.templates or verdict.stays):
         return None
-    keys = {one.key for one in verdict.decisions if one.outcome in REPLACED and state.configuration.resource(one.key)}
+    keys = {
+        decision.key
+        for decision in verdict.decisions
+        if decision.outcome in REPLACED and state.configuration.resource(decision.key)
+    }
     if not any(key in names for names in handed_out for key in keys):
         return None
     return read_preference(candidate.pod, candidate.owner, keys, state)

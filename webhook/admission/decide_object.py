@@ -107,7 +107,9 @@ def decide_object(
         verdict = replace(verdict, decisions=stays)
     operations = filled.undo(verdict.operations)
     # Where an operation is on what the RuntimeClass gives, that has to be there.
-    if given and any("/nodeSelector" in one["path"] or "/tolerations" in one["path"] for one in operations):
+    if given and any(
+        "/nodeSelector" in operation["path"] or "/tolerations" in operation["path"] for operation in operations
+    ):
         operations = (*given, *operations)
     if stored:
         return replace(verdict, operations=operations)
@@ -310,12 +312,12 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
 
 
 def _is_unfilled(verdict: Verdict) -> bool:
-    return any(one.code == UNFILLED for one in verdict.refusals)
+    return any(refusal.code == UNFILLED for refusal in verdict.refusals)
 
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
     """What becomes of a key with a placeholder is unknown, and so of the object, unless it is refused for another reason."""
-    others = tuple([one for one in verdict.refusals if one.code != UNFILLED])
+    others = tuple([refusal for refusal in verdict.refusals if refusal.code != UNFILLED])
     every = verdict.decisions
     if not others:
         every = _as_left(every, "a placeholder is not filled in; otherwise it would be")
@@ -323,7 +325,9 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
     if others:
         return replace(verdict, decisions=tuple(decisions), refusals=others)
     warnings = [
-        str(stated(one.code, f"{one.key}: {one.detail}", one.remedy)) for one in decisions if one.code == UNFILLED
+        str(stated(decision.code, f"{decision.key}: {decision.detail}", decision.remedy))
+        for decision in decisions
+        if decision.code == UNFILLED
     ]
     return Verdict(
         decisions=tuple(decisions),
@@ -366,7 +370,9 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
     """Mark keys that the webhook, not this object, will have translated; `stays` is why the object keeps them."""
     if not stays:
         return verdict
-    decisions = [replace(one, stays=stays) if one.outcome in REPLACED else one for one in verdict.decisions]
+    decisions = [
+        replace(decision, stays=stays) if decision.outcome in REPLACED else decision for decision in verdict.decisions
+    ]
     return replace(verdict, decisions=tuple(decisions))
 
 

@@ -332,7 +332,9 @@ class _Diagnosis(NamedTuple):
         without_class: list[set[tuple[str, str]]] = []
         for answer in kinds.values():
             rejected = {(reason.claim, reason.request) for reason in answer.reasons}
-            rejected_later = {(one.claim, one.request) for one in answer.reasons if one.stage not in _CLASSLESS}
+            rejected_later = {
+                (reason.claim, reason.request) for reason in answer.reasons if reason.stage not in _CLASSLESS
+            }
             without_class.append(rejected - rejected_later)
         shared = set.intersection(*without_class) if without_class else set()
         for claim in self.claims:
@@ -431,7 +433,7 @@ class _Diagnosis(NamedTuple):
     def expressions(self, reason: Reason) -> list[str]:
         request = self.request(reason)
         found = request.alternatives.get(reason.request) if request is not None else None
-        return [one.cel.expression for one in found.selectors if one.cel] if found is not None else []
+        return [selector.cel.expression for selector in found.selectors if selector.cel] if found is not None else []
 
     def published(self, reason: Reason) -> dict[str, list[str]]:
         """List what devices publish of the attributes that a request selects by, without those that tell single devices apart."""

@@ -181,7 +181,7 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
         return ()
     except Exception as failure:  # noqa: BLE001  what only warns never ends the review of a claim
         return (f"{path}: its parameters could not be checked, {type(failure).__name__}: this is a bug in drawbridge",)
-    found = [one for one in validation.findings(problems, "") if one.severity is Severity.WARNING]
+    found = [finding for finding in validation.findings(problems, "") if finding.severity is Severity.WARNING]
     return tuple([text_of(finding) for finding in found])
 
 
@@ -225,7 +225,7 @@ def choose_nodes(preference: Preference, requested: Requested, state: State, bud
 
 
 def _known_claims(requested: Requested, state: State) -> list[ResourceClaim]:
-    claims = [find_claim(one, requested.namespace, state) for one in requested.claims]
+    claims = [find_claim(claim, requested.namespace, state) for claim in requested.claims]
     return [claim for claim in claims if isinstance(claim, ResourceClaim)]
 
 

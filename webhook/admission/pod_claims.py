@@ -72,7 +72,13 @@ def extended_claims(
     requested = find_names(pod, served, replaced) if served else set()
     if not requested or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
         return ()
-    changes = tuple([one for one in operations if "/resources" in str(one["path"]) or one["path"] == _SCHEDULER])
+    changes = tuple(
+        [
+            operation
+            for operation in operations
+            if "/resources" in str(operation["path"]) or operation["path"] == _SCHEDULER
+        ]
+    )
     try:
         typed = wire.convert(apply_own(pod, changes) if changes else pod, Pod)
     except WireError:
@@ -88,7 +94,12 @@ def extended_claims(
     bridge = state.configuration.file.bridge
     spec = tolerate_fence(made.claim).spec if bridge is not None and name == bridge.scheduler_name else made.claim.spec
     by_name = pods.requests_by_name(typed, serving)
-    asks = [(one.name, key) for one in typed.spec.all_containers for key in by_name if requests_of(one).get(key)]
+    asks = [
+        (container.name, key)
+        for container in typed.spec.all_containers
+        for key in by_name
+        if requests_of(container).get(key)
+    ]
     return (
         PodClaim(
             EXTENDED,
@@ -106,7 +117,11 @@ def extended_claims(
 
 def _requesters(made: ExtendedClaim) -> dict[str, str]:
     """Name, for each request of a claim for extended resources, the first container that it is for."""
-    counts = {one.name: one.exactly.count for one in made.claim.spec.devices.requests if one.exactly is not None}
+    counts = {
+        request.name: request.exactly.count
+        for request in made.claim.spec.devices.requests
+        if request.exactly is not None
+    }
     found: dict[str, str] = {}
     for mapped in made.mappings:
         requester = f"container {mapped.container_name} ({mapped.resource_name}: {counts[mapped.request_name]})"

@@ -266,7 +266,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
         except template.TemplatesError as error:
             # A broken signature proves nothing: the templates that the pod names are judged as they are stored.
             warnings = (f"{error}: drop the {names.DOMAIN}/ annotations",)
-    claims = [replace(one, spec=proven.get(one.template, one.spec)) for one in own_claims(obj, earlier)]
+    claims = [replace(claim, spec=proven.get(claim.template, claim.spec)) for claim in own_claims(obj, earlier)]
     requested = Requested(
         claims,
         namespace,

@@ -72,13 +72,13 @@ class ClaimMaker:
                     made = ServedDemand.of(claims, supply) if isinstance(claims, Claims) else claims
         # Estimate the bytes in the cache: a pod's lists of models and UUIDs may be long, and so are the claims.
         weight = 2_000
-        for one in kinds(demand):
+        for kind in kinds(demand):
             for words in (
-                one.models,
-                one.not_models,
-                one.uuids,
-                one.not_uuids,
-                *[part.values for part in one.attributes],
+                kind.models,
+                kind.not_models,
+                kind.uuids,
+                kind.not_uuids,
+                *[part.values for part in kind.attributes],
             ):
                 weight += sum(60 + len(word) for word in words)
         if isinstance(made, ServedDemand):

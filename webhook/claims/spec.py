@@ -238,7 +238,7 @@ def split_evenly(count: int, most: int) -> list[int]:
 def _smallest_profile(demand: Demand, supply: Supply) -> Claims | Impossible:
     """Alternatives (firstAvailable) over MIG profiles with enough memory, the smallest first."""
     wanted = demand.profile_memory or 0
-    holding = [one for one in supply.served.profiles if one.memory >= wanted]
+    holding = [profile for profile in supply.served.profiles if profile.memory >= wanted]
     enough = sorted((one.memory, one.name) for one in holding[:_MAX_ALTERNATIVES])
     if not enough:
         reason = f"class {supply.served.name} publishes no MIG profile with {wanted // MIB} MiB"
@@ -313,7 +313,7 @@ def _by_size(
         reason = f"{percent_text} of a device's memory is unknown: class {supply.served.name} was read only in part"
         return Impossible(reason=f"{reason}, {supply.served.doubt}")
     if not amounts:
-        product = next((one.name for one in supply.served.products), "PRODUCT")
+        product = next((product.name for product in supply.served.products), "PRODUCT")
         return Impossible(
             reason=f"{percent_text} of a device's memory is unknown: class {supply.served.name} publishes no sizes; "
             f"an administrator can declare `models: [{{product: {product}, memory: SIZE}}]` ({TABLES})",
@@ -335,7 +335,11 @@ def _by_size(
     for part, products in shown_amounts.items():
         size = f" of {part.size // MIB} MiB" if part.size else ""
         remarks.append(f"{percent_text} is {part.amount // MIB} MiB on {', '.join(products)}{size}")
-    disputed = [one for one in supply.served.products if one.sizes > 1 + len(one.others) and one.name in models]
+    disputed = [
+        product
+        for product in supply.served.products
+        if product.sizes > 1 + len(product.others) and product.name in models
+    ]
     remarks += [f"nodes publish {one.sizes} sizes of {one.name}: the most frequent is used" for one in disputed]
     if len(amounts) > len(shown_amounts):
         remarks.append(f"{len(amounts) - len(shown_amounts)} sizes left out: firstAvailable holds {_MAX_ALTERNATIVES}")
@@ -371,7 +375,7 @@ def _by_bandwidth(
             f"{len(published) - len(shown_bandwidths)} bandwidths left out: firstAvailable holds {_MAX_ALTERNATIVES}"
         )
     return _Devices(
-        requests=tuple([DeviceRequest(name=one, first_available=tuple(alternatives)) for one in names]),
+        requests=tuple([DeviceRequest(name=name, first_available=tuple(alternatives)) for name in names]),
         constraints=_distinct_devices(names, supply),
         needs=(CLAIMS, ALTERNATIVES, SHARES),
         remarks=tuple(remarks),
@@ -479,7 +483,7 @@ def build_pairs(joint: Pairs, first: Supply, second: Supply, sizes: Sizes) -> Cl
         devices.append(one)
         made += part
     return Claims(
-        specs=tuple([_spec(one.requests, one.constraints, one.config) for one in devices]),
+        specs=tuple([_spec(device.requests, device.constraints, device.config) for device in devices]),
         needs=devices[0].needs,
         base=f"{first.target.request}-{second.target.request}",
         remarks=(*((remark,) if remark else ()), *devices[0].remarks),
@@ -527,7 +531,7 @@ def _pair_claim(
         tied_names = list(zip(names, others, strict=True))
         matched = zip(primaries.requests, secondaries.requests, strict=True)
         requests = tuple([request for pair in matched for request in pair])
-    ties = [DeviceConstraint(requests=one, match_attribute=attribute) for one in tied_names]
+    ties = [DeviceConstraint(requests=tied_name, match_attribute=attribute) for tied_name in tied_names]
     return _Devices(
         requests=requests,
         constraints=(*primaries.constraints, *ties),

@@ -122,7 +122,9 @@ def _reachable(preference: Preference, claims: Sequence[ResourceClaim], state: S
     publishing: list[frozenset[str]] = []
     for claim in claims:
         for request in claim.spec.devices.requests:
-            served = [inventory.classes.get(one.device_class_name) for one in request.alternatives.values()]
+            served = [
+                inventory.classes.get(alternative.device_class_name) for alternative in request.alternatives.values()
+            ]
             publishing.append(frozenset().union(*[one.nodes for one in served if one is not None]))
     driver = frozenset.intersection(*publishing) if publishing else frozenset()
     if stock is not None and plugin and stock.pages_on.get(""):

@@ -55,9 +55,9 @@ async def read_evidence(cluster: Cluster, namespaces: Sequence[str], *, for_comm
     named: list[tuple[str, str]] = []
     for obj in objects:
         scalers = installed((obj,)).autoscalers if for_command else ()
-        named += [(obj["metadata"]["namespace"], STATUS) for one in scalers if one.name == CLUSTER_AUTOSCALER]
+        named += [(obj["metadata"]["namespace"], STATUS) for scaler in scalers if scaler.name == CLUSTER_AUTOSCALER]
         for where, name in config_maps_of(obj):
-            named += [(one, name) for one in namespaces if where in ("", one)]
+            named += [(namespace, name) for namespace in namespaces if where in ("", namespace)]
     for where, name in list(dict.fromkeys(named))[:_MAPS]:
         try:
             read = await cluster.get(CONFIG_MAPS.raw, name, where)
@@ -90,8 +90,8 @@ async def _read_all(
         except Forbidden:
             refused.append(f"{kind.id} in {where}" if where else kind.id)
             return
-        for one in page.items:
-            outlined = outline(kind.plain(one))
+        for item in page.items:
+            outlined = outline(kind.plain(item))
             if kind in OF_OPERATORS or config_maps_of(outlined) or installed((outlined,)) != NOTHING_INSTALLED:
                 yield outlined
         more = page.more

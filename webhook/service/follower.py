@@ -103,7 +103,7 @@ class Follower(ClusterView):
         if read != self._evidence:
             self._evidence = read
             # Beside the loop: a text as large as a ConfigMap may be takes a while.
-            found = await asyncio.to_thread(installed, (unfold(one, IN_CONFIG_MAPS) for one in read.objects))
+            found = await asyncio.to_thread(installed, (unfold(obj, IN_CONFIG_MAPS) for obj in read.objects))
             self._builder.learn(installed=found)
 
     async def _survey(self) -> None:

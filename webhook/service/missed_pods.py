@@ -117,7 +117,9 @@ class MissedPods:
             await asyncio.sleep(0)
         self._metrics.missed.set(len(missed))
         await self._evict([one for one in missed if one[0].metadata.uid in self._reported], waiting)
-        unreported = [one for one in messages if clock() - self._reported.get(one[0].metadata.uid, -REPEAT) >= REPEAT]
+        unreported = [
+            message for message in messages if clock() - self._reported.get(message[0].metadata.uid, -REPEAT) >= REPEAT
+        ]
         for pod, reason, text in unreported[:EVENTS]:
             self._reported[pod.metadata.uid] = clock()
             await self._recorder.record(pod, reason, text, warning=True)
@@ -144,7 +146,9 @@ class MissedPods:
         }
         if not unknown:
             return ""
-        owner = next((one for one in metadata.owner_references if one.controller), None)
+        owner = next(
+            (owner_reference for owner_reference in metadata.owner_references if owner_reference.controller), None
+        )
         remedy = "Create the pod again with that name"
         if owner is not None:
             remedy = f"Correct the template of {owner.kind} {owner.name}, or its owner's"

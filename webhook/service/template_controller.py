@@ -285,7 +285,7 @@ class Templates:
             candidate = Candidate(mapping(at(obj, path)), namespace, owner, name_of(obj), origin=origin)
             verdict = decide_pod(candidate, state, Budget(step_limits.TEMPLATES_AHEAD))
             if verdict.refusals:  # its pods would be turned back, and so would the templates
-                for_administrator = [one for one in verdict.refusals if "administrator" in one.remedy]
+                for_administrator = [refusal for refusal in verdict.refusals if "administrator" in refusal.remedy]
                 if for_administrator:
                     self.refused[source] = for_administrator[0]
                 continue

@@ -190,9 +190,9 @@ def _pool(obj: Object) -> NodePool:
     template = inside(obj, "spec", "template")
     spec = inside(template, "spec")
     requirements = tuple(
-        Selection(str(one.get("key")), str(one.get("operator")), tuple(map(str, one.get("values") or ())))
-        for one in items(spec, "requirements")[:_MOST]
-        if isinstance(one.get("values") or [], list)
+        Selection(str(item.get("key")), str(item.get("operator")), tuple(map(str, item.get("values") or ())))
+        for item in items(spec, "requirements")[:_MOST]
+        if isinstance(item.get("values") or [], list)
     )
     try:
         node = convert({"spec": {"taints": items(spec, "taints")}}, Node)

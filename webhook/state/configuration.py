@@ -202,12 +202,15 @@ def read(value: Json) -> tuple[Configuration | None, list[Finding]]:
     if file is not None:
         # A field of the wrong shape may define names, so uses of unknown names are not reported beside it.
         unchecked = frozenset[str]() if bad.isdisjoint(_DEFINING_NAMES) else _USING_NAMES
-        mistakes += [found for found in contradictions(file) if _first(found.path) not in unchecked]
+        mistakes += [
+            contradiction for contradiction in contradictions(file) if _first(contradiction.path) not in unchecked
+        ]
         mistakes += wrong_templates(file.node_templates)
         if not mistakes:
             configuration = Configuration(file)
             doubts = [
-                replace(one, severity=Severity.WARNING) for one in doubtful_parameters(file, configuration.targets)
+                replace(doubtful_parameter, severity=Severity.WARNING)
+                for doubtful_parameter in doubtful_parameters(file, configuration.targets)
             ]
             return configuration, findings([*wrong_kubernetes_settings(file.kubernetes), *doubts], name)
     return None, findings(mistakes, name)

@@ -122,11 +122,11 @@ def device_plugins(objects: Iterable[Object], *, named_maps_only: bool = False) 
                 found += _intel(obj, _shared_argument(obj))
             case "GpuDevicePlugin":
                 found += _intel(obj, inside(obj, "spec").get("sharedDevNum"))
-    for one in maps:
-        metadata = inside(one, "metadata")
+    for map_ in maps:
+        metadata = inside(map_, "metadata")
         name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
         configurations: dict[str, PluginConfiguration] = {}
-        for entry, value in list(inside(one, "data").items())[:_MOST]:
+        for entry, value in list(inside(map_, "data").items())[:_MOST]:
             # A text that is not YAML was not parsed, and the plugin does not start with it either.
             if isinstance(value, dict) and is_configuration(value):
                 configurations[entry] = _configuration(value, f"ConfigMap {namespace}/{name} ({entry})")
@@ -186,9 +186,9 @@ def is_configuration(value: Object) -> bool:
 
 def _configuration(value: Object, where: str) -> PluginConfiguration:
     ignored = [
-        text(one.get("name"))
+        text(item.get("name"))
         for kind in ("gpus", "mig", "migs")
-        for one in items(inside(value, "resources"), kind)[:_MOST]
+        for item in items(inside(value, "resources"), kind)[:_MOST]
     ]
     sharing = inside(value, "sharing")
     strategy = "mps" if sharing.get("mps") is not None else "timeSlicing"
@@ -196,12 +196,12 @@ def _configuration(value: Object, where: str) -> PluginConfiguration:
     renames = of_strategy.get("renameByDefault") is True
     fails = of_strategy.get("failRequestsGreaterThanOne")
     shared: dict[str, Replicas] = {}
-    for one in items(of_strategy, "resources")[:_MOST]:
-        name, replicas = text(one.get("name")), one.get("replicas")
+    for item in items(of_strategy, "resources")[:_MOST]:
+        name, replicas = text(item.get("name")), item.get("replicas")
         if not name or type(replicas) is not int or replicas < 2:
             continue  # the plugin does not start with it
         key = name if name.startswith(_PREFIX) else _PREFIX + name
-        if rename := text(one.get("rename")):
+        if rename := text(item.get("rename")):
             ignored.append(rename)
         fails_above_one = fails is True or (strategy == "mps" and fails is None)
         shared[f"{key}.shared" if renames else key] = Replicas(replicas, _STRATEGIES[strategy], fails_above_one)

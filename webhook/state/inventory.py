@@ -93,7 +93,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             chosen = {node.metadata.name for node in nodes} | ({""} if evidence.drivers else set())
             slices = [piece for piece in slices if (piece.spec.node_name or "") in chosen]
         selectors = [_Selectors(class_) for class_ in classes]
-        reading = ReadAttributes.of(reads for one in selectors for reads in one.reads)
+        reading = ReadAttributes.of(reads for selector in selectors for reads in selector.reads)
         census = Census.of(slices, reading, earlier.census if earlier else None)
         served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
         shared: dict[str, dict[str, Replicated]] = {}
@@ -232,28 +232,32 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         return frozenset().union(*[names for groups, names in holdings.items() if holds(groups)])
 
     nodes = where(bool)
-    drivers = count(lambda groups: {one.driver for one in groups})
+    drivers = count(lambda groups: {group.driver for group in groups})
     attributes = {
-        one: {name if "/" in name else f"{one.driver}/{name}" for name in one.sample.attributes}
-        for one in device_counts
+        device_count: {
+            name if "/" in name else f"{device_count.driver}/{name}" for name in device_count.sample.attributes
+        }
+        for device_count in device_counts
     }
-    bandwidths = count(lambda groups: {one.bandwidth for one in groups if one.bandwidth})
+    bandwidths = count(lambda groups: {group.bandwidth for group in groups if group.bandwidth})
     widest = sorted(bandwidths, key=lambda amount: (-bandwidths[amount], amount))[:_MAX_SIZES]
-    sharing = where(lambda groups: any(one.bandwidth for one in groups))
-    cpus = count(lambda groups: {max([one.cpus for one in groups])} - {0})
-    counting = where(lambda groups: any(CPU in one.sample.node_allocatable_resources for one in groups))
-    shared = {one for one in device_counts if one.sample.allow_multiple_allocations}
-    parts = where(lambda groups: any(one.parted for one in groups & shared))
-    undivided = where(lambda groups: not all(one.parted for one in groups & shared))
+    sharing = where(lambda groups: any(group.bandwidth for group in groups))
+    cpus = count(lambda groups: {max([group.cpus for group in groups])} - {0})
+    counting = where(lambda groups: any(CPU in group.sample.node_allocatable_resources for group in groups))
+    shared = {device_count for device_count in device_counts if device_count.sample.allow_multiple_allocations}
+    parts = where(lambda groups: any(group.parted for group in groups & shared))
+    undivided = where(lambda groups: not all(group.parted for group in groups & shared))
     # The nodes that publish devices of each target that `where` tells apart.
     kinds: dict[str, frozenset[str]] = {}
     for target in TARGETS.values():
         if target.where:
             of_target = {
-                one
-                for one in device_counts
-                if one.driver == target.driver
-                and all(one.sample.own_text(target.driver, name) == text for name, text in target.where.items())
+                device_count
+                for device_count in device_counts
+                if device_count.driver == target.driver
+                and all(
+                    device_count.sample.own_text(target.driver, name) == text for name, text in target.where.items()
+                )
             }
             kinds[target.name] = where(of_target.intersection)
     return Served(
@@ -263,12 +267,16 @@ def _survey(class_: DeviceClass, selectors: _Selectors, census: Census) -> Serve
         devices=sum(device_counts.values()),
         nodes=nodes,
         kinds=kinds,
-        whole=where(lambda groups: not all(one.parted for one in groups)),
-        products=_rank({one: one.product for one in device_counts if one.product}, holdings),
-        profiles=_rank({one: one.profile for one in device_counts if one.profile}, holdings),
-        attributes=count(lambda groups: set().union(*[attributes[one] for one in groups])),
-        everywhere=count(lambda groups: set.intersection(*[attributes[one] for one in groups])),
-        capacities=count(lambda groups: {name for one in groups for name in one.sample.capacity}),
+        whole=where(lambda groups: not all(group.parted for group in groups)),
+        products=_rank(
+            {device_count: device_count.product for device_count in device_counts if device_count.product}, holdings
+        ),
+        profiles=_rank(
+            {device_count: device_count.profile for device_count in device_counts if device_count.profile}, holdings
+        ),
+        attributes=count(lambda groups: set().union(*[attributes[group] for group in groups])),
+        everywhere=count(lambda groups: set.intersection(*[attributes[group] for group in groups])),
+        capacities=count(lambda groups: {name for group in groups for name in group.sample.capacity}),
         shared=sum(device_counts[one] for one in shared),
         bandwidths=tuple(widest) if len(sharing) * 2 > len(nodes) else (),
         # Of two that equally many nodes publish, the smaller fits on both.

@@ -116,8 +116,8 @@ def wrong_templates(templates: Sequence[NodeTemplate]) -> Iterable[Finding]:
             }
             piece = builtins(_slice(template.name, entry.driver, [_device(entry, "device-0")]))
             assert isinstance(piece, dict)
-            for one in problems(piece | {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}):
+            for problem in problems(piece | {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}):
                 for of_slice, of_template in fields.items():
-                    if one.path.startswith(of_slice):
-                        where = of_template + one.path.removeprefix(of_slice)
-                        yield mistake(where, one.message, one.remedy)
+                    if problem.path.startswith(of_slice):
+                        where = of_template + problem.path.removeprefix(of_slice)
+                        yield mistake(where, problem.message, problem.remedy)

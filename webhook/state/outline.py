@@ -25,11 +25,11 @@ def _scalar(value: Any) -> Any:
 
 
 def _texts(value: Any) -> list[str]:
-    return [one for one in strings({"": value}, "") if len(one) <= _MAX_TEXT]
+    return [string for string in strings({"": value}, "") if len(string) <= _MAX_TEXT]
 
 
 def _numbers(value: Any) -> list[int]:
-    return [one for one in members(value) if type(one) is int]
+    return [member for member in members(value) if type(member) is int]
 
 
 def _labels(value: Any) -> Object:
@@ -48,9 +48,9 @@ def _arguments(value: Any) -> list[str]:
 
 def _variables(value: Any) -> list[Object]:
     return [
-        {"name": one["name"], "value": _scalar(one.get("value"))}
-        for one in items({"": value}, "")
-        if str(one.get("name")) in _VARIABLES
+        {"name": item["name"], "value": _scalar(item.get("value"))}
+        for item in items({"": value}, "")
+        if str(item.get("name")) in _VARIABLES
     ]
 
 
@@ -127,5 +127,5 @@ def _keep(value: Any, shape: Any) -> Any:
         obj = mapping(value)
         return {name: _keep(obj[name], part) for name, part in shape.items() if name in obj}
     if isinstance(shape, list):
-        return [_keep(one, shape[0]) for one in items({"": value}, "")]
+        return [_keep(item, shape[0]) for item in items({"": value}, "")]
     return shape(value)

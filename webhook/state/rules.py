@@ -201,8 +201,8 @@ def doubtful_parameters(file: File, targets: Mapping[str, Target]) -> Iterable[F
         first = Opaque(parameters.json.replace(NUMBER, b"0"))
         opaque = OpaqueDeviceConfiguration(driver=targets[name].driver, parameters=first)
         path = f"/parameters/{escape(name)}"
-        for one in parameter_problems(opaque, path):
-            yield replace(one, path=one.path.replace(f"{path}/parameters", path, 1))
+        for parameter_problem in parameter_problems(opaque, path):
+            yield replace(parameter_problem, path=parameter_problem.path.replace(f"{path}/parameters", path, 1))
 
 
 def _wrong_placement(placing: Placing) -> Iterable[Finding]:

@@ -152,7 +152,10 @@ def make_cpu_cases(
 ) -> list[Case]:
     """Make a case for each container that gets CPUs of its own, unless an earlier round made one; `others` are the pod's other cases."""
     served = {
-        name for name, devices in written.devices.items() for one in members(devices) if mapping(one).get("key") == CPU
+        name
+        for name, devices in written.devices.items()
+        for member in members(devices)
+        if mapping(member).get("key") == CPU
     }
     slots = [slot for slot in pod.slots if slot.order in pod.cpus and not slot.init and slot.name not in served]
     if not slots:
@@ -265,7 +268,12 @@ def _answer(
         return replace(case, left=replicas)
     if refusals:
         return replace(case, refusals=tuple(refusals))
-    if not [one for each in containers for one in each.amounts if one.value or one.row.role is not Role.COUNT]:
+    if not [
+        amount
+        for container in containers
+        for amount in container.amounts
+        if amount.value or amount.row.role is not Role.COUNT
+    ]:
         return replace(case, keys=())  # amounts of 0 stay, and are not told
     request = _make_request(case, containers, owners, configuration, fleet)
     answer = configuration.vocabularies[dialect.name].read(request)

@@ -60,14 +60,20 @@ def find_missed(pod: Pod, state: State, budget: Budget | None = None) -> MissedP
     if done is None or not done.changed or done.refusals:
         return None
     lacking = _not_offered((decision.key for decision in done.decisions if decision.outcome in _TRANSLATED), state)
-    owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+    owner = next(
+        (owner_reference for owner_reference in pod.metadata.owner_references if owner_reference.controller), None
+    )
     return MissedPod(lacking, owner) if lacking else None
 
 
 def find_unserved(pod: Pod, state: State, budget: Budget | None = None) -> dict[str, str]:
     """Explain, by key, why no claim can be made for what an unschedulable pod requests and nothing offers."""
     done = _translate_again(pod, state, budget)
-    reasons = {one.key: one.detail for one in done.decisions if one.outcome is Outcome.LEFT} if done is not None else {}
+    reasons = (
+        {decision.key: decision.detail for decision in done.decisions if decision.outcome is Outcome.LEFT}
+        if done is not None
+        else {}
+    )
     return {key: reasons[key] for key in _not_offered(reasons, state)}
 
 
@@ -103,7 +109,9 @@ def why_unknown(meant: str) -> str:
 def _translate_again(pod: Pod, state: State, budget: Budget | None = None) -> Verdict | None:
     """Translate a pod that waits as it was written; None of another, and where the fleet is not known for certain."""
     metadata = pod.metadata
-    refused = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
+    refused = any(
+        condition.type == "PodScheduled" and condition.reason == "Unschedulable" for condition in pod.status.conditions
+    )
     if not refused or pod.spec.node_name or pod.is_done or metadata.deletion_timestamp or pod.spec.scheduling_gates:
         return None
     if names.ORIGINAL in metadata.annotations or not state.confirmed or state.unseen:

@@ -199,7 +199,7 @@ def _hints(
                 of_dialect[known.row.role] = hint
                 # A node selector is not evidence for a system.
                 if evidence is None and known.dialect.system and place is not Position.NODE_SELECTOR:
-                    named = [one for one in rows if pod.scheduler in one.dialect.schedulers]
+                    named = [row for row in rows if pod.scheduler in row.dialect.schedulers]
                     evidence = known.dialect if known is (named or rows)[0] else None
     return hints, tuple(without_role), evidence
 

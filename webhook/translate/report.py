@@ -80,7 +80,11 @@ def outcome_of(decisions: Iterable[Decision]) -> Outcome | None:
     """Return what becomes of a pod, or of the pods of an object: what becomes of its keys, or `partly` if they differ; None without keys."""
     every = tuple(decisions)
     requests = [one for one in every if decides_outcome(one)]
-    outcomes = {one.outcome for one in requests or every if one.key or one.would or one.outcome is Outcome.REFUSED}
+    outcomes = {
+        request.outcome
+        for request in requests or every
+        if request.key or request.would or request.outcome is Outcome.REFUSED
+    }
     if Outcome.REFUSED in outcomes:
         return Outcome.REFUSED
     moving = outcomes.intersection(REPLACED)

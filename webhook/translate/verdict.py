@@ -95,7 +95,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
         """Leave the pods unchanged: a device plugin serves them."""
         left = {"outcome": Outcome.LEFT, "detail": reason}
-        decisions = [replace(one, **left) if one.outcome in REPLACED else one for one in self.decisions]
+        decisions = [
+            replace(decision, **left) if decision.outcome in REPLACED else decision for decision in self.decisions
+        ]
         return Verdict(
             decisions=tuple(decisions), operations=self.cleaning, cleaning=self.cleaning, waits=tuple(warnings)
         )

@@ -174,7 +174,7 @@ def stock_and_preemptable(pod: Pod, scene: Scene) -> tuple[Stock, Holders]:
     """Return the stock once those are gone that leave already, and the pods that could be made to go for a pod."""
     stock = scene.without_ended()
     holders = scene.holders_below(pod, stock)
-    leaving = [one for one in holders.pods() if one.metadata.deletion_timestamp]
+    leaving = [pod for pod in holders.pods() if pod.metadata.deletion_timestamp]
     return without_pods(stock, leaving), holders
 
 

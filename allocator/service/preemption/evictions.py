@@ -194,7 +194,7 @@ class Evictions:
             stock=self._knowledge.stock,
             pods=pods,
             evicted={one.uid: one.at for one in self._evicted},
-            reserved={one.pod: one.node for one in state.reservations.values()},
+            reserved={reservation.pod: reservation.node for reservation in state.reservations.values()},
             budgets=self._current_budgets(),
             rivals=self._pods.nominations.rivals(places[0][0], state, group),
             placements={one.metadata.uid: self._pods.placement_of(one)[0] for one, _ in places},
@@ -220,7 +220,9 @@ class Evictions:
         nominations = self._pods.nominations
         evicted: list[Pod] = []
         # Also where pods that are leaving make room enough: what they free is for this pod, whichever node it is reached from.
-        leaving = [one for one in self.scene(places).leaving_pods() if priority(one) < priority(pod)]
+        leaving = [
+            leaving_pod for leaving_pod in self.scene(places).leaving_pods() if priority(leaving_pod) < priority(pod)
+        ]
         for one, node in places:
             nominations.nominate(one, node, (*found.pods, *leaving))
         for victim in found.pods:
@@ -264,7 +266,9 @@ class Evictions:
             problem = f"{name_pods(pod, (victim,))} could not be evicted: {error.message}"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, problem, "check the allocator's rights, or wait") from None
         budgets = self._knowledge.budgets.objects.values()
-        versions = {one.metadata.key: one.metadata.resource_version for one in budgets if protects(one, victim)}
+        versions = {
+            budget.metadata.key: budget.metadata.resource_version for budget in budgets if protects(budget, victim)
+        }
         self._evicted.append(_Evicted(meta.uid, now_of_the_wall(), versions))
         self._metrics.evictions.labels("evicted").inc()
         logger.info("a pod is evicted", extra={"pod": meta.key, "for": pod.metadata.key})

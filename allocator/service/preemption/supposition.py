@@ -112,7 +112,7 @@ def _outlook(
         now, holders = choices.stock_and_preemptable(pod, scene)
         for node, others in nominated_in_shared_pools(scene.rivals, scene.stock).items():
             now = with_pods(now, node, others, decider.options())
-        removed = tuple(one for one in holders.pods() if priority(one) < below)
+        removed = tuple(pod for pod in holders.pods() if priority(pod) < below)
         supposed = Supposed(without_pods(now, removed), now, holders, removed)
     leaving = {one.metadata.uid for one in (pod, *supposed.removed)}
     full = full_nodes(scene.occupied, scene.most_pods, leaving)

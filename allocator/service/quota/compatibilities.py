@@ -40,14 +40,14 @@ class Compatibilities:
     async def keep(self, stock: Stock, lead: Lead) -> None:
         """Write `status` where it is not what there is. A write that fails is repeated in a later round."""
         rules = tuple(self._followed.objects.values())
-        for deleted in self._looks.keys() - {one.metadata.name for one in rules}:
+        for deleted in self._looks.keys() - {rule.metadata.name for rule in rules}:
             del self._looks[deleted]
             self._written.pop(deleted, None)
-        for one in rules:
+        for rule in rules:
             if not lead.may_write():
                 return
-            name, was, now = one.metadata.name, one.status, self._clock()
-            found = self._looks[name] = await _look(one, stock, self._looks.get(name))
+            name, was, now = rule.metadata.name, rule.status, self._clock()
+            found = self._looks[name] = await _look(rule, stock, self._looks.get(name))
             status = found.status
             is_recent = now - self._written.get(name, -inf) < NUMBER_SECONDS
             only_the_number = was.findings == status.findings and was.observed_generation == status.observed_generation
@@ -56,9 +56,12 @@ class Compatibilities:
             written = {
                 "observedGeneration": status.observed_generation,
                 "devices": status.devices,
-                "findings": [{"code": one.code, "path": one.path, "message": one.message} for one in status.findings],
+                "findings": [
+                    {"code": finding.code, "path": finding.path, "message": finding.message}
+                    for finding in status.findings
+                ],
             }
-            if await self._statuses.write(one.metadata, written):
+            if await self._statuses.write(rule.metadata, written):
                 self._written[name] = now
 
 

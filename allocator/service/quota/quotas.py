@@ -138,7 +138,9 @@ class Quotas:
     def _of(self, quota: DeviceQuota, assumed: Mapping[str, list[ResourceClaim]], stock: Stock) -> Amounts:
         """Say how much of what is assumed a quota is about."""
         claims = assumed.get(quota.metadata.namespace or "default", ())
-        return total(amounts_of(one, stock.pages_of) for one in claims if concerns(quota, one, self._knowledge.pod))
+        return total(
+            amounts_of(claim, stock.pages_of) for claim in claims if concerns(quota, claim, self._knowledge.pod)
+        )
 
 
 def _lines(

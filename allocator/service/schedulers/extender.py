@@ -110,7 +110,7 @@ class Extender:
         if taken_back := self._allocator.take_back_elsewhere(pod, names):
             return _filter_reply((), dict.fromkeys(names, taken_back))
         self._preemption.note(pod, names, found)
-        by_node = {name: one.message for one in found.hindrances for name in one.nodes}
+        by_node = {name: hindrance.message for hindrance in found.hindrances for name in hindrance.nodes}
         otherwise = found.message or "no devices for the claims"
         return _filter_reply((), {name: by_node.get(name, otherwise) for name in names})
 

@@ -340,14 +340,16 @@ class Compiler:
     def _work(self, node: Expr) -> Work:
         """Return the Python function behind a call, guarded where types are known only at run time."""
         overloads = self._functions[node.name]
-        fitting = [each for each in overloads if each.method == node.member and each.id in node.overloads]
+        fitting = [
+            overload for overload in overloads if overload.method == node.member and overload.id in node.overloads
+        ]
         first = fitting[0]
         work = first.work
         assert work is not None
         if first.total and all(overload.work is work for overload in fitting):
             return work
         if len(fitting) > 1:
-            return dispatched(node.name, [each for each in overloads if len(each.args) == len(node.args)])
+            return dispatched(node.name, [overload for overload in overloads if len(overload.args) == len(node.args)])
         guards = []
         for at, wanted in enumerate(first.args):
             arg = node.args[at]

@@ -151,7 +151,7 @@ class Agent:
                 f"{one}: {why}" for one, why in sorted(self._unread.items()) if why and one != "kubelet"
             ),
             "condition": lambda: self._condition.problem,
-            "devices": lambda: "; ".join(f"{one.object}: {one.kind}" for one in self.findings[:8]),
+            "devices": lambda: "; ".join(f"{finding.object}: {finding.kind}" for finding in self.findings[:8]),
             "objects read": self.watcher.quarantine.note,
         }
         gauge = self.metrics.gauge

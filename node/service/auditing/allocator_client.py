@@ -87,7 +87,7 @@ class AllocatorClient:
             authorities = ""
             if not self._place.ca_file:
                 configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
-                bundle = max([one.client_config.ca_bundle for one in configuration.webhooks], default="")
+                bundle = max([webhook.client_config.ca_bundle for webhook in configuration.webhooks], default="")
                 if not bundle:
                     raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} has no CA bundle yet")
                 authorities = b64decode(bundle).decode()

@@ -79,7 +79,7 @@ async def ask_kubelet(socket: str, seconds: float = ANSWER_TIMEOUT) -> KubeletAn
         raise KubeletAway(f"{socket}: {why}") from None
     finally:
         channel.close()
-    offered = tuple(NodePluginDevice(one.resource, id_) for one in offer.devices for id_ in one.ids)
+    offered = tuple(NodePluginDevice(device.resource, id_) for device in offer.devices for id_ in device.ids)
     return KubeletAnswer(holdings, offered)
 
 

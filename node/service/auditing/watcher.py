@@ -122,7 +122,7 @@ class Watcher(ClusterView):
         claims, problems = await read_claims(self._cluster, [*sorted(in_use), *sorted(snapshot.claim_names - in_use)])
         healths = [one.health for one in (self._pods, self._slices)]
         unread = glance.unread | files.unread | problems
-        unread |= {one.resource: one.error or "not read yet" for one in healths if not one.synced}
+        unread |= {health.resource: health.error or "not read yet" for health in healths if not health.synced}
         crowded = self.hardware.crowded
         if crowded:
             example = plain("/".join(min(crowded)))

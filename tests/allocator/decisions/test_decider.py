@@ -46,7 +46,7 @@ def granted(name, count, stock, node, *pods):
     """A claim as it is once it was served on a node for some pods."""
     wanted = typed_pod("x", name)
     given = Decider().serve(wanted, node, stock).answer.allocations[0].allocation
-    consumers = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in pods]
+    consumers = [{"resource": "pods", "name": pod, "uid": f"pod-{pod}"} for pod in pods]
     raw = sidecar.claim(name, count) | {"status": {"reservedFor": consumers}}
     claim = typed(raw)
     from msgspec.structs import replace
@@ -68,7 +68,7 @@ def test_the_message_counts_every_node_by_its_commonest_reason():
     single = typed(sidecar.gpus("n2", 1))
     found = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_(single))
     assert found.outlook is Outlook.FITS
-    assert [(one.count, one.nodes) for one in found.hindrances] == [(1, ("n2",))]
+    assert [(hindrance.count, hindrance.nodes) for hindrance in found.hindrances] == [(1, ("n2",))]
     assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
 
 
@@ -86,7 +86,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
     found = Decider().outlook(pinned, stock)
     assert found.outlook is Outlook.FULL
-    assert [one.nodes for one in found.hindrances[:2]] == [("n2",), ("n0", "n1")]
+    assert [hindrance.nodes for hindrance in found.hindrances[:2]] == [("n2",), ("n0", "n1")]
     other = "node(s) didn't match Pod's node affinity/selector"
     assert found.message.startswith(
         "0 of 14 nodes can serve the claims: 1 request r: 2 of 2 devices are in use: held by"

@@ -74,6 +74,6 @@ def test_a_node_at_its_pod_limit_is_skipped():
     stock = stock_of(sidecar.claim("one"), nodes=2)
     found = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough"})
     assert [*found.nodes] == ["n1"]
-    assert [(one.message, one.nodes) for one in found.hindrances] == [("enough", ("n0",))]
+    assert [(hindrance.message, hindrance.nodes) for hindrance in found.hindrances] == [("enough", ("n0",))]
     nowhere = Decider().outlook(typed_pod("p", "one"), stock, Placement(), {"n0": "enough", "n1": "enough"})
     assert nowhere.outlook is Outlook.FULL

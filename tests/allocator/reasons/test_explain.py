@@ -47,7 +47,7 @@ def test_the_pod_is_the_holder_of_an_extended_claim():
     asked = claim("x", exactly("gpu"))
     assert "held by pod default/train" in reasons(stock, asked)[Stage.IN_USE].text
     hints = nearest(stock, "n0", [asked], fits=lambda stock, claims: allocate(stock, "n0", claims).feasible)
-    [hint] = [one for one in hints if one.kind is Kind.RELEASE]
+    [hint] = [hint for hint in hints if hint.kind is Kind.RELEASE]
     assert (hint.text, hint.claims) == ("would fit once pod default/train ends", (made.metadata.key,))
 
 
@@ -236,7 +236,8 @@ def incomplete(stock):
     """The same fleet, of whose pools one slice each is not published yet."""
     slices = [page.slice for page in stock.pages.values()]
     halves = [
-        replace(one, spec=replace(one.spec, pool=replace(one.spec.pool, resource_slice_count=2))) for one in slices
+        replace(slice_, spec=replace(slice_.spec, pool=replace(slice_.spec.pool, resource_slice_count=2)))
+        for slice_ in slices
     ]
     return Stock.of(nodes=stock.nodes.values(), slices=halves, classes=stock.classes.values())
 

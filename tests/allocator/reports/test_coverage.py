@@ -28,7 +28,7 @@ def status_on(rule, slices):
 
 
 def codes(found):
-    return [one.code for one in found.findings]
+    return [finding.code for finding in found.findings]
 
 
 MIXED = (device("mig-0", "mig"), device("mig-1", "mig"), device("mps-0", "mps"))
@@ -53,7 +53,7 @@ def test_a_valid_rule_has_devices_and_no_findings():
 def test_errors_in_a_compatibility_rule_are_reported_in_its_status(rule, expected, words):
     found = status(rule, *MIXED)
     assert codes(found) == expected
-    assert words in " ".join(f"{one.path} {one.message}" for one in found.findings)
+    assert words in " ".join(f"{finding.path} {finding.message}" for finding in found.findings)
 
 
 def test_a_device_with_a_failing_selector_carries_the_rule():

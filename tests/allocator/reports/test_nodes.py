@@ -24,8 +24,8 @@ def test_devices_are_free_held_or_shared_with_totals():
     part = {"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "16Gi"}}
     held = [claim_holding("whole", {"device": "d1"}), claim_holding("part", part)]
     found = report(gpu("d0"), gpu("d1"), gpu("d2", allowMultipleAllocations=True), claims=held)
-    assert [one.state for one in found.devices] == [DeviceState.FREE, DeviceState.HELD, DeviceState.SHARED]
-    assert [texts(one.available)["memory"] for one in found.devices] == ["40Gi", "0", "24Gi"]
+    assert [device.state for device in found.devices] == [DeviceState.FREE, DeviceState.HELD, DeviceState.SHARED]
+    assert [texts(device.available)["memory"] for device in found.devices] == ["40Gi", "0", "24Gi"]
     assert (texts(found.capacity), found.available["memory"]) == ({"memory": "120Gi"}, Quantity.parse("64Gi"))
     assert (found.models, found.is_idle) == (("A100",), False)
 
@@ -34,7 +34,7 @@ def test_a_partition_whose_counters_are_drawn_is_blocked():
     parts = [consuming(name, k={"m": "2"}) for name in ("d0", "d1")]
     slices = [slice_("s", *parts, count=2), slice_("k", counters={"k": {"m": "3"}}, count=2)]
     found = node_report(Stock.of(slices=slices, nodes=[node()], claims=[claim_holding("c", {"device": "d0"})]), "n0")
-    assert [one.state for one in found.devices] == [DeviceState.HELD, DeviceState.BLOCKED]
+    assert [device.state for device in found.devices] == [DeviceState.HELD, DeviceState.BLOCKED]
     assert found.count(DeviceState.FREE) == 0
 
 

@@ -10,7 +10,7 @@ from tests.objects import allocated, claim, pod, typed
 
 def claim_holding(name, *results, pods=()):
     """A claim that holds these results, each a device of the pool p, for pods."""
-    status = allocated(*({"request": "r", "driver": DRIVER, "pool": "p"} | one for one in results), pods=pods)
+    status = allocated(*({"request": "r", "driver": DRIVER, "pool": "p"} | result for result in results), pods=pods)
     return typed(claim(name, namespace="team", uid=name, status=status))
 
 

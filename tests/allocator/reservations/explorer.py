@@ -67,7 +67,9 @@ class Scene:
                 stock = stock.with_(one)
             claims = [self.claims[uid] for uid in wanted]
             answer = allocate(stock, NODE, claims)
-            self._decided[key] = [one.allocation for one in answer.allocations] if answer.feasible else None
+            self._decided[key] = (
+                [allocation.allocation for allocation in answer.allocations] if answer.feasible else None
+            )
         return self._decided[key]
 
     def judge(self, allocated):
@@ -126,8 +128,8 @@ class World:
         self.binding = set()  # pods whose binding is under way
         self.faults, self.moves, self.deaths = scene.faults, scene.moves, scene.deaths
         for replica in range(2):
-            for one in scene.claims.values():
-                self.tell(replica, ClaimSeen(one))
+            for claim in scene.claims.values():
+                self.tell(replica, ClaimSeen(claim))
             for name in scene.pods:
                 self.tell(replica, PodSeen(self.pod(name)))
         self.tell(0, BecameLeader())
@@ -139,7 +141,7 @@ class World:
         new.ledgers, new.clocks = list(map(copied, self.ledgers)), list(self.clocks)
         new.alive, new.placed, new.decided = dict(self.alive), dict(self.placed), dict(self.decided)
         new.sent, new.ghosts = list(self.sent), list(self.ghosts)
-        new.looks = [set(one) for one in self.looks]
+        new.looks = [set(look) for look in self.looks]
         new.asked = [set(one) for one in self.asked]
         new.ready, new.binding = set(self.ready), set(self.binding)
         return new
@@ -328,7 +330,7 @@ class World:
         for replica, write in [one for one in self.sent if one[0] == self.holder]:
             self.sent.remove((replica, write))
             self.tell(replica, Lost(write.claim.metadata.uid, write.claim.metadata.resource_version))
-        self.ghosts = [one for one in self.ghosts if one[0] != self.holder]
+        self.ghosts = [ghost for ghost in self.ghosts if ghost[0] != self.holder]
 
     def take(self):
         new = self.holder
@@ -467,12 +469,12 @@ class World:
             self.deaths,
             tuple(self.alive.items()),
             tuple(self.placed.items()),
-            tuple(_looks(one, ranks) for one in self.server.claims.values()),
+            tuple(_looks(claim, ranks) for claim in self.server.claims.values()),
             tuple(self._sign_ledger(ledger, ranks) for ledger in self.ledgers),
             tuple(sorted((key, self._sign_decision(key[0], value)) for key, value in self.decided.items())),
             tuple(sorted(_sign_write(replica, write, ranks) for replica, write in self.sent)),
             tuple(sorted(_sign_write(replica, write, ranks) for replica, write in self.ghosts)),
-            tuple(tuple(sorted(one)) for one in self.looks),
+            tuple(tuple(sorted(look)) for look in self.looks),
             tuple(tuple(sorted(one)) for one in self.asked),
             tuple(sorted(self.ready)),
             tuple(sorted(self.binding)),
@@ -521,8 +523,8 @@ class World:
     def _sign_decision(self, replica, value):
         parts, basis, _ = value
         changed = self.ledgers[replica].changed
-        pools = {"/".join(pool) for one in parts for pool in pools_of(one.allocation)} | {"team"}
-        given = tuple(_devices_of(one.allocation) for one in parts)
+        pools = {"/".join(pool) for part in parts for pool in pools_of(part.allocation)} | {"team"}
+        given = tuple(_devices_of(part.allocation) for part in parts)
         return given, tuple(sorted(pool for pool in pools if changed.get(pool, 0) > basis))
 
 

@@ -55,7 +55,7 @@ def one_capacity(**limits):
 
 def one_counter(**limits):
     devices = [_named("d0") | consuming("d0", k={"m": "2"}), _named("d1") | consuming("d1", k={"m": "2"})]
-    devices = [{**one, **_named(one["name"])} for one in devices]
+    devices = [{**device, **_named(device["name"])} for device in devices]
     counting = slice_("counters", pool="p", count=2, counters={"k": {"m": "3"}})
     return _scene(counting, slice_("s", *devices, count=2), **limits)
 

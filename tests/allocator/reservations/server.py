@@ -40,7 +40,7 @@ def granted(*devices, node="n1", pool="p", share=None, amount=None):
 
 def pod(name, *claims, node="", phase="Pending", **meta):
     """Make a pod that names claims."""
-    entries = [{"name": one, "resourceClaimName": one} for one in claims]
+    entries = [{"name": claim, "resourceClaimName": claim} for claim in claims]
     body = {
         "metadata": {"name": name, "namespace": "team", "uid": name, **meta},
         "spec": {"resourceClaims": entries, "nodeName": node},
@@ -57,8 +57,8 @@ class Server:
     """Claims by uid. Every change is a new version; a write is conditioned on one."""
 
     def __init__(self, *claims, version=0):
-        self.claims = {one.metadata.uid: one for one in claims}
-        self.version = max([version, *(int(one.metadata.resource_version) for one in claims)])
+        self.claims = {claim.metadata.uid: claim for claim in claims}
+        self.version = max([version, *(int(claim.metadata.resource_version) for claim in claims)])
 
     def copy(self):
         """Make a server that goes on by itself from here."""
@@ -88,11 +88,11 @@ class Server:
 
     def control(self, consumers):
         """Do what the claim controller does: take out consumers that are gone, and the allocation with the last of them."""
-        for one in list(self.claims.values()):
-            left = tuple(each for each in one.status.reserved_for if each.uid not in consumers)
-            if len(left) < len(one.status.reserved_for):
-                kept = one.status.allocation if left or FINALIZER not in one.metadata.finalizers else None
-                self.put(replace(one, status=replace(one.status, allocation=kept, reserved_for=left)))
+        for claim in list(self.claims.values()):
+            left = tuple(each for each in claim.status.reserved_for if each.uid not in consumers)
+            if len(left) < len(claim.status.reserved_for):
+                kept = claim.status.allocation if left or FINALIZER not in claim.metadata.finalizers else None
+                self.put(replace(claim, status=replace(claim.status, allocation=kept, reserved_for=left)))
 
     def apply(self, write):
         """Do what a write says, and answer with the event that its writer would tell the ledger."""

@@ -99,7 +99,7 @@ def question(rng):
 def devices_of(answer):
     if not answer.feasible:
         return None
-    return [result.device for one in answer.allocations for result in one.allocation.devices.results]
+    return [result.device for allocation in answer.allocations for result in allocation.allocation.devices.results]
 
 
 def test_the_same_devices_as_a_brute_force_finds():

@@ -66,7 +66,11 @@ def some_fleet(rng):
 def placed(answer):
     if not answer.feasible:
         return None
-    return [(one.pool, one.device) for each in answer.allocations for one in each.allocation.devices.results]
+    return [
+        (result.pool, result.device)
+        for allocation in answer.allocations
+        for result in allocation.allocation.devices.results
+    ]
 
 
 def ask(seed):
@@ -127,7 +131,7 @@ def claims_for(*modes, **fields):
 def test_the_conflicting_device_of_another_pool_is_named():
     answer = fleet(stocked(holding("theirs", "mig-0")), claims_for("full"))["n0"]
     assert not answer.feasible
-    [reason] = [one for one in answer.reasons if one.stage is Stage.COMPATIBILITY]
+    [reason] = [reason for reason in answer.reasons if reason.stage is Stage.COMPATIBILITY]
     assert reason.text == "DeviceCompatibility/mig keeps it apart from mig-0 of pool p (held by team/theirs)"
 
 

@@ -49,7 +49,7 @@ def test_many_hundred_devices_in_one_question_need_no_deep_recursion():
     ]
     answer = ours(case)
     assert answer.feasible
-    assert sum(len(one.allocation.devices.results) for one in answer.allocations) == 1184
+    assert sum(len(allocation.allocation.devices.results) for allocation in answer.allocations) == 1184
     assert answer.allocations[-1].allocation.devices.results[-1].device == "gpu-1183"
 
 

@@ -77,7 +77,7 @@ class Sidecar:
 
     async def held(self, name):
         allocation = (await self.claim(name)).status.allocation
-        return [f"{one.pool}/{one.device}" for one in allocation.devices.results] if allocation else []
+        return [f"{result.pool}/{result.device}" for result in allocation.devices.results] if allocation else []
 
     async def place(self, name, node=None):
         """Do with a pod what a scheduler does, up to the binding."""

@@ -109,8 +109,8 @@ def test_the_file_that_the_plugin_reads_is_what_the_allocator_says():
 
 def test_both_forms_mean_the_same_and_the_short_one_leaves_out_the_largest_kind():
     kinds, verdicts = set(), set()
-    for one in cases():
-        nodes, named, short = one["nodes"], one["named"], one["short"]
+    for case in cases():
+        nodes, named, short = case["nodes"], case["named"], case["short"]
         meant = meaning(named, nodes)
         assert meaning(short, nodes) == meant
         assert "rest" not in named

@@ -31,8 +31,8 @@ async def say(cluster, name, **conditions):
         for type_, status in conditions.items()
     ]
     devices = [
-        {"driver": DRIVER, "pool": one.pool, "device": one.device, "conditions": said}
-        for one in found.status.allocation.devices.results
+        {"driver": DRIVER, "pool": result.pool, "device": result.device, "conditions": said}
+        for result in found.status.allocation.devices.results
     ]
     await cluster.patch(
         resources.RESOURCE_CLAIMS, name, Merge({"status": {"devices": devices}}), "default", subresource="status"
@@ -151,7 +151,7 @@ def allocated(name, node, *, since="2026-01-01T00:00:00Z", consumers=(), **more)
     }
     made = claim(name)
     made["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    reserved_for = [{"resource": "pods", "name": one, "uid": f"pod-{one}"} for one in consumers]
+    reserved_for = [{"resource": "pods", "name": consumer, "uid": f"pod-{consumer}"} for consumer in consumers]
     return made | {"status": {"allocation": allocation, "reservedFor": reserved_for}}
 
 

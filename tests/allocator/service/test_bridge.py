@@ -676,7 +676,9 @@ async def test_unwritable_claims_do_not_delay_other_pods_and_cost_few_writes():
         assert one.service.metrics.readiness()[0]["rights"] == ""
         assert (await one.place("p"))[0] == 200
         events = (await one.cluster.list(resources.EVENTS.raw, "default")).items
-        assert {one["involvedObject"]["name"] for one in events if "field is immutable" in one["message"]} == {*poison}
+        assert {event["involvedObject"]["name"] for event in events if "field is immutable" in event["message"]} == {
+            *poison
+        }
         for name in poison:
             await one.cluster.delete(resources.PODS, name, "default")
             await one.cluster.delete(resources.RESOURCE_CLAIMS, name, "default")

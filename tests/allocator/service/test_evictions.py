@@ -162,7 +162,7 @@ async def test_a_slow_victim_is_marked_and_waited_for_and_no_other_pod_is_evicte
         await started(one, "other", "n1")
         assert (await room_for(one, "urgent", "n0"))[1]["nominatedNode"] == "n0"
         marked = await cluster.get(resources.PODS, "slow", "default")
-        conditions = [(each.type, each.status, each.reason) for each in marked.status.conditions]
+        conditions = [(condition.type, condition.status, condition.reason) for condition in marked.status.conditions]
         assert ("DisruptionTarget", "True", "PreemptionByScheduler") in conditions
         await cluster.patch(resources.PODS, "urgent", Merge({"status": {"nominatedNodeName": "n0"}}), "default", subresource="status")  # fmt: skip
         await until(lambda: one.bridge.pods.find("pod-urgent").status.nominated_node_name == "n0")
@@ -307,7 +307,7 @@ async def test_a_leader_that_replaces_one_killed_mid_eviction_evicts_no_extra_po
         await asyncio.wait_for(reached.wait(), PATIENCE)
         asking.cancel()
     marked = await cluster.get(resources.PODS, dies_at, "default")
-    assert "DisruptionTarget" in [each.type for each in marked.status.conditions]
+    assert "DisruptionTarget" in [condition.type for condition in marked.status.conditions]
     async with running(cluster, identity="next") as one:
         before = await there(one, "a", "b", "c")
         said = (await room_for(one, "urgent", "n0"))[1]

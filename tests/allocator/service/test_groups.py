@@ -101,7 +101,7 @@ async def test_no_fewer_pods_would_have_done(seed):
         need = {node: sum(wants[name] for name, at in places if at == node) for node in full}
         fewest = sum(max(0, full[node] + need[node] - each) for node in full)
         assert len(said["victims"]) == fewest
-        left = {one.metadata.name for one in (await one.cluster.list(resources.PODS, "default")).items}
+        left = {item.metadata.name for item in (await one.cluster.list(resources.PODS, "default")).items}
         assert len([name for name in names if name not in left]) == fewest
 
 

@@ -78,7 +78,7 @@ def dear(name):
     numbers = str(list(range(60)))
     made = claim(name)
     words = [f"{numbers}.all(x, {numbers}.all(y, x + y + {at} != -{name[1:]})) && device.driver == '{DRIVER}'" for at in range(32)]  # fmt: skip
-    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": one}} for one in words]
+    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": word}} for word in words]
     return made
 
 

@@ -192,7 +192,7 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
         assert await known.of(none) == Account()
     assert cluster.reviews == 0
     answers = await asyncio.gather(*(known.of(f"t{number}") for number in range(9)), return_exceptions=True)
-    assert [type(one) for one in answers] == [Account] * 3 + [TooManyTokens] * 6
+    assert [type(answer) for answer in answers] == [Account] * 3 + [TooManyTokens] * 6
     for number in range(9):
         await known.of(f"u{number}")
     assert len(known._known) == 3

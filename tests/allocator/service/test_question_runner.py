@@ -47,8 +47,8 @@ def pod_of(claims):
 def asked(family, seed):
     """Make a stock with unallocated claims, and the pod that uses them."""
     stock, claims = assembled(family, 70_000 + seed, random.Random(seed))
-    for one in claims:
-        stock = stock.with_(one)
+    for claim in claims:
+        stock = stock.with_(claim)
     return pod_of(claims), stock
 
 
@@ -93,7 +93,7 @@ def by_name(pod, stock):
     selector = {"cel": {"expression": "device.driver != ''"}}
     served = sidecar.device_class("served", extendedResourceName=NAME, selectors=[selector])
     plugins = [sidecar.node(name, allocatable={NAME: "1"}) for name in list(stock.nodes)[::2]]
-    stock = stock.with_all([convert(served, DeviceClass), *(convert(one, Node) for one in plugins)])
+    stock = stock.with_all([convert(served, DeviceClass), *(convert(plugin, Node) for plugin in plugins)])
     asks = convert([{"name": "c", "resources": {"limits": {NAME: "1"}}}], tuple[Container, ...])
     return replace(pod, spec=replace(pod.spec, containers=asks)), stock
 

@@ -235,14 +235,14 @@ def test_whole_devices_are_counted_by_the_resource_that_their_class_stands_for()
     elsewhere = sidecar.claim("elsewhere")
     elsewhere["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "other"
     objects = [sidecar.claim("one"), sidecar.claim("two"), sidecar.claim("part"), made, elsewhere]
-    for one in objects:
+    for obj in objects:
         device = {"request": "r", "driver": sidecar.DRIVER, "pool": "n0", "device": "gpu-0"}
-        share = {"shareID": "x", "consumedCapacity": {"memory": "1Gi"}} if one["metadata"]["name"] == "part" else {}
-        one["status"] = {"allocation": {"devices": {"results": [device | share]}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}  # fmt: skip
+        share = {"shareID": "x", "consumedCapacity": {"memory": "1Gi"}} if obj["metadata"]["name"] == "part" else {}
+        obj["status"] = {"allocation": {"devices": {"results": [device | share]}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}  # fmt: skip
     scene = reading_of([served, other, *objects, sidecar.pod("p", "one", "two", nodeName="n0")], Features())
     [shown] = ResourceSeries(lambda: scene.stock, scene.pods.values).collect()
     labels = {"namespace": "default", "pod": "p", "node": "n0", "resource": "nvidia_com_gpu_x", "unit": "integer"}
-    assert [(one.labels, one.value) for one in shown.samples] == [(labels, 2)]
+    assert [(sample.labels, sample.value) for sample in shown.samples] == [(labels, 2)]
 
 
 def test_series_beyond_the_bound_are_left_out_and_counted(monkeypatch):

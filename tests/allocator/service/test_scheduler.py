@@ -150,7 +150,7 @@ async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
 
     async def told():
         waiting = await cluster.get(resources.PODS, "b", "default")
-        return any("Insufficient cpu" in one.message for one in waiting.status.conditions)
+        return any("Insufficient cpu" in condition.message for condition in waiting.status.conditions)
 
     await running(cluster, told)
     assert await placed(cluster, "a") == "mine"
@@ -200,8 +200,8 @@ async def test_a_pod_without_its_claims_is_told_apart_from_one_that_fits_nowhere
     async def told():
         for name in ("a", "b"):
             waiting = await cluster.get(resources.PODS, name, "default")
-            for one in waiting.status.conditions:
-                reasons[name] = one.reason
+            for condition in waiting.status.conditions:
+                reasons[name] = condition.reason
         return len(reasons) == 2
 
     await running(cluster, told)

@@ -77,9 +77,9 @@ def resizes(size):
 
 def written(bodies):
     return [
-        (one if isinstance(one, str) else json.dumps(one)).encode(errors="surrogateescape")
+        (body if isinstance(body, str) else json.dumps(body)).encode(errors="surrogateescape")
         for size in SIZES
-        for one in bodies(size)
+        for body in bodies(size)
     ]
 
 
@@ -136,12 +136,12 @@ async def test_no_pattern_of_a_stored_claim_holds_the_loop(pattern):
 
 def with_selectors(name, texts):
     made = claim(name)
-    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": one}} for one in texts]
+    made["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": text}} for text in texts]
     return made
 
 
 async def others_are_answered_beside(patterns):
-    dear = with_selectors("dear", [f"!device.driver.matches('{one}')" for one in patterns])
+    dear = with_selectors("dear", [f"!device.driver.matches('{pattern}')" for pattern in patterns])
     cluster = loaded(*fleet(10, 4), dear, claim("a"), pod("p", "dear"), pod("q", "a"))
     async with running(cluster) as one:
         for name, verdicts in (("p", ("undecided", "never")), ("q", ("fits",))):

@@ -53,7 +53,7 @@ def test_a_claim_shared_with_another_node_keeps_its_allocation():
     other = ResourceClaimConsumerReference(resource="pods", name="b", uid="uid-b")
     both = replace(claim, status=replace(claim.status, reserved_for=(*claim.status.reserved_for, other)))
     after = without_nodes(scene(TWO, (a, both), more=(b,)), ["n0"])
-    assert [one.status.allocation for one in after.claims] == [both.status.allocation]
+    assert [claim.status.allocation for claim in after.claims] == [both.status.allocation]
 
 
 def test_pods_without_a_moving_controller_leave_with_their_node():
@@ -95,5 +95,5 @@ def test_each_copy_has_pools_of_its_own():
     here = scene(TWO, more=[pending_pod(f"w{at}", templates=["pair"]) for at in range(3)])
     here = replace(here, templates=(typed(claim_template("pair", exactly("gpu", count=2))),))
     found = run(with_more_nodes(here, "n1", 2))
-    assert {one.node for one in found.pods} == {"n1", "n1-1", "n1-2"}
-    assert len({device for one in found.pods for device in one.devices}) == 6
+    assert {pod.node for pod in found.pods} == {"n1", "n1-1", "n1-2"}
+    assert len({device for pod in found.pods for device in pod.devices}) == 6

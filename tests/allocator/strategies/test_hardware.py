@@ -48,7 +48,7 @@ QUARTERS = pool(
 
 def test_devices_of_one_counter_set_are_one_unit():
     found = units(pool(part("a", [0]), part("b", [1]), Device(name="alone"), sets=(counter_set("gpu-0"),)))
-    assert [(unit.name, [one.device.name for one in unit.parts]) for unit in found] == [
+    assert [(unit.name, [part.device.name for part in unit.parts]) for unit in found] == [
         ("gpu-0", ["a", "b"]),
         ("alone", ["alone"]),
     ]
@@ -56,7 +56,7 @@ def test_devices_of_one_counter_set_are_one_unit():
 
 def test_a_partition_has_the_size_of_its_counters():
     (unit,) = units(QUARTERS)
-    assert [one.size for one in unit.parts] == [0.25, 0.25, 0.5, 1.0]
+    assert [part.size for part in unit.parts] == [0.25, 0.25, 0.5, 1.0]
 
 
 def test_a_partition_with_huge_counters_fills_the_set():
@@ -64,7 +64,7 @@ def test_a_partition_with_huge_counters_fills_the_set():
     endless = CounterSet(name="gpu-0", counters={"slot-0": Counter(value=parse("9" * 310))})
     draws = DeviceCounterConsumption(counter_set="gpu-0", counters=endless.counters)
     (unit,) = units(pool(Device(name="a", consumes_counters=(draws,)), part("b", [1]), sets=(counter_set("gpu-0"),)))
-    assert [one.size for one in unit.parts] == [0.25, 0.25]
+    assert [part.size for part in unit.parts] == [0.25, 0.25]
     assert room(unit, PoolUse(frozenset({"b"}))).busy
 
 

@@ -60,7 +60,7 @@ def test_every_strategy_serves_what_first_fit_serves(family):
 
 
 def devices(chosen):
-    return [r.device for one in chosen.answer.allocations for r in one.allocation.devices.results]
+    return [r.device for allocation in chosen.answer.allocations for r in allocation.allocation.devices.results]
 
 
 def ask(stock, *claims, strategy, node="n0"):
@@ -187,7 +187,7 @@ def shown(stock, node, looks_at):
                 found[name] = getattr(view, name)
     values = {name: value for name, value in found.items() if not callable(value)}
     ids = list(view.homes)
-    values |= {name: [getattr(view, name)(one) for one in ids] for name in ("free", "spoilt")}
+    values |= {name: [getattr(view, name)(id_) for id_ in ids] for name in ("free", "spoilt")}
     return {name: repr(value) for name, value in values.items()}
 
 

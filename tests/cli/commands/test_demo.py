@@ -283,11 +283,11 @@ async def test_a_workload_is_shown_by_all_its_pods_and_each_says_which_it_is():
     (document,) = manifests.parse(WORKERS.encode(), "workers")
     replicas = pods_of(document.object)
     parts = ["headGroupSpec", "workerGroupSpecs/0, 1 of 2", "workerGroupSpecs/0, 2 of 2"]
-    assert [one.part for one in replicas] == parts
+    assert [replica.part for replica in replicas] == parts
     async with playground(FLEET, Source(CONFIGURATION)) as here:
-        head, *workers = [await end_of(here, one.pod, PATIENCE) for one in replicas]
+        head, *workers = [await end_of(here, replica.pod, PATIENCE) for replica in replicas]
     assert (head.name, head.requested) == ("ray-0-0", ())
-    assert [(one.name, one.end) for one in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
+    assert [(worker.name, worker.end) for worker in workers] == [("ray-1-0", End.PLACED), ("ray-1-1", End.PLACED)]
 
 
 async def test_deciding_about_a_pod_reads_no_fleet_again(monkeypatch):
@@ -307,7 +307,7 @@ async def test_deciding_about_a_pod_reads_no_fleet_again(monkeypatch):
 
         monkeypatch.setattr(here.cluster, "list", list_)
         decisions = await here.decisions(pod)
-    assert [(one.key, one.outcome) for one in decisions] == [("nvidia.com/gpu", "left")]
+    assert [(decision.key, decision.outcome) for decision in decisions] == [("nvidia.com/gpu", "left")]
     assert listed == []
 
 

@@ -204,9 +204,9 @@ def test_each_ill_is_found_in_a_dump_with_a_remedy(what, tmp_path):
 def test_a_pod_and_its_claim_that_name_no_namespace_are_both_in_default(what, tmp_path):
     objects, name, _ = ILLS[what]
     bare = []
-    for one in objects:
-        metadata = {key: value for key, value in one["metadata"].items() if key != "namespace"}
-        bare.append({**one, "metadata": metadata})
+    for obj in objects:
+        metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
+        bare.append({**obj, "metadata": metadata})
     _, answer = run_json("doctor", "-f", manifest(tmp_path / "dump.yaml", *FLEET, *bare))
     assert [(one["code"], one["object"]) for one in answer["findings"]] == [(what, name)]
 
@@ -927,7 +927,7 @@ def test_doctor_and_check_name_an_object_in_one_form(ill, tmp_path):
     """A claim that `doctor` finds something about, and `check` too (D002: a field that does not exist)."""
     objects = {**ILLS, "O215": ([held("a", "p") | {"metadata": held("a")["metadata"] | {"finalizers": ["x.example.com/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, pod("p", "a")], "", "")}[ill][0]  # fmt: skip
     file = manifest(tmp_path / "dump.yaml", *FLEET, *objects)
-    manifest(tmp_path / "checked.yaml", *FLEET, *[one | {"more": 1} for one in objects])
+    manifest(tmp_path / "checked.yaml", *FLEET, *[obj | {"more": 1} for obj in objects])
     _, treated = run_json("doctor", "-f", file)
     _, judged = run_json("check", "-f", str(tmp_path / "checked.yaml"))
     found = {one["object"] for one in treated["findings"] if one["code"] == ill}

@@ -63,7 +63,7 @@ def test_an_object_left_to_the_webhook_is_reported_so_in_every_format(file, kind
     assert (diff.stdout, f"the template stays: {WHY[kind]}" in diff.stderr) == ("", True)
     assert manifests.parse(run("translate", *given).stdout)[0].object == objects[0]
     findings = json.loads(run("translate", *given, "-o", "sarif").stdout)["runs"][0]["results"]
-    assert [(one["ruleId"], one["level"]) for one in findings] == [("M004", "note")]
+    assert [(finding["ruleId"], finding["level"]) for finding in findings] == [("M004", "note")]
     seen = json.loads(run("survey", *given[:2], "-o", "json").stdout)["workloads"]
     assert seen[0]["keys"][0]["stays"] == decision["stays"]
     assert run("survey", *given[:2], "-o", "wide").stdout.partition("Workloads of")[2].count(WHY[kind]) == 1

@@ -180,18 +180,18 @@ def test_every_option_is_a_value_of_the_chart_and_is_refused_beside_helm_by_that
         "cert_manager": "a/b",
         "api_servers": "10.0.0.1",
     }
-    options = [one for one in command.params if one.name not in ("helm", "config", "quiet", "color")]
+    options = [param for param in command.params if param.name not in ("helm", "config", "quiet", "color")]
     assert len(options) > 10
-    for one in options:
+    for option in options:
         said = (
-            [one.opts[0]]
-            if one.is_flag
-            else [one.opts[0], given.get(one.name, "https://x" if one.name == "url" else "x")]
+            [option.opts[0]]
+            if option.is_flag
+            else [option.opts[0], given.get(option.name, "https://x" if option.name == "url" else "x")]
         )
         done = run("manifests", "--helm", tmp_path / "chart", *said)
         assert (done.exit_code, done.stdout) == (2, ""), said
-        assert one.opts[0] in done.stderr
-        if one.name != "only":
+        assert option.opts[0] in done.stderr
+        if option.name != "only":
             [named] = re.findall(r"set (\S+) in the values", done.stderr)
             assert named in known
     assert not list(tmp_path.iterdir())

@@ -93,7 +93,7 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():
     ills = diagnose(await survey(Embedded.of(FLEET), datetime.now(UTC)))
-    assert [(one.code, one.object) for one in ills] == [("O202", "Node/both-1"), ("O203", "Node/half-1")]
+    assert [(ill.code, ill.object) for ill in ills] == [("O202", "Node/both-1"), ("O203", "Node/half-1")]
 
 
 @pytest.mark.parametrize(("full", "side"), [((), "left"), (OLD_FULL, "translated")])

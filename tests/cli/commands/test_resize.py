@@ -272,9 +272,9 @@ def test_a_claim_that_all_the_pods_name_is_free_once_they_have_ended(tmp_path):
     named = [{"name": "both", "resourceClaimName": "both"}]
     file = dump(tmp_path, LEGACY | {"resourceClaims": named}, shared, *gpus("b", "c", "d", node="n1"))
     objects = [one.object for one in manifests.read([file])]
-    for one in objects:
-        if one["kind"] == "Pod":
-            one["spec"]["resourceClaims"] += named
+    for obj in objects:
+        if obj["kind"] == "Pod":
+            obj["spec"]["resourceClaims"] += named
     _, said = run_json("resize", "deployment/serve", f"{MEM}=16384", "-f", manifest(file, *objects))
     assert [pod["node"] for pod in said["pods"]] == ["n1", "n1"]
 

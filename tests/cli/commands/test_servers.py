@@ -235,7 +235,7 @@ def test_a_check_says_that_an_older_server_drops_the_name_of_a_class():
 def test_a_class_that_serves_nothing_is_told_of_by_check_and_translate(words, resource):
     stdin = text(*PLAIN_FLEET, by_name(resource))
     findings = answer("check", *words, stdin=stdin)[1]["findings"]
-    assert [one["code"] for one in findings if one["object"].startswith("Pod/")] == ["D220"]
+    assert [finding["code"] for finding in findings if finding["object"].startswith("Pod/")] == ["D220"]
     assert "D220" in run("translate", *words, "-f", "-", stdin=stdin).stderr
 
 

@@ -52,9 +52,9 @@ def test_a_rule_about_several_members_looks_at_the_well_formed_ones():
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
         judged = shapes.claim_with("gpu.nvidia.com", parameters)
         return [
-            (one.code, one.path.rpartition("sharing/")[2])
-            for one in validation.problems(judged)
-            if one.code.startswith("D7")
+            (problem.code, problem.path.rpartition("sharing/")[2])
+            for problem in validation.problems(judged)
+            if problem.code.startswith("D7")
         ]
 
     assert told({"strategy": {}, "mpsConfig": {}}) == [("D703", "strategy")]

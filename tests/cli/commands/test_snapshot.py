@@ -50,7 +50,7 @@ def given_cluster(monkeypatch, tmp_path):
 def written(file):
     """What a file has, but for the namespaces that every cluster has."""
     items = json.loads(file.read_text())["items"]
-    return [one for one in items if one["kind"] != "Namespace"]
+    return [item for item in items if item["kind"] != "Namespace"]
 
 
 def test_a_written_snapshot_is_surveyed_like_the_live_cluster(given_cluster):
@@ -281,11 +281,11 @@ def test_examples_are_decided_equally_with_and_without_what_was_left_out(folder,
     from cluster.manifests import read_leniently
 
     documents, _ = read_leniently([str(EXAMPLES / folder)])
-    objects = [one.object for one in documents]
+    objects = [document.object for document in documents]
     redaction = redaction_of(configuration_in_force(None, documents).configuration)
-    bare = [one if one.get("kind") in OURS else redaction.redact(one) for one in objects]
+    bare = [obj if obj.get("kind") in OURS else redaction.redact(obj) for obj in objects]
     bare = [json.loads(line) for line in redaction.finish(json.dumps(one).encode() for one in bare)]
-    pods = [one for one in objects if one.get("kind") == "Pod"][:3]
+    pods = [obj for obj in objects if obj.get("kind") == "Pod"][:3]
     file = tmp_path / "given.json"
     answers = []
     for items in (objects, bare):
@@ -322,15 +322,15 @@ def marked(value, draw):
     """Return a copy with an unknown field in one of its mappings, and the depth of that field."""
     value = json.loads(json.dumps(value))
     places = [value]
-    for one in places:
-        inner = one.items() if isinstance(one, dict) else enumerate(one)
+    for place in places:
+        inner = place.items() if isinstance(place, dict) else enumerate(place)
         # A label may have any name.
         places += [
             each
             for name, each in inner
             if isinstance(each, dict | list) and name not in ("matchLabels", "nodeSelector")
         ]
-    around = draw.choice([one for one in places if isinstance(one, dict) and not _is_map(one)])
+    around = draw.choice([place for place in places if isinstance(place, dict) and not _is_map(place)])
     shape = draw.choice((MARK, [MARK], {"a": MARK}, [{"name": MARK}], {"value": MARK}, {MARK: MARK}))
     around[draw.choice(("unknown", "secretKey", "options", "message", "workingDir", "x-y"))] = shape
     return value

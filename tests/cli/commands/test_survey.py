@@ -95,7 +95,7 @@ def test_namesakes_of_two_overlays_are_two_workloads():
     objects = maker("Deployment", "web", HAMI), maker("Deployment", "web", limited(nvidia_gpu="0.5"))
     reading = replace(reading_of(objects, Features()), places=(("dev/web.yaml", 1), ("prod/web.yaml", 1)))
     seen = overview(reading, SurveyScope())
-    assert [(one.file, one.outcome.value) for one in seen.workloads] == [
+    assert [(workload.file, workload.outcome.value) for workload in seen.workloads] == [
         ("dev/web.yaml", "translated"),
         ("prod/web.yaml", "refused"),
     ]
@@ -128,7 +128,7 @@ UNFIT = [
 
 
 def test_a_refused_workload_without_devices_is_not_counted(tmp_path):
-    assert {one.name for one in look(*UNFIT).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
+    assert {workload.name for workload in look(*UNFIT).workloads} == {"With_Key", "With_Claim", "Of_No_Dialect"}
     done = run("translate", "-f", manifest(tmp_path / "d.json", *UNFIT), "-o", "report")
     assert "Without_Devices" not in done.stdout
     assert done.stdout.splitlines()[-1] == ("4 objects, 0 rewritten: 3 refused, 1 without a legacy request")
@@ -206,7 +206,7 @@ def test_a_word_beside_a_request_does_not_keep_it():
     selects = running_pod("q", HAMI)
     selects["spec"]["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
     taken = running_pod("r", {**HAMI, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]})
-    assert [one.outcome for one in look(asks, selects, taken).workloads] == [Outcome.TRANSLATED] * 3
+    assert [workload.outcome for workload in look(asks, selects, taken).workloads] == [Outcome.TRANSLATED] * 3
     assert look(running_pod("s", limited(), labels={"drawbridge.dev/skip": "true"})).workloads == ()
     [skipped] = look(running_pod("s", HAMI, labels={"drawbridge.dev/skip": "true"})).workloads
     assert skipped.outcome is Outcome.LEFT
@@ -217,20 +217,20 @@ def test_a_workload_whose_device_class_is_missing_waits_with_that_obstacle():
     seen = look(*running_deployment(), plugin_node("n0"), none)
     [one] = seen.workloads
     assert one.outcome is Outcome.LEFT
-    assert "S003" in {each.code for each in seen.obstacles}
+    assert "S003" in {obstacle.code for obstacle in seen.obstacles}
 
 
 def test_owners_that_own_one_another_end():
     left = running_pod("p", HAMI, by=made_by("Pod", "q", "v1"))
     right = running_pod("q", HAMI, by=made_by("Pod", "p", "v1"))
-    assert sum(one.pods for one in look(left, right).workloads) == 2
+    assert sum(workload.pods for workload in look(left, right).workloads) == 2
 
 
 def test_owners_in_a_circle_above_a_pod_end_too():
     above = maker("A", "a", HAMI, version="x/v1", by=made_by("B", "b", "x/v1"))
     round_ = maker("B", "b", HAMI, version="x/v1", by=made_by("A", "a", "x/v1"))
     seen = look(above, round_, running_pod("p", HAMI, by=made_by("A", "a", "x/v1")))
-    assert sum(one.pods for one in seen.workloads) == 1
+    assert sum(workload.pods for workload in seen.workloads) == 1
 
 
 def test_an_object_nested_deeper_than_the_survey_looks_hides_no_other():
@@ -326,7 +326,7 @@ def test_a_workload_waits_for_a_cluster_that_has_no_driver_yet():
         "nvidia.com/gpumem": class_,
         "nvidia.com/gpucores": class_,
     }
-    [missing] = [each for each in seen.obstacles if each.code == "S003"]
+    [missing] = [obstacle for obstacle in seen.obstacles if obstacle.code == "S003"]
     assert missing.object == "DeviceClass/hami-core-gpu.project-hami.io"
 
 
@@ -408,7 +408,7 @@ def test_devices_beside_a_pod_that_stays_are_stranded_and_others_come_free():
     staying = limited(**{"nvidia_gpu.shared": 2})
     objects = [plugin_node(f"n{i}", **{"nvidia_gpu.shared": 8, "nvidia_gpu": 4}) for i in range(2)]
     objects += [running_pod("stays", staying, node="n0"), running_pod("moves", limited(**GPU), node="n1")]
-    held = {one.key: one for one in look(*objects).plugins}
+    held = {plugin.key: plugin for plugin in look(*objects).plugins}
     shared, whole = held["nvidia.com/gpu.shared"], held["nvidia.com/gpu"]
     assert (shared.devices, shared.staying, shared.stranded, shared.freed) == (16, 2, 6, 8)
     assert (whole.devices, whole.moving, whole.stranded, whole.freed) == (8, 1, 0, 8)
@@ -448,7 +448,7 @@ def test_each_obstacle_is_named_with_its_object():
     plugin["spec"]["template"]["spec"]["volumes"] = volumes
     queued = maker("Job", "j", HAMI, version="batch/v1", labels={"kueue.x-k8s.io/queue-name": "fast"})
     seen = look(quota, range_, hook, hook, plugin, queued)
-    told = {one.code: one.object for one in seen.obstacles}
+    told = {obstacle.code: obstacle.object for obstacle in seen.obstacles}
     assert len(told) == len(seen.obstacles)
     assert told == {
         "S012": "ResourceQuota/a/q",
@@ -462,7 +462,7 @@ def test_each_obstacle_is_named_with_its_object():
 def test_the_queues_of_a_namespace_are_one_obstacle():
     labels = [{"kueue.x-k8s.io/queue-name": queue} for queue in ("fast", "slow", "slow")]
     jobs = [maker("Job", f"j{at}", HAMI, version="batch/v1", labels=one) for at, one in enumerate(labels)]
-    [queues] = [one for one in look(*jobs).obstacles if one.code == "S014"]
+    [queues] = [obstacle for obstacle in look(*jobs).obstacles if obstacle.code == "S014"]
     assert queues.object == "LocalQueue/a/fast, a/slow"
     assert "3 workloads in 2 Kueue queues" in queues.message
 
@@ -478,7 +478,11 @@ def test_the_queues_of_a_namespace_are_one_obstacle():
     ],
 )
 def test_the_stack_that_the_gpu_operator_runs_is_an_obstacle_unless_it_is_the_driver(there, named, said):
-    found = [one for one in look(*running_deployment(), *there).obstacles if one.code in ("S016", "S017", "S018")]
+    found = [
+        obstacle
+        for obstacle in look(*running_deployment(), *there).obstacles
+        if obstacle.code in ("S016", "S017", "S018")
+    ]
     assert [one.object for one in found] == ([named] if named else [])
     assert all(said in one.message and one.remedy for one in found)
 
@@ -487,7 +491,10 @@ def test_an_autoscaler_is_an_obstacle_by_its_version_and_by_its_groups_without_n
     status = config_map("cluster-autoscaler-status", "kube-system", status=STATUS)
 
     def told(version):
-        return {one.code: one.message for one in look(*running_deployment(), scaler(version), status).obstacles}
+        return {
+            obstacle.code: obstacle.message
+            for obstacle in look(*running_deployment(), scaler(version), status).obstacles
+        }
 
     assert told("1.34.0")["S008"].startswith("cluster-autoscaler 1.34 does not consider claims")
     assert "S008" not in told("1.36.1")
@@ -559,7 +566,7 @@ def test_the_remedy_for_a_device_plugin_names_what_keeps_it_off_a_node(there, re
 def test_an_imex_channel_that_the_device_plugin_adds_is_an_obstacle():
     def told(*channels):
         configuration = {"version": "v1", "imex": {"channelIDs": list(channels)}}
-        return [one.object for one in look(*running_deployment(), config_map(any=configuration)).obstacles]
+        return [obstacle.object for obstacle in look(*running_deployment(), config_map(any=configuration)).obstacles]
 
     assert told(0) == ["ConfigMap/gpu-operator/plugin (any)"]
     assert told() == told(1) == []
@@ -575,7 +582,7 @@ def test_a_workload_whose_devices_a_limit_range_gives_is_told_of():
     plain = maker("Deployment", "plain", limited())
     assert look(plain).workloads == ()
     [found] = look(plain, given).workloads
-    assert [(one.key, one.outcome.value) for one in found.keys] == [("nvidia.com/gpu", "left")]
+    assert [(key.key, key.outcome.value) for key in found.keys] == [("nvidia.com/gpu", "left")]
 
 
 FITS, LARGE = limited(nvidia_gpu=1, nvidia_gpumem=3000), limited(nvidia_gpu=1, nvidia_gpumem=900_000)
@@ -599,12 +606,14 @@ def on_a_fleet(*containers):
 def test_a_mode_that_only_looks_leaves_a_workload_and_says_what_would_become_of_it(mode, tmp_path):
     objects = on_a_fleet(FITS, LARGE)
     enforced, held = look(*objects), look(*in_mode(mode, *objects))
-    assert [one.outcome for one in enforced.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
-    assert [(one.outcome, one.would) for one in held.workloads] == [
+    assert [workload.outcome for workload in enforced.workloads] == [Outcome.APPROXIMATED, Outcome.REFUSED]
+    assert [(workload.outcome, workload.would) for workload in held.workloads] == [
         (Outcome.LEFT, Outcome.APPROXIMATED),
         (Outcome.LEFT, Outcome.REFUSED),
     ]
-    assert {(key.outcome, bool(key.would)) for one in held.workloads for key in one.keys} == {(Outcome.LEFT, True)}
+    assert {(key.outcome, bool(key.would)) for workload in held.workloads for key in workload.keys} == {
+        (Outcome.LEFT, True)
+    }
     for one, other in zip(held.workloads, enforced.workloads, strict=True):
         assert {key.key for key in one.keys} == {key.key for key in other.keys}
         assert {key.detail for key in one.keys if key.would == "refused"} == {
@@ -619,7 +628,7 @@ def test_a_mode_that_only_looks_leaves_a_workload_and_says_what_would_become_of_
     assert any(f"main: nvidia.com/gpumem  {mode}: would be translated: 3000 MiB" in line for line in lines)
     [total] = [line for line in lines if "keep their keys" in line]
     assert total.endswith("(0 pods, 1 would be approximated in mode enforce, 1 would be refused in mode enforce)")
-    told = {(one.code, one.severity) for of in findings(held) for one in of.findings}
+    told = {(finding.code, finding.severity) for of in findings(held) for finding in of.findings}
     assert told == {("M001", Severity.WARNING), ("R020", Severity.WARNING)}
     file = manifest(tmp_path / "all.json", *in_mode(mode, *objects))
     assert run("survey", "-f", file).exit_code == 0
@@ -648,9 +657,9 @@ def test_off_decides_nothing_more():
     assert {(key.mode, key.detail, key.until) for key in one.keys} == {
         ("off", f"its namespace a has the label {MODE_LABEL}=off", "")
     }
-    assert "S003" not in {one.code for one in seen.obstacles}
+    assert "S003" not in {obstacle.code for obstacle in seen.obstacles}
     seen = look(*on_a_fleet(FITS), configuration=configured(mode="off"))
-    assert {key.detail for one in seen.workloads for key in one.keys} == {"the configuration says mode: off"}
+    assert {key.detail for workload in seen.workloads for key in workload.keys} == {"the configuration says mode: off"}
 
 
 def test_a_mode_holds_back_only_what_would_move():
@@ -664,7 +673,7 @@ def test_a_mode_holds_back_only_what_would_move():
 def test_an_invalid_mode_label_is_an_obstacle_and_counts_as_warn():
     seen = look(*in_mode("Enforce", *running_deployment()))
     assert seen.modes == {"a": "warn"}
-    [found] = [one for one in seen.obstacles if one.code == "D214"]
+    [found] = [obstacle for obstacle in seen.obstacles if obstacle.code == "D214"]
     assert (found.object, found.remedy) == ("Namespace/a", codes.CODES["D214"].remedy)
     assert "drawbridge.dev/mode='Enforce' is not a valid mode" in found.message
 
@@ -676,7 +685,7 @@ def test_the_canary_chooses_workloads_by_their_names():
         for number in range(20)
     ]
     seen = look(*pods, configuration=configured(canary=50))
-    assert {(one.outcome, one.would) for one in seen.workloads} == {
+    assert {(workload.outcome, workload.would) for workload in seen.workloads} == {
         (Outcome.TRANSLATED, None),
         (Outcome.LEFT, Outcome.TRANSLATED),
     }
@@ -705,10 +714,10 @@ def test_a_namespace_and_labels_narrow_what_is_asked_about_and_not_what_is_used(
         plugin_node("n0", nvidia_gpu=10),
     ]
     seen = look(*objects, scope=SurveyScope(namespaces=frozenset({"b"})))
-    assert [one.name for one in seen.workloads] == ["other"]
+    assert [workload.name for workload in seen.workloads] == ["other"]
     assert seen.plugins[0].moving == 2
     labelled = look(*objects, scope=SurveyScope(labels=lambda labels: labels.get("app") == "train"))
-    assert [one.name for one in labelled.workloads] == ["train"]
+    assert [workload.name for workload in labelled.workloads] == ["train"]
 
 
 # The command
@@ -905,7 +914,7 @@ def test_a_syntax_error_in_a_large_dump_is_reported_with_its_line(form):
     line = broken[: broken.index("p: 2")].count("\n") + 1
     documents, [problem] = manifests.read_leniently(["-"], keep=Trimmer().trim, outside=lambda _: (broken.encode(), ""))
     assert (problem.line, "mapping values" in problem.message) == (line, True)
-    assert [one.object["metadata"]["name"] for one in documents] == (["p1"] if form == "documents" else [])
+    assert [document.object["metadata"]["name"] for document in documents] == (["p1"] if form == "documents" else [])
 
 
 ODD_LISTS = {
@@ -923,8 +932,8 @@ def test_item_by_item_a_list_means_what_it_means_as_a_whole(name):
     text = "\n" + ODD_LISTS[name]
     documents, problems = manifests.read_leniently(["-"], keep=trim, outside=lambda _: (text.encode(), ""))
     whole, same = manifests.read_leniently(["-"], outside=lambda _: (text.encode(), ""))
-    assert [one.object for one in documents] == [Trimmer().trim(one.object) for one in whole]
-    assert [str(one) for one in problems] == [str(one) for one in same]
+    assert [document.object for document in documents] == [Trimmer().trim(one.object) for one in whole]
+    assert [str(problem) for problem in problems] == [str(one) for one in same]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml", "documents"])
@@ -1097,7 +1106,9 @@ def test_a_refusal_that_is_about_no_key_is_told_without_one():
     assert not [line for line in lines if line.endswith(",") or ": :" in line or "pod: " in line]
     told = [line.split(maxsplit=3) for line in lines]
     assert ["refused", "1", "1", "the API server refuses it: the object has no apiVersion [D008]"] in told
-    assert any(one.message.startswith("the API server refuses it") for of in findings(seen) for one in of.findings)
+    assert any(
+        finding.message.startswith("the API server refuses it") for of in findings(seen) for finding in of.findings
+    )
 
 
 def test_a_repository_is_surveyed_without_its_templates_and_other_files(tmp_path):

@@ -59,7 +59,9 @@ def test_templates_stand_before_their_first_user_once_in_each_namespace():
         "ConfigMap",
     ]
     documents = [document.object for document in manifests.parse(result.stdout)]
-    assert [one["metadata"]["namespace"] for one in documents if one["kind"] == "ResourceClaimTemplate"] == [
+    assert [
+        document["metadata"]["namespace"] for document in documents if document["kind"] == "ResourceClaimTemplate"
+    ] == [
         "n",
         "elsewhere",
     ]

@@ -50,7 +50,7 @@ QUOTA = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DeviceQuota", "metada
 
 async def uninstall(cluster, *options, **kinds):
     found = await find(cluster, *options, **kinds)
-    return [one.description for one in found.steps if await take(cluster, one)], found.left
+    return [step.description for step in found.steps if await take(cluster, step)], found.left
 
 
 async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
@@ -74,7 +74,7 @@ async def test_ours_goes_webhooks_first_and_a_second_time_nothing_is_left():
 @pytest.mark.parametrize("done", range(7))
 async def test_an_uninstallation_that_was_interrupted_is_finished_by_the_next(done):
     cluster = loaded(*installed(), *shared(), taint_rule(DRIVER), template_for("a"))
-    whole = [one.description for one in (await find(cluster)).steps]
+    whole = [step.description for step in (await find(cluster)).steps]
     assert len(whole) == 8
     for step in (await find(cluster)).steps[:done]:
         await take(cluster, step)
@@ -95,8 +95,8 @@ async def test_uninstall_keeps_and_names_objects_that_others_use(objects, said):
     for _ in range(2):
         _, left = await uninstall(cluster)
         assert said in " ".join(left)
-    for one in objects:
-        assert await cluster.get(resources.of(one), one["metadata"]["name"], one["metadata"].get("namespace"))
+    for obj in objects:
+        assert await cluster.get(resources.of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
 
 async def test_kinds_go_with_their_objects_if_that_is_said():

@@ -26,7 +26,7 @@ RULE = {
 def shared_fleet():
     """A node with one device of 40Gi that many may share."""
     objects = fleet(1, 1)
-    [slice_] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     slice_["spec"]["devices"][0] |= {
         "allowMultipleAllocations": True,
         "capacity": {"memory": {"value": "40Gi"}},
@@ -111,7 +111,7 @@ def test_a_rule_against_devices_in_other_pools_of_the_node_is_reported(tmp_path)
 
 def test_a_device_blocked_by_a_neighbour_is_shown_as_not_allocatable(tmp_path):
     objects = [*fleet(1, 1)]
-    [slice_] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     slice_["spec"]["pool"]["resourceSliceCount"] = 2
     draws = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
     slice_["spec"]["devices"] = [{"name": name, "consumesCounters": draws} for name in ("whole", "half")]
@@ -132,7 +132,7 @@ def test_a_device_blocked_by_a_neighbour_is_shown_as_not_allocatable(tmp_path):
 @pytest.mark.parametrize("broken", ["incomplete", "no node", "bad selector"])
 def test_a_pool_that_cannot_be_used_is_told_all_the_same(broken, tmp_path):
     objects = fleet(1, 1)
-    [slice_] = [one for one in objects if one["kind"] == "ResourceSlice"]
+    [slice_] = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     if broken == "incomplete":
         slice_["spec"]["pool"]["resourceSliceCount"] = 2
         said = "its pool cannot be used (incomplete)"
@@ -162,8 +162,8 @@ def test_to_a_reader_who_may_not_list_all_claims_no_device_is_free():
     narrow = replace(whole, unread=(Unread("resourceclaims.resource.k8s.io", "forbidden"),))
     for scene, free, left in ((whole, "free", 1), (narrow, "unknown", None)):
         told = device_story(f"{DRIVER}/n0-whole/whole", scene)
-        assert (told.state, [one.free for one in told.neighbours]) == (free, [left])
+        assert (told.state, [neighbour.free for neighbour in told.neighbours]) == (free, [left])
         assert f"whole: {free}" in next(iter(screen_of_device(told)))
         assert device_story(f"{DRIVER}/n0/mig-1", scene).state == "held"
         [node] = node_stories(["n0"], scene)
-        assert sorted({one.state for one in node.devices}) == sorted({"held", free})
+        assert sorted({device.state for device in node.devices}) == sorted({"held", free})

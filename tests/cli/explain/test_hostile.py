@@ -84,7 +84,7 @@ def test_an_odd_value_in_any_place_ends_nothing(kind):
 
 def test_a_slice_whose_node_selector_cannot_be_read_is_told_and_ends_nothing(tmp_path):
     objects = [*full(), claim("c"), pod("w", "c")]
-    slice_ = copy.deepcopy(next(one for one in objects if one["kind"] == "ResourceSlice"))
+    slice_ = copy.deepcopy(next(obj for obj in objects if obj["kind"] == "ResourceSlice"))
     slice_["metadata"]["name"] = "broken"
     slice_["spec"] |= {"pool": {"name": "broken", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": BROKEN}
     del slice_["spec"]["nodeName"]

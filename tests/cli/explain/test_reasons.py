@@ -27,7 +27,7 @@ ANTI = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kube
 
 def big(*objects, **spec):
     """The same, and each node has room for eight cores."""
-    return [node(one["metadata"]["name"], allocatable=ROOM) | spec if one["kind"] == "Node" else one for one in objects]
+    return [node(obj["metadata"]["name"], allocatable=ROOM) | spec if obj["kind"] == "Node" else obj for obj in objects]
 
 
 def waiting_pod(cpu="1", message="", **spec):
@@ -143,7 +143,7 @@ def test_files_are_judged_behind_the_fence_of_the_configuration(tmp_path):
 
 def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
     objects = big(*full())
-    ssd = next(one for one in objects if one["kind"] == "Node" and one["metadata"]["name"] == "n1")
+    ssd = next(obj for obj in objects if obj["kind"] == "Node" and obj["metadata"]["name"] == "n1")
     ssd["metadata"] = ssd["metadata"] | {"labels": {"disk": "ssd"}}
     message, prospect = told_of(tmp_path, waiting_pod(nodeSelector={"disk": "ssd"}), *objects)
     assert message == (
@@ -158,10 +158,10 @@ def test_only_holders_on_nodes_that_it_may_go_to_are_in_the_way(tmp_path):
 def test_a_holders_end_counts_with_the_cores_that_come_free_with_it(cpu, alone, tmp_path):
     """Eight cores, of which pods have 1 and 5: beside the first four fit, next to the second none do."""
     objects = big(*full())
-    for one in objects:
-        if one["kind"] == "Pod":
-            cores = "1" if one["metadata"]["name"] in ("p0", "p2") else "5"
-            one["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
+    for obj in objects:
+        if obj["kind"] == "Pod":
+            cores = "1" if obj["metadata"]["name"] in ("p0", "p2") else "5"
+            obj["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cores}}
     waiting = waiting_pod(cpu)
     message, prospect = told_of(tmp_path, waiting, *objects)
     assert message.startswith("2 Insufficient cpu; besides, 0 of 2 nodes can serve the claims: ")
@@ -220,7 +220,7 @@ def test_a_pod_that_asks_by_name_stands_where_each_node_puts_it(count, used, pin
     limits = lambda number: [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}]  # noqa: E731
     there = node("n1", allocatable=ROOM | {"nvidia.com/gpu": "4"})
     devices = [one for one in fleet(1, 2) if one["kind"] != "DeviceClass"]
-    devices = [one | {"metadata": one["metadata"] | {"labels": {"to": "n0"}}} for one in devices]
+    devices = [device | {"metadata": device["metadata"] | {"labels": {"to": "n0"}}} for device in devices]
     served = device_class(extendedResourceName="nvidia.com/gpu")
     hog = phased(pod("hog", containers=limits(used), nodeName="n1"), "Running")
     waiting = waiting_pod(

@@ -70,7 +70,7 @@ def test_a_kind_of_others_is_found_by_kind_and_name_as_two_words(tmp_path):
     ray = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, "spec": spec}
     lines = explain(tmp_path, "raycluster ray", *fleet(), ray).stdout.splitlines()
     assert lines[0] == "raycluster default/ray: 0 running, 3 pods wanted"
-    assert [one for one in lines if one.startswith("  pods")] == [
+    assert [line for line in lines if line.startswith("  pods")] == [
         "  pods        none is created yet; the first would be ray-1-0",  # the one that asks for a device
         "  pods        none is created yet; the first would be ray-0-0",
     ]

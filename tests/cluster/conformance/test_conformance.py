@@ -404,13 +404,19 @@ async def test_managers_share_a_status_list_by_its_key(cluster, home):
 
     await say("one", "a", "claim-a")
     both = await say("two", "b", "claim-b")
-    assert {one.name: one.resource_claim_name for one in both.status.resource_claim_statuses} == {
+    assert {
+        resource_claim_status.name: resource_claim_status.resource_claim_name
+        for resource_claim_status in both.status.resource_claim_statuses
+    } == {
         "a": "claim-a",
         "b": "claim-b",
     }
     nothing = Apply({"apiVersion": "v1", "kind": "Pod", "status": {}}, "two")
     rest = await cluster.patch(PODS, "one", nothing, home, subresource="status")
-    assert {one.name: one.resource_claim_name for one in rest.status.resource_claim_statuses} == {"a": "claim-a"}
+    assert {
+        resource_claim_status.name: resource_claim_status.resource_claim_name
+        for resource_claim_status in rest.status.resource_claim_statuses
+    } == {"a": "claim-a"}
 
 
 async def test_a_deployment_is_carried_whole(cluster, home):
@@ -437,7 +443,7 @@ async def test_a_pod_is_bound_once(cluster, home):
     await cluster.bind("one", home, "node-a", uid=made.metadata.uid)
     bound = await cluster.get(PODS, "one", home)
     assert bound.spec.node_name == "node-a"
-    assert {one.type: one.status for one in bound.status.conditions}["PodScheduled"] == "True"
+    assert {condition.type: condition.status for condition in bound.status.conditions}["PodScheduled"] == "True"
     with pytest.raises(Conflict, match="already assigned"):
         await cluster.bind("one", home, "node-b")
 
@@ -480,7 +486,7 @@ def bad_request(**request):
 async def test_an_object_violating_its_schema_is_refused_as_invalid(cluster, home, resource, body, field):
     with pytest.raises(Invalid) as caught:
         await cluster.create(resource, body, home if resource.namespaced else None)
-    assert field in [one.field for one in caught.value.causes]
+    assert field in [cause.field for cause in caught.value.causes]
 
 
 @pytest.mark.parametrize(

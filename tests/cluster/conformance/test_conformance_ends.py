@@ -98,7 +98,7 @@ async def test_an_object_with_a_second_owner_stays_with_that_owner(cluster, home
 
     async def left():
         found = await cluster.get(RESOURCE_CLAIMS, "owned", home)
-        return [one.name for one in found.metadata.owner_references] == ["two"]
+        return [owner_reference.name for owner_reference in found.metadata.owner_references] == ["two"]
 
     assert await eventually(left)
 
@@ -180,4 +180,4 @@ async def test_owners_that_a_snapshot_left_out_are_not_missed():
     cluster.load([pod("one", metadata={"ownerReferences": [reference]})])
     await cluster.create(PODS, pod("two", metadata={"ownerReferences": [reference]}), "default")
     await cluster.delete(PODS, "two", "default")
-    assert [one.metadata.name for one in (await cluster.list(PODS)).items] == ["one"]
+    assert [item.metadata.name for item in (await cluster.list(PODS)).items] == ["one"]

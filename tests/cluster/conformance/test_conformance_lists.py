@@ -16,7 +16,7 @@ from tests.limits import PATIENCE
 
 async def names(cluster, home, **options):
     found = await cluster.list(CONFIG_MAPS, home, **options)
-    return [one.metadata.name for one in found.items if one.metadata.name != "kube-root-ca.crt"]
+    return [item.metadata.name for item in found.items if item.metadata.name != "kube-root-ca.crt"]
 
 
 async def test_a_list_comes_in_pages_and_in_order(cluster, home):
@@ -25,7 +25,7 @@ async def test_a_list_comes_in_pages_and_in_order(cluster, home):
     pages, more = [], ""
     while True:
         page = await cluster.list(CONFIG_MAPS, home, labels="mine=yes", limit=2, more=more)
-        pages.append([one.metadata.name for one in page.items])
+        pages.append([item.metadata.name for item in page.items])
         more = page.more
         if not more:
             break
@@ -76,8 +76,8 @@ async def test_fields_select(cluster, home):
     await cluster.bind("b", home, "node-b")
     bound = await cluster.list(PODS, home, fields="spec.nodeName=node-b")
     waiting = await cluster.list(PODS, home, fields="spec.nodeName=,metadata.name!=c")
-    assert [one.metadata.name for one in bound.items] == ["b"]
-    assert [one.metadata.name for one in waiting.items] == ["a"]
+    assert [item.metadata.name for item in bound.items] == ["b"]
+    assert [item.metadata.name for item in waiting.items] == ["a"]
 
 
 async def test_slices_are_selected_by_driver(cluster):
@@ -86,7 +86,7 @@ async def test_slices_are_selected_by_driver(cluster):
     made = await cluster.create(RESOURCE_SLICES, body)
     found = await cluster.list(RESOURCE_SLICES, fields="spec.driver=only.example.com")
     await cluster.delete(RESOURCE_SLICES, made.metadata.name)
-    assert [one.metadata.name for one in found.items] == [made.metadata.name]
+    assert [item.metadata.name for item in found.items] == [made.metadata.name]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def deleted(event):
 
 
 def types_and_names(events):
-    return [(one.type, one.object.metadata.name) for one in events if isinstance(one, Change)]
+    return [(event.type, event.object.metadata.name) for event in events if isinstance(event, Change)]
 
 
 async def test_a_watch_tells_what_happened_after_a_version(cluster, home):
@@ -207,4 +207,4 @@ async def test_each_object_of_a_list_is_reduced(cluster, home):
     for kind in (RESOURCE_CLAIMS, RESOURCE_CLAIMS.raw):
         but_one = replace(kind, reduce=lambda obj: None if key(obj)[1] == "a" else obj)
         page = await cluster.list(but_one, home)
-        assert [key(one)[1] for one in page.items] == ["b"]
+        assert [key(item)[1] for item in page.items] == ["b"]

@@ -69,7 +69,7 @@ class Stored:
         await self.cluster.patch(RESOURCE_CLAIMS, "c", Merge({"status": status}), self.home, subresource="status")
 
     def check(self, found):
-        values = [one["opaque"]["parameters"] for one in configs(found)]
+        values = [config["opaque"]["parameters"] for config in configs(found)]
         assert values == [json.loads(self.spelling)] * len(values)
 
 

@@ -81,7 +81,7 @@ async def act(cluster, home, step):
         case ("claim", name):
             return await cluster.create(RESOURCE_CLAIMS.raw, claim(name), home)
         case ("status", name, node, users):
-            entries = None if users is None else [ROBOT | {"name": one, "uid": f"uid-{one}"} for one in users]
+            entries = None if users is None else [ROBOT | {"name": user, "uid": f"uid-{user}"} for user in users]
             status = {"allocation": None if node is None else allocation(node), "reservedFor": entries}
             return await cluster.patch(RESOURCE_CLAIMS.raw, name, Merge({"status": status}), home, subresource="status")
         case ("spec", name, word):
@@ -133,15 +133,15 @@ async def events(cluster, kind, home, version):
     await cluster.create(kind, config_map("the-end") if kind.kind == "ConfigMap" else claim("the-end"), home)
     seen = []
     async with cluster.watch(kind, home, resource_version=version) as changes:
-        async for one in changes:
-            if not isinstance(one, Change):
+        async for change in changes:
+            if not isinstance(change, Change):
                 continue
-            match one.object["metadata"]["name"]:
+            match change.object["metadata"]["name"]:
                 case "the-end":
                     return seen
                 case "kube-root-ca.crt":  # put into every namespace by a controller of real clusters
                     continue
-            seen.append((one.type, comparable(one.object)))
+            seen.append((change.type, comparable(change.object)))
     raise AssertionError("the watch ended before the end")
 
 

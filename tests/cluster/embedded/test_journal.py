@@ -26,8 +26,8 @@ async def content(cluster):
     """All that a store holds, as bytes would compare."""
     found = {}
     for resource in (CONFIG_MAPS, RESOURCE_CLAIMS):
-        for one in (await cluster.list(resource.raw)).items:
-            found[resource.id, one["metadata"]["namespace"], one["metadata"]["name"]] = one
+        for item in (await cluster.list(resource.raw)).items:
+            found[resource.id, item["metadata"]["namespace"], item["metadata"]["name"]] = item
     return found
 
 
@@ -147,7 +147,7 @@ async def test_a_watch_from_before_a_restart_is_gone(tmp_path):
         async with again.watch(CONFIG_MAPS, resource_version=before):
             pass
     async with again.watch(CONFIG_MAPS, resource_version=now, timeout=0.01) as events:
-        assert [one.resource_version async for one in events] == [now]
+        assert [event.resource_version async for event in events] == [now]
     await again.close()
 
 
@@ -297,7 +297,7 @@ async def test_a_write_that_cannot_be_kept_did_not_happen(tmp_path, monkeypatch)
                 await write
     assert await content(cluster) == before
     async with asyncio.timeout(PATIENCE), cluster.watch(CONFIG_MAPS, resource_version=version, timeout=0.01) as events:
-        assert [type(one).__name__ async for one in events] == ["Bookmark"]
+        assert [type(event).__name__ async for event in events] == ["Bookmark"]
     await cluster.delete(CONFIG_MAPS, "owner", "default")
     with pytest.raises(NotFound):
         await cluster.get(RESOURCE_CLAIMS, "owned", "default")

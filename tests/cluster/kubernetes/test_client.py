@@ -77,8 +77,8 @@ async def watched(reached, heard=None, **options):
     seen, error = [], None
     try:
         async with reached.watch(RESOURCE_CLAIMS, resource_version="1", **options) as events:
-            async for one in events:
-                seen.append(one.resource_version)
+            async for event in events:
+                seen.append(event.resource_version)
                 if heard is not None:
                     heard.set()
     except ApiError as caught:
@@ -951,7 +951,7 @@ def refusing_patches(puts, stored=b"", fields=("spec",)):
     async def answer(exchange):
         match exchange.request.split()[0]:
             case "PATCH":
-                causes = [{"field": one, "message": "field is immutable"} for one in fields]
+                causes = [{"field": field, "message": "field is immutable"} for field in fields]
                 await exchange.reply("422 Invalid", failure(422, "Invalid", details={"causes": causes}))
             case "GET":
                 await exchange.reply("200 OK", stored)

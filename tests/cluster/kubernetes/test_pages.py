@@ -57,7 +57,7 @@ async def test_large_objects_are_listed_in_small_pages(tmp_path):
     async with connected(answer, tmp_path) as (reached, _):
         while True:
             page = await reached.list(CONFIG_MAPS, more=more)
-            names += [one.metadata.name for one in page.items]
+            names += [item.metadata.name for item in page.items]
             more = page.more
             if not more:
                 break

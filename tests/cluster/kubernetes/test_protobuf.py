@@ -73,7 +73,7 @@ def test_a_patch_that_empties_finalizers_leaves_no_finalizer(none):
 
 def test_one_annotation_changes_and_the_others_stay():
     entries = {name: field(1, name) + field(2, "1") for name in ("kept", "gone", "new")}
-    before = b"".join(field(12, one) for one in entries.values())
+    before = b"".join(field(12, entry) for entry in entries.values())
     said = {"gone": None, "new": "2", "never": None}
     after = changed(Merge({"metadata": {"uid": "uid-1", "annotations": said}}), metadata=before)
     assert contents(metadata_of(after), 12) == [entries["kept"], field(1, "new") + field(2, "2")]
@@ -167,4 +167,4 @@ def test_no_bytes_do_more_than_not_suit():
     ],
 )
 def test_a_refusal_may_be_about_bytes_only_where_all_of_it_is_about_what_is_kept(fields, expected):
-    assert is_for(Invalid("because", causes=tuple(StatusCause(one) for one in fields))) is expected
+    assert is_for(Invalid("because", causes=tuple(StatusCause(field) for field in fields))) is expected

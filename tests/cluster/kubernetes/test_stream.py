@@ -46,9 +46,9 @@ def feed(chunks, resource=RESOURCE_CLAIMS, **options):
 def test_a_watch_in_one_piece():
     events, failure = feed([EVENTS])
     assert failure is None
-    assert [type(one).__name__ for one in events] == ["Change", "Change", "Bookmark", "Change"]
-    assert [one.resource_version for one in events] == ["1", "2", "9", "3"]
-    assert [one.type for one in events if isinstance(one, Change)] == ["ADDED", "MODIFIED", "DELETED"]
+    assert [type(event).__name__ for event in events] == ["Change", "Change", "Bookmark", "Change"]
+    assert [event.resource_version for event in events] == ["1", "2", "9", "3"]
+    assert [event.type for event in events if isinstance(event, Change)] == ["ADDED", "MODIFIED", "DELETED"]
 
 
 @given(st.lists(st.integers(0, len(EVENTS)), max_size=12))
@@ -108,7 +108,7 @@ def test_a_watch_broken_within_a_line_yields_whole_events():
 )
 def test_a_garbage_line_ends_the_watch(garbage):
     events, failure = feed([event("ADDED", versioned("a", 1)) + garbage + event("ADDED", versioned("b", 2))])
-    assert [one.object.metadata.name for one in events] == ["a"]
+    assert [event.object.metadata.name for event in events] == ["a"]
     assert isinstance(failure, Unavailable)
     assert "is not valid" in str(failure)
 
@@ -195,7 +195,7 @@ def test_a_page_names_the_items_it_cannot_read():
     items = [versioned("a", 1), versioned("bad", 2, spec=7), versioned("c", 3)]
     body = msgspec.json.encode({"metadata": {"resourceVersion": "9", "continue": "next"}, "items": items})
     found = page(body, RESOURCE_CLAIMS)
-    assert [one.metadata.name for one in found.items] == ["a", "c"]
+    assert [item.metadata.name for item in found.items] == ["a", "c"]
     assert [(broken.name, broken.resource_version) for broken in found.unreadable] == [("bad", "2")]
     assert (found.resource_version, found.more) == ("9", "next")
 

@@ -69,7 +69,7 @@ def judge(case: Case) -> tuple[str, str]:
         became = "unknown"
     elif outcomes or done.warnings:
         became = "left"
-    words = [f"{one.key}: {one.detail} {one.basis} {one.remedy}" for one in done.decisions]
+    words = [f"{decision.key}: {decision.detail} {decision.basis} {decision.remedy}" for decision in done.decisions]
     return became, "\n".join([*words, *done.warnings, *map(str, done.refusals)])
 
 
@@ -85,9 +85,9 @@ def verdict(case: Case) -> str:
 def tables() -> dict[str, tuple[Case, ...]]:
     """All cases, by kind."""
     return {
-        one.name: tuple(import_module(f"{__name__}.{one.name}").CASES)
-        for one in iter_modules(__path__)
-        if one.name != "__main__"
+        iter_module.name: tuple(import_module(f"{__name__}.{iter_module.name}").CASES)
+        for iter_module in iter_modules(__path__)
+        if iter_module.name != "__main__"
     }
 
 

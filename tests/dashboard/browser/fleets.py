@@ -39,7 +39,7 @@ def example():
 def large(nodes=5_000, each=8, holders=2_000, waiting=500):
     """A fleet in zones, some of it held, and pods that wait for more than a node has."""
     objects = fleet(nodes, each)
-    for at, one in enumerate(one for one in objects if one["kind"] == "Node"):
+    for at, one in enumerate(obj for obj in objects if obj["kind"] == "Node"):
         one["metadata"]["labels"] = {"topology.kubernetes.io/zone": f"zone-{at % 12}"}
     for at in range(holders):
         name = f"job-{at}"

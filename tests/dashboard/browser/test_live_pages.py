@@ -132,4 +132,4 @@ async def test_a_user_logs_in_and_out_in_the_browser(chromium):
         await page.get_by_text("nodes with devices").wait_for(timeout=WAIT)
         await page.get_by_role("button", name="Log out").click()
         await page.get_by_label("token").wait_for(timeout=WAIT)
-        assert [one for one in page.complaints if "401" not in one] == []
+        assert [complaint for complaint in page.complaints if "401" not in complaint] == []

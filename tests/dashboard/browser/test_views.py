@@ -26,19 +26,19 @@ async def test_each_page_is_whole_on_a_screen_and_a_phone_in_light_and_dark(chro
             answer = await page.goto(path)
             assert answer.status == (404 if path == "/pods/none/none" else 200), path
             assert sorted((await page.evaluate(HELD)).split(",")) == ["FOOTER", "H1", "HEADER", "MAIN", "NAV"], path
-            wrong += [f"{path}: {one}" for one in await violations(page, axe)]
+            wrong += [f"{path}: {violation}" for violation in await violations(page, axe)]
             await page.emulate_media(color_scheme="dark")
-            wrong += [f"{path}, dark: {one}" for one in await violations(page, axe, ["color-contrast"])]
+            wrong += [f"{path}, dark: {violation}" for violation in await violations(page, axe, ["color-contrast"])]
             await page.set_viewport_size(PHONE)
             if broken := await page.evaluate(BROKEN):
                 wrong.append(f"{path}: {broken} is broken into lines")
             if over := await sideways(page):
                 wrong.append(f"{path}: {over} pixels wider than a phone")
             wrong += [
-                f"{path}, phone: {one}"
-                for one in await violations(page, axe, ["scrollable-region-focusable", "target-size"])
+                f"{path}, phone: {violation}"
+                for violation in await violations(page, axe, ["scrollable-region-focusable", "target-size"])
             ]
-            wrong += [f"{path}: {one}" for one in page.complaints if "status of 404" not in one]
+            wrong += [f"{path}: {complaint}" for complaint in page.complaints if "status of 404" not in complaint]
             page.complaints.clear()
     assert not wrong, "\n".join(wrong)
 

@@ -35,7 +35,7 @@ def serving_class(name, extended=None, created="2026-01-01T00:00:00Z"):
 
 
 def made_of(document, classes, allocatable=None):
-    serving = serve_resources(wire.convert(one, DeviceClass) for one in classes)
+    serving = serve_resources(wire.convert(device_class, DeviceClass) for device_class in classes)
     amounts = {name: parse(text) for name, text in (allocatable or {}).items()}
     return extended_claim(wire.convert(document, Pod), serving, amounts)
 
@@ -44,7 +44,7 @@ def test_each_container_gets_a_request_named_by_its_position():
     document = requesting_pod({"cpu": "1", GPU: "2"}, {GPU: "1", "a.example.com/x": "1"})
     made = made_of(document, [serving_class("gpu.nvidia.com", GPU)])
     requests = made.claim.spec.devices.requests
-    counts = {one.name: (one.exactly.device_class_name, one.exactly.count) for one in requests}
+    counts = {request.name: (request.exactly.device_class_name, request.exactly.count) for request in requests}
     assert counts == {"container-0-request-1": ("gpu.nvidia.com", 2), "container-1-request-1": ("gpu.nvidia.com", 1)}
     assert made.claim.metadata.generate_name == "p-extended-resources-"
     assert made.claim.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
@@ -100,7 +100,7 @@ def test_random_pods_get_the_claim_that_the_scheduler_makes(scheduler):
         assert {name: serving[name] for name in asked} == answer["classes"], case
         made = made_of(case["pod"], case["classes"], case["allocatable"])
         claims += made is not None
-        requests = [wire.builtins(one) for one in made.claim.spec.devices.requests] if made else []
-        mappings = [wire.builtins(one) for one in made.mappings] if made else []
+        requests = [wire.builtins(request) for request in made.claim.spec.devices.requests] if made else []
+        mappings = [wire.builtins(mapping) for mapping in made.mappings] if made else []
         assert (requests, mappings) == (answer["requests"] or [], answer["mappings"] or []), case
     assert claims > len(cases) / 4

@@ -46,7 +46,7 @@ def test_many_selector_values_are_not_compared_with_each_node():
     selectors = [listing(values), listing(values)]
     nodes = [Node(metadata=ObjectMeta(name=f"n{at}", labels={"rack": f"rack-{800 + at}"})) for at in range(300)]
     Counted.compared = 0
-    assert [sum(matches(one, node) for node in nodes) for one in selectors] == [100, 100]
+    assert [sum(matches(selector, node) for node in nodes) for selector in selectors] == [100, 100]
     assert Counted.compared < 2 * (900 * 12 + 300 * 12)  # 540,000 if each node is compared with each value
 
 

@@ -120,7 +120,7 @@ def test_unreadable_quota_lines_are_named_and_the_others_apply():
 def test_keys_amounts_and_scopes_are_judged_as_the_table_says():
     """The kind itself refuses the same on an API server: e2e/kubernetes/test_kinds.py."""
     for value, good in quota_samples.cases():
-        errors = [one for one in problems(value, gates.DEFAULT) if CODES[one.code].severity == "error"]
+        errors = [problem for problem in problems(value, gates.DEFAULT) if CODES[problem.code].severity == "error"]
         assert bool(errors) != good, (value["spec"], errors)
 
 

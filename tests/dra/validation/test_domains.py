@@ -24,7 +24,7 @@ def domain(name="d", *, template="channel", nodes=None, namespace="ns", uid=""):
 
 
 def configs(*parameters):
-    return [{"opaque": {"driver": DRIVER, "parameters": one}} for one in parameters]
+    return [{"opaque": {"driver": DRIVER, "parameters": parameter}} for parameter in parameters]
 
 
 def channel_claim(*parameters, namespace="ns", class_name=CHANNEL):

@@ -59,10 +59,10 @@ def inline_conflicts(slice_object):
 
     pairs = range(len(raw))
     return {
-        (raw[one]["name"], raw[other]["name"])
-        for one in pairs
+        (raw[pair]["name"], raw[other]["name"])
+        for pair in pairs
         for other in pairs
-        if one != other and not (permits(one, other) and permits(other, one))
+        if pair != other and not (permits(pair, other) and permits(other, pair))
     }
 
 

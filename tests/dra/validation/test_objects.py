@@ -142,4 +142,4 @@ def test_long_names_are_not_remembered():
 def test_a_locked_gate_is_on_whatever_gates_are_given(minor, dropped):
     spec = {"extendedResourceName": "example.com/gpu"}
     value = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": spec}
-    assert ("D006" in {one.code for one in judge(value, frozenset(), minor).problems}) is dropped
+    assert ("D006" in {problem.code for problem in judge(value, frozenset(), minor).problems}) is dropped

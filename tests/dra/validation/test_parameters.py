@@ -524,10 +524,13 @@ def test_mps_is_refused_where_all_nodes_have_dynamic_mig(without, strategy, foun
     fleet = (EXAMPLES / "partitions" / "nvidia-dynamic-mig.yaml").read_text()
     slices = [one for one in yaml.safe_load_all(fleet) if one["kind"] == "ResourceSlice"]
     if without:  # one of the two nodes runs without DynamicMIG
-        slices = [one for one in slices if one["metadata"]["name"] != f"h100-dynamic-1-{GPU}-{without}"]
+        slices = [slice_ for slice_ in slices if slice_["metadata"]["name"] != f"h100-dynamic-1-{GPU}-{without}"]
     devices = convert(yaml.safe_load(asked(GPU, sharing(strategy))), ResourceClaim).spec.devices
-    typed_slices = [convert(one, ResourceSlice) for one in slices]
-    problems = [(one.code, one.path) for one in claim_settings(devices, "", {}, slices=typed_slices)]
+    typed_slices = [convert(slice_, ResourceSlice) for slice_ in slices]
+    problems = [
+        (claim_setting.code, claim_setting.path)
+        for claim_setting in claim_settings(devices, "", {}, slices=typed_slices)
+    ]
     assert (("D704", "/config/0/opaque/parameters/sharing/strategy") in problems) is found
 
 

@@ -43,7 +43,7 @@ def plugged(pod, *ids, resource=RESOURCE):
 
 def claiming(pod, claim, *devices, driver=DRIVER, namespace="ns"):
     """A pod whose container has devices of a claim."""
-    held = tuple(ClaimDevice(driver=driver, pool=NODE, device=one) for one in devices)
+    held = tuple(ClaimDevice(driver=driver, pool=NODE, device=device) for device in devices)
     claims = (ClaimHolding(claim=claim, namespace=namespace, devices=held),)
     return PodHolding(name=pod, namespace=namespace, containers=(ContainerHolding(name="c", claims=claims),))
 
@@ -55,7 +55,7 @@ def pod(name, *claims, phase="Running", namespace="ns"):
 
 
 def allocated(name, *devices, driver=DRIVER, **more):
-    results = [result(one) | {"driver": driver} | more for one in devices]
+    results = [result(device) | {"driver": driver} | more for device in devices]
     fields = {"namespace": "ns", "uid": f"uid-{name}", "status": objects.allocated(*results) if devices else None}
     return typed(objects.claim(name, objects.exactly("c"), **fields))
 
@@ -68,7 +68,7 @@ def prepared(claim, name, *, uid="", share="", driver=DRIVER, **consumed):
 
 
 def snapshot(*held, pods=(), claims=(), gone=(), **more):
-    known = {("ns", one.metadata.name): one for one in claims} | {("ns", name): None for name in gone}
+    known = {("ns", claim.metadata.name): claim for claim in claims} | {("ns", name): None for name in gone}
     more.setdefault("slices", slices())
     return NodeSnapshot(NODE, PodHoldings(pods=held), pods=tuple(pods), claims=known, **more)
 

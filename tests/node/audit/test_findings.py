@@ -208,4 +208,4 @@ def test_a_finding_that_may_resolve_itself_is_reported_only_if_it_persists():
 
 
 def test_the_slices_of_these_tests_are_a_drivers():
-    assert len({one.spec.driver for one in slices()}) == 1
+    assert len({slice_.spec.driver for slice_ in slices()}) == 1

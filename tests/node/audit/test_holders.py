@@ -72,7 +72,7 @@ def test_a_claim_with_admin_access_holds_no_device():
 
 
 def test_a_plugins_device_is_known_by_what_is_published_of_it_or_by_its_id():
-    known = {one.device: one.exporter_ids for one in rows(plugged("p", "GPU-0", "GPU-0::3", f"{CARD}::1", "3B:00.0", "thing"))}  # fmt: skip
+    known = {row.device: row.exporter_ids for row in rows(plugged("p", "GPU-0", "GPU-0::3", f"{CARD}::1", "3B:00.0", "thing"))}  # fmt: skip
     whole = ExporterIds("GPU-0", "GPU-0", "0000:3b:00.0")
     assert known["GPU-0"] == known["GPU-0::3"] == known["3B:00.0"] == whole
     assert known[f"{CARD}::1"] == ExporterIds(CARD, CARD, "")
@@ -98,7 +98,7 @@ def shared(share):
 
 def container(name, *claims):
     held = tuple(
-        ClaimHolding(claim=claim, namespace="ns", devices=tuple(one if isinstance(one, ClaimDevice) else ClaimDevice(driver=DRIVER, pool=NODE, device=one) for one in devices))
+        ClaimHolding(claim=claim, namespace="ns", devices=tuple(device if isinstance(device, ClaimDevice) else ClaimDevice(driver=DRIVER, pool=NODE, device=device) for device in devices))
         for claim, *devices in claims
     )  # fmt: skip
     return ContainerHolding(name=name, claims=held, devices=(PluginHolding(resource=RESOURCE, ids=()),))

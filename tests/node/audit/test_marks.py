@@ -31,7 +31,10 @@ def test_a_mark_keeps_claims_off_one_device_and_belongs_to_the_node():
     assert (selector.driver, selector.pool, selector.device) == device("gpu-0")
     assert (rule.spec.taint.key, rule.spec.taint.effect) == (HELD_BY_PLUGIN, "NoSchedule")
     assert rule.metadata.labels[MARKED_ON] == hash_of(NODE)
-    assert [(one.kind, one.name, one.uid) for one in rule.metadata.owner_references] == [("Node", NODE, "node-uid")]
+    assert [
+        (owner_reference.kind, owner_reference.name, owner_reference.uid)
+        for owner_reference in rule.metadata.owner_references
+    ] == [("Node", NODE, "node-uid")]
     assert seen_at(rule) == NOW
 
 

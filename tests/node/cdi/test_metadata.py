@@ -40,7 +40,7 @@ def mounts(record):
 def test_a_device_is_told_with_its_attributes_in_every_version_the_newest_first():
     [(name, objects)] = metadata_files(prepared(result("gpu-0"))).items()
     assert name == "uid-c_0.json"
-    assert [one.pop("apiVersion") for one in objects] == [
+    assert [obj.pop("apiVersion") for obj in objects] == [
         "metadata.resource.k8s.io/v1beta1",
         "metadata.resource.k8s.io/v1alpha1",
     ]

@@ -28,7 +28,7 @@ def edits(*results):
     by_name = {f"{spec['kind']}={one['name']}": one["containerEdits"] for one in spec["devices"]}
     answer = answer_of(record, DRIVER)
     assert len(answer.devices) == len(results)
-    return [(one.requests, [by_name[name] for name in one.cdi]) for one in answer.devices]
+    return [(device.requests, [by_name[name] for name in device.cdi]) for device in answer.devices]
 
 
 def test_a_whole_device_is_a_variable_and_its_files():

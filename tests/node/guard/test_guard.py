@@ -47,7 +47,10 @@ def share(memory, cores=10, number=0, **more):
 def test_a_claim_gets_what_its_status_says():
     record = guard().judge(claim("a", result("gpu-1"), result("gpu-2", "q/alternative")), reference("a"), {})
     assert (record.uid, record.namespace, record.name, record.pool) == ("uid-a", "ns", "a", NODE)
-    assert [(one.request, one.device) for one in record.devices] == [("r", "gpu-1"), ("q/alternative", "gpu-2")]
+    assert [(device.request, device.device) for device in record.devices] == [
+        ("r", "gpu-1"),
+        ("q/alternative", "gpu-2"),
+    ]
 
 
 def foreign(**changed):
@@ -198,7 +201,7 @@ def test_every_claim_of_cpus_gets_its_own():
         claim("a", result("cpus-numa-0", share="s1", cpus="3")),
         claim("b", result("cpus-numa-0", share="s2", cpus="2"), result("cpus-numa-0", "q", share="s3", cpus="1")),
     )
-    assert [one.cpus for record in held.values() for one in record.devices] == ["0-2", "3-4", "5"]
+    assert [device.cpus for record in held.values() for device in record.devices] == ["0-2", "3-4", "5"]
     freed = {uid: record for uid, record in held.items() if uid != "uid-a"}
     more = guard().judge(claim("c", result("cpus-numa-0", share="s4", cpus="4")), reference("c"), freed)
     assert more.devices[0].cpus == "0-2,6"

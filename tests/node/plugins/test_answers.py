@@ -45,7 +45,7 @@ def test_the_kubelet_is_told_what_the_file_has():
     )
     record = Prepared(uid="u", namespace="n", name="c", pool="node", devices=held)
     spec = spec_of_answers(DRIVER, record, {"a": named, "b": Edits()})
-    told = [(one.requests, one.device, one.cdi) for one in answer_from_spec(DRIVER, record, spec).devices]
+    told = [(device.requests, device.device, device.cdi) for device in answer_from_spec(DRIVER, record, spec).devices]
     ours = f"{DRIVER}/claim=u"
     assert told == [
         (("a",), "d1", (f"{ours}-0", "vendor.com/gpu=0", "vendor.com/gpu=1")),

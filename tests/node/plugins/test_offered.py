@@ -103,9 +103,9 @@ IDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_si
 @settings(max_examples=draws(300), deadline=None)
 @given(ids=st.sets(IDS | st.from_regex(r"[A-Za-z0-9:._-]{1,64}", fullmatch=True), max_size=8))
 def test_every_id_has_its_own_name_that_leads_back(ids):
-    devices = tuple(device(one) for one in sorted(ids))
+    devices = tuple(device(id_) for id_ in sorted(ids))
     plugin = Plugged(resource="example.com/thing", devices=devices)
     made = machine_of_plugins(DRIVER, [plugin], FactSources())
     known = identify([plugin])
-    assert sorted(known[one.name].id for one in made.devices) == sorted(ids)
-    assert all(LABEL(one.name) and len(one.name) <= 63 for one in made.devices)
+    assert sorted(known[device.name].id for device in made.devices) == sorted(ids)
+    assert all(LABEL(device.name) and len(device.name) <= 63 for device in made.devices)

@@ -9,7 +9,7 @@ from tests.draws import draws
 
 
 def devices(*ids, sick=()):
-    return tuple(PluginDevice(id=one, health="Unhealthy" if one in sick else "Healthy") for one in ids)
+    return tuple(PluginDevice(id=id_, health="Unhealthy" if id_ in sick else "Healthy") for id_ in ids)
 
 
 def ask(preference, chooses):

@@ -31,13 +31,13 @@ class DevicePlugin:
 
     def __init__(self, folder, resource="example.com/thing", *ids, endpoint="thing.sock"):
         self.folder, self.resource, self.endpoint = folder, resource, endpoint
-        self.devices = [PluginDevice(id=one, health="Healthy") for one in ids]
+        self.devices = [PluginDevice(id=id_, health="Healthy") for id_ in ids]
         self.options = PluginOptions()
         self.asked = []
         self.changed = asyncio.Event()
         self.is_silent = False  # lists no devices until this ends
         self.answers = lambda request: AllocateResponse(
-            containers=tuple(Edits(variables={"THINGS": ",".join(one.ids)}) for one in request.containers)
+            containers=tuple(Edits(variables={"THINGS": ",".join(container.ids)}) for container in request.containers)
         )
         self.prefers = lambda _: PreferenceResponse()
         self.server = None
@@ -87,7 +87,7 @@ class DevicePlugin:
 
     async def _allocate(self, stream):
         request = await stream.recv_message()
-        self.asked.append(("allocate", tuple(one.ids for one in request.containers)))
+        self.asked.append(("allocate", tuple(container.ids for container in request.containers)))
         answer = self.answers(request)
         await stream.send_message(await answer if asyncio.iscoroutine(answer) else answer)
 

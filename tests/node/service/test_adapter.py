@@ -70,13 +70,13 @@ async def published(cluster, expected):
 
 async def devices(cluster):
     page = await cluster.list(RESOURCE_SLICES)
-    every = [device for one in page.items for device in one.spec.devices]
+    every = [device for item in page.items for device in item.spec.devices]
     return {one.attributes["id"].string: [taint.key for taint in one.taints] for one in every}
 
 
 async def claim(cluster, name, *names, request="r"):
     """A claim that has been given devices."""
-    results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": one} for one in names]
+    results = [{"request": request, "driver": DRIVER, "pool": NODE, "device": name} for name in names]
     asked = {"name": request, "exactly": {"deviceClassName": "c", "count": max(1, len(names))}}
     made = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"devices": {"requests": [asked]}}}
     stored = await cluster.create(RESOURCE_CLAIMS, made)
@@ -101,7 +101,7 @@ async def test_the_devices_of_a_plugin_are_published_prepared_and_unprepared(clu
         await plugin.register()
         await published(cluster, {"a": [], "b": []})
         page = await cluster.list(RESOURCE_SLICES)
-        [device] = [one for one in page.items[0].spec.devices if one.name == name("a")]
+        [device] = [device for device in page.items[0].spec.devices if device.name == name("a")]
         assert device.attributes["resource.kubernetes.io/pcieRoot"].string == "pci0000:17"
         plugin.answers = lambda _: AllocateResponse(
             containers=(Edits(variables={"THINGS": "a"}, cdi=(CdiName(name="vendor.com/x=1"),)),)
@@ -189,7 +189,7 @@ async def test_health_follows_the_plugin(cluster, tmp_path):
         plugin.change(PluginDevice(id="a", health="Unhealthy"), PluginDevice(id="b", health="Healthy"))
         await published(cluster, {"a": [f"{DRIVER}/unhealthy"], "b": []})
         report = adapter.driver.health()
-        assert {one.device.device: one.health for one in report.devices} == {name("a"): 2, name("b"): 1}
+        assert {device.device.device: device.health for device in report.devices} == {name("a"): 2, name("b"): 1}
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def slow_disk(monkeypatch):
     def slowly(disk, steps):
         steps = tuple(steps)
         if steps[0].path.endswith("/plugins.new"):
-            wrote.append([one["devices"][0]["id"] for one in json.loads(steps[0].data)])
+            wrote.append([load["devices"][0]["id"] for load in json.loads(steps[0].data)])
             assert go.wait(PATIENCE)
         carry_out(disk, steps)
 
@@ -212,7 +212,7 @@ def slow_disk(monkeypatch):
 
 async def says(adapter, id_):
     async with asyncio.timeout(PATIENCE):
-        while [one.devices[0].id for one in adapter.host.plugins() if one.devices] != [id_]:  # noqa: ASYNC110
+        while [plugin.devices[0].id for plugin in adapter.host.plugins() if plugin.devices] != [id_]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -257,5 +257,5 @@ async def test_a_plugin_problem_is_reported_and_does_not_make_the_adapter_unread
                 await asyncio.sleep(0.01)
         problems, notes = adapter.driver.metrics.readiness()
         assert "is the maximum" in notes[f"plugin {THING}"]
-        assert not any("plugin" in one for one in problems)
+        assert not any("plugin" in problem for problem in problems)
         assert registry.get_sample_value("drawbridge_driver_plugin_problems") == 1

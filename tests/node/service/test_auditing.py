@@ -57,8 +57,8 @@ async def cluster():
     made = Embedded()
     await made.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
     await made.create(NAMESPACES, {"metadata": {"name": "ns"}})
-    for one in slices():
-        await made.create(RESOURCE_SLICES, one)
+    for slice_ in slices():
+        await made.create(RESOURCE_SLICES, slice_)
     yield made
     await made.close()
 
@@ -94,12 +94,12 @@ class followed:  # noqa: N801  used as a function
 
 async def marks(cluster):
     page = await cluster.list(DEVICE_TAINT_RULES)
-    return sorted(one.spec.device_selector.device for one in page.items)
+    return sorted(item.spec.device_selector.device for item in page.items)
 
 
 async def said(cluster, kind="Node"):
     page = await cluster.list(EVENTS)
-    mine = [one for one in page.items if one.reporting_component == COMPONENT and one.involved_object.kind == kind]
+    mine = [item for item in page.items if item.reporting_component == COMPONENT and item.involved_object.kind == kind]
     return {one.reason: one.message for one in mine}
 
 
@@ -214,7 +214,7 @@ async def test_of_very_many_the_first_are_marked_and_the_rest_is_told(cluster, k
     kubelet.have(plugged("old", "GPU-0", "GPU-2"))
     await agent.round()
     assert await marks(cluster) == ["gpu-0"]
-    assert {one.kind for one in agent.findings} == {FindingKind.UNMARKED}
+    assert {finding.kind for finding in agent.findings} == {FindingKind.UNMARKED}
     assert "1 other devices of the node are marked already" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
@@ -237,7 +237,7 @@ async def test_an_api_server_without_taint_rules_is_said_to_be_one(cluster, kube
     monkeypatch.setattr(cluster, "list", without)
     kubelet.have(plugged("old", "GPU-0"))
     await agent.round()
-    assert [one.kind for one in agent.findings] == [FindingKind.UNMARKED]
+    assert [finding.kind for finding in agent.findings] == [FindingKind.UNMARKED]
     assert "no DeviceTaintRules" in (await said(cluster))[FindingKind.UNMARKED.reason]
 
 
@@ -249,10 +249,10 @@ async def test_a_device_that_is_given_twice_is_told_to_both_pods_and_to_the_node
     kubelet.have(plugged("old", "GPU-0"), claiming("new", "c", "gpu-0"))
     async with followed(cluster, paths) as agent:
         await agent.round()
-        assert [one.kind for one in agent.findings] == [FindingKind.GIVEN_TWICE]
+        assert [finding.kind for finding in agent.findings] == [FindingKind.GIVEN_TWICE]
         reason = FindingKind.GIVEN_TWICE.reason
         assert "ResourceClaim ns/c" in (await said(cluster))[reason]
-        told = [one for one in (await cluster.list(EVENTS, "ns")).items if one.reason == reason]
+        told = [item for item in (await cluster.list(EVENTS, "ns")).items if item.reason == reason]
         assert sorted(one.involved_object.name for one in told) == ["new", "old"]
         assert not any("ns/" in one.message for one in told), "what one namespace has is not told to another"
         metrics = agent.metrics.answer(head("/metrics"), b"").body.decode()
@@ -277,7 +277,7 @@ async def test_a_reservation_of_a_device_in_use_is_reported_until_it_is_over(clu
     there = Allocator(lambda _: reserving("gpu-0"))
     async with there.open() as url, followed(cluster, paths, allocator=AllocatorAddress(url)) as agent:
         await agent.round()
-        assert [one.kind for one in agent.findings] == [FindingKind.RESERVED_ELSEWHERE]
+        assert [finding.kind for finding in agent.findings] == [FindingKind.RESERVED_ELSEWHERE]
         reason = FindingKind.RESERVED_ELSEWHERE.reason
         assert "ResourceClaim ns/mine" in (await said(cluster))[reason]
         assert "ns/" not in (await said(cluster, "Pod"))[reason]
@@ -345,7 +345,7 @@ def shown(agent, **labels):
     body = agent.metrics.answer(head("/metrics"), b"").body.decode()
     families = {family.name: family for family in text_string_to_metric_families(body)}
     samples = families["drawbridge_node_container_device"].samples
-    return [one.labels for one in samples if labels.items() <= one.labels.items()]
+    return [sample.labels for sample in samples if labels.items() <= sample.labels.items()]
 
 
 async def test_the_pod_device_metric_has_the_clusters_labels_and_ends_with_the_kubelet(cluster, kubelet, agent):
@@ -374,8 +374,8 @@ def test_series_are_few_and_short_and_none_stands_twice(monkeypatch):
     family, _, left_out = container_devices(
         NODE, lambda: [ContainerDevice(name, resource="r") for name in names]
     ).collect()
-    assert [one.labels["device"] for one in family.samples] == ["a", "tool", "b"]
-    assert [one.value for one in left_out.samples] == [2]
+    assert [sample.labels["device"] for sample in family.samples] == ["a", "tool", "b"]
+    assert [sample.value for sample in left_out.samples] == [2]
     amounts = {f"capacity-{number}": parse("1") for number in range(4)}
     family, capacities, left_out = container_devices(NODE, lambda: [ContainerDevice("a", amounts=amounts)]).collect()
     assert (family.samples, capacities.samples, left_out.samples[0].value) == ([], [], 1)
@@ -395,7 +395,9 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     kubelet.said = None
     look = await agent.look_once()
     assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
-    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.LEFT, "ResourceClaim/ns/gone")]
+    assert [(finding.kind, finding.object) for finding in look.findings] == [
+        (FindingKind.LEFT, "ResourceClaim/ns/gone")
+    ]
 
 
 async def test_a_checkpoint_of_an_unknown_format_is_logged_once_and_is_not_an_error(root, agent, caplog):
@@ -406,7 +408,7 @@ async def test_a_checkpoint_of_an_unknown_format_is_logged_once_and_is_not_an_er
     caplog.set_level("INFO", "drawbridge.agent")
     for _ in range(3):
         await agent.round()
-    named = [one for one in caplog.records if getattr(one, "file", "") == str(file)]
+    named = [record for record in caplog.records if getattr(record, "file", "") == str(file)]
     assert [one.levelname for one in named] == ["INFO"]
     look = await agent.look_once()
     assert (set(look.snapshot.unknown), look.snapshot.unread) == ({str(file)}, {})
@@ -427,7 +429,9 @@ async def test_devices_prepared_by_another_vendors_driver_are_compared_with_clai
         while not agent.watcher.pods:  # noqa: ASYNC110  an object has no event
             await asyncio.sleep(0.01)
     look = await agent.look_once()
-    assert [(one.kind, one.object) for one in look.findings] == [(FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c")]
+    assert [(finding.kind, finding.object) for finding in look.findings] == [
+        (FindingKind.NOT_ALLOCATED, "ResourceClaim/ns/c")
+    ]
     (folder / "checkpoint.json").write_bytes(first({uid: completed("gpu-1")}).replace(b"gpu-1", b"gpu-0"))
     assert "checksum" in (await agent.look_once()).snapshot.unread[str(folder / "checkpoint.json")]
 
@@ -507,7 +511,7 @@ def test_a_monstrous_file_is_not_read_and_a_cdi_file_never(root, paths, monkeypa
 
 
 def a_record(name, *names, **more):
-    held = tuple(HeldDevice(request="r", device=one) for one in names)
+    held = tuple(HeldDevice(request="r", device=name) for name in names)
     return Prepared(**{"uid": f"uid-{name}", "namespace": "ns", "name": name, "pool": NODE, "devices": held} | more)
 
 
@@ -535,8 +539,8 @@ async def test_names_that_do_things_to_a_terminal_are_written_out(cluster, kubel
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
         await agent.round()
-    assert {one.kind for one in look.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
-    texts = [text for one in look.findings for text in (one.object, one.message, one.pod_message)]
+    assert {finding.kind for finding in look.findings} >= {FindingKind.NOT_ALLOCATED, FindingKind.LEFT}
+    texts = [text for finding in look.findings for text in (finding.object, finding.message, finding.pod_message)]
     texts += [text for pair in look.snapshot.unread.items() for text in pair]
     assert any("all is well" in text for text in texts)
     assert any("udcff" in text for text in look.snapshot.unread)
@@ -554,7 +558,7 @@ async def test_a_driver_that_makes_up_claims_crowds_out_none_that_a_pod_has(clus
     lie(root, "evil", *(a_record(f"a{number}", "x", namespace="a") for number in range(50)))
     async with followed(cluster, paths) as agent:
         look = await agent.look_once()
-    assert FindingKind.GIVEN_TWICE in {one.kind for one in look.findings}
+    assert FindingKind.GIVEN_TWICE in {finding.kind for finding in look.findings}
     assert "51 are named here" in look.snapshot.unread["claims"]
 
 
@@ -636,8 +640,8 @@ async def test_it_serves_until_told_to_stop_and_leaves_its_marks(cluster, kubele
 
 async def test_slices_that_come_are_marked_at_once(cluster, kubelet, paths):
     """Not at the next beat: an allocator sees them as soon as we do."""
-    for one in (await cluster.list(RESOURCE_SLICES)).items:
-        await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+    for item in (await cluster.list(RESOURCE_SLICES)).items:
+        await cluster.delete(RESOURCE_SLICES, item.metadata.name)
     kubelet.have(plugged("old", "GPU-0"))
     agent = Agent(cluster, AgentSettings(metrics=None, paths=paths, glance=10 * PATIENCE))
     stop = asyncio.Event()
@@ -645,8 +649,8 @@ async def test_slices_that_come_are_marked_at_once(cluster, kubelet, paths):
     async with asyncio.timeout(PATIENCE):
         while not kubelet.asked:  # noqa: ASYNC110  the agent has looked once
             await asyncio.sleep(0.01)
-        for one in slices():
-            await cluster.create(RESOURCE_SLICES, one)
+        for slice_ in slices():
+            await cluster.create(RESOURCE_SLICES, slice_)
         while not await marks(cluster):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     stop.set()

@@ -229,7 +229,7 @@ async def test_the_status_of_a_claim_tells_which_interface_it_has(cluster, kubel
         [device] = await eventually(told)
         assert (device.driver, device.pool, device.device) == (DRIVER, NODE, "nic")
         assert device.network_data.interface_name == "eth1"
-        assert [(one.type, one.status) for one in device.conditions] == [("Ready", "True")]
+        assert [(condition.type, condition.status) for condition in device.conditions] == [("Ready", "True")]
 
 
 async def test_an_invalid_message_gets_an_error_and_the_driver_keeps_serving(cluster, kubelet):
@@ -257,7 +257,7 @@ async def test_health_says_which_device_lost_its_file(cluster, kubelet):
                 await stream.send_message(Empty(), end=True)
                 report = await stream.recv_message()
                 await stream.cancel()
-        fares = {one.device.device: (one.device.pool, one.health, one.message) for one in report.devices}
+        fares = {device.device.device: (device.device.pool, device.health, device.message) for device in report.devices}
         assert fares == {"gpu-0": (NODE, 1, ""), "gpu-1": (NODE, 2, "/dev/no-such-card does not exist")}
 
 
@@ -275,7 +275,7 @@ def with_card(card):
 
 async def taints(cluster):
     return {
-        device.name: [(one.key, one.effect) for one in device.taints]
+        device.name: [(taint.key, taint.effect) for taint in device.taints]
         for item in await slices(cluster)
         for device in item.spec.devices
     }
@@ -299,7 +299,10 @@ async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_sta
         before = await kubelet.prepare(info.endpoint, reference)
         card.unlink()
         await until_tainted(cluster, FAILED)
-        assert [(one.device.device, one.health) for one in driver.health().devices] == [("gpu-0", 1), ("gpu-1", 2)]
+        assert [(device.device.device, device.health) for device in driver.health().devices] == [
+            ("gpu-0", 1),
+            ("gpu-1", 2),
+        ]
         held = (await cluster.get(RESOURCE_CLAIMS, "a", "ns")).status
         assert [one.device for one in held.allocation.devices.results] == ["gpu-1"]
         assert held.reserved_for
@@ -311,7 +314,7 @@ async def test_a_device_that_fails_is_tainted_until_it_is_well_and_its_claim_sta
         await until_tainted(cluster, FINE)
         [one] = await slices(cluster)
         assert one.spec.pool.generation == 1
-        assert [each.health for each in driver.health().devices] == [1, 1]
+        assert [device.health for device in driver.health().devices] == [1, 1]
 
 
 async def test_looks_that_find_the_same_and_another_driver_write_nothing(cluster, kubelet, card):
@@ -357,7 +360,7 @@ async def test_a_server_without_device_taints_is_told_of_a_failure_once(cluster,
             card.touch()
             await asyncio.sleep(0.1)
         assert len(patched) == 1
-        assert [one.spec for one in await slices(cluster)] == [before.spec]
+        assert [slice_.spec for slice_ in await slices(cluster)] == [before.spec]
 
 
 async def test_a_running_driver_writes_deleted_files_of_prepared_claims_again(cluster, kubelet):
@@ -412,7 +415,7 @@ async def test_two_drivers_stand_beside_each_other_in_a_rolling_update(cluster, 
 
 async def test_of_two_drivers_the_later_one_publishes_and_when_it_is_gone_the_earlier_one(cluster, kubelet):
     async def names():
-        return [device.name for one in await slices(cluster) for device in one.spec.devices]
+        return [device.name for slice_ in await slices(cluster) for device in slice_.spec.devices]
 
     async def until(*expected):
         async with asyncio.timeout(PATIENCE):
@@ -477,9 +480,9 @@ async def test_a_later_driver_that_stands_still_has_the_word_no_more_and_has_it_
             async with GrpcSocket(DriverRegistration(DRIVER, "x"), str(later)):
 
                 async def stands_aside():
-                    for one in await slices(cluster):
+                    for slice_ in await slices(cluster):
                         with contextlib.suppress(NotFound):
-                            await cluster.delete(RESOURCE_SLICES, one.metadata.name)
+                            await cluster.delete(RESOURCE_SLICES, slice_.metadata.name)
                     return not earlier.publisher.leads
 
                 await eventually(stands_aside)

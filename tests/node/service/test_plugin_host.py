@@ -61,7 +61,7 @@ async def until(changed, holds):
 
 
 def ids(host):
-    return [(one.resource, one.connected, [device.id for device in one.devices]) for one in host.plugins()]
+    return [(plugin.resource, plugin.connected, [device.id for device in plugin.devices]) for plugin in host.plugins()]
 
 
 async def test_a_plugin_that_registers_is_followed(tmp_path):
@@ -261,7 +261,7 @@ async def test_a_plugin_that_has_too_many_devices_offers_the_first_and_is_named(
     async with hosting(tmp_path) as (host, changed), plugged(tmp_path, *map(str, range(1030))) as plugin:
         await plugin.register()
         await until(changed, lambda: host.plugins() and host.plugins()[0].connected)
-        assert [one.id for one in host.plugins()[0].devices] == [str(number) for number in range(1024)]
+        assert [device.id for device in host.plugins()[0].devices] == [str(number) for number in range(1024)]
         assert host.problems() == {THING: "it has 6 devices more than the maximum of 1024"}
         plugin.change(PluginDevice(id="a", health="Healthy"))
         await until(changed, lambda: ids(host) == [(THING, True, ["a"])])

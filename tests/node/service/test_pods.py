@@ -39,7 +39,7 @@ async def read(reader):
     page = await reader.list(PODS, fields="spec.nodeName=")
     async with reader.watch(PODS, initial=True, timeout=1) as events:
         first = await anext(events)
-    return [one.metadata.name for one in page.items], first.object.metadata.name
+    return [item.metadata.name for item in page.items], first.object.metadata.name
 
 
 async def test_an_agent_that_may_impersonate_the_node_reads_as_the_node():

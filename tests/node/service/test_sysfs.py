@@ -55,10 +55,11 @@ def test_cards_functions_and_nodes_are_found_where_they_are(tmp_path):
     assert gpu.place.device_nodes == ("/dev/dri/card0", "/dev/dri/renderD128")
     assert (nic.interface, nic.rdma_device, str(nic.bandwidth)) == ("ens1f0", "mlx5_0", "100G")
     assert (nic.place.numa_node, nic.place.device_nodes) == (None, ("/dev/infiniband/uverbs0",))
-    assert [(one.name, one.interface, one.bandwidth) for one in nic.virtual_functions] == [
-        ("vf-0000-3c-00-2", "ens1f0v0", None)
-    ]
-    assert [(one.number, one.cpus, one.hugepages) for one in inventory.numa_nodes] == [
+    assert [
+        (virtual_function.name, virtual_function.interface, virtual_function.bandwidth)
+        for virtual_function in nic.virtual_functions
+    ] == [("vf-0000-3c-00-2", "ens1f0v0", None)]
+    assert [(numa_node.number, numa_node.cpus, numa_node.hugepages) for numa_node in inventory.numa_nodes] == [
         (0, "0-3", {}),
         (1, "4-7", {"2Mi": 512}),
     ]

@@ -60,7 +60,10 @@ async def made_for(cluster, home, name, entry="gpu"):
 
     async def look():
         found = await cluster.get(PODS, name, home)
-        named = {one.name: one.resource_claim_name for one in found.status.resource_claim_statuses}
+        named = {
+            resource_claim_status.name: resource_claim_status.resource_claim_name
+            for resource_claim_status in found.status.resource_claim_statuses
+        }
         return named.get(entry) and await cluster.get(RESOURCE_CLAIMS, named[entry], home)
 
     return await eventually(look)
@@ -135,7 +138,7 @@ async def test_many_pods_get_one_claim_each(controlled, home):
         await create_pod(controlled, home, user(f"p-{number}"))
     names = {(await made_for(controlled, home, f"p-{number}")).metadata.name for number in range(20)}
     found = await controlled.list(RESOURCE_CLAIMS, home)
-    assert names == {one.metadata.name for one in found.items}
+    assert names == {item.metadata.name for item in found.items}
     assert len(names) == 20
 
 

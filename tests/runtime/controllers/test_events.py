@@ -128,7 +128,7 @@ async def test_a_kept_event_that_was_deleted_is_written_again(cluster, home):
     made = await cluster.create(RESOURCE_CLAIMS, claim("one"), home)
     told = recorder(cluster, Time())
     await told.keep(made, "Busy", "x")
-    [event] = [one for one in (await cluster.list(EVENTS, home)).items if one.reason == "Busy"]
+    [event] = [item for item in (await cluster.list(EVENTS, home)).items if item.reason == "Busy"]
     await cluster.delete(EVENTS, event.metadata.name, home)
     assert await told.keep(made, "Busy", "x")
     assert len(await events(cluster, home)) == 1

@@ -338,12 +338,12 @@ async def test_a_client_waits_under_100_ms_beside_32_others(log, clock, monkeypa
 
     monkeypatch.setattr(line, "_serve", turn)
     log.clear()
-    for one in others:
-        one.ask()
+    for other in others:
+        other.ask()
     while len(log) < 300:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
-    for one in others:
-        one.is_over = True
+    for other in others:
+        other.is_over = True
     await asyncio.gather(*tasks)
     honest.close()
     assert max(log) < 0.1

@@ -71,11 +71,11 @@ def held():
     """Bytes of bodies that are in memory, of whatever connection."""
     gc.collect()
     parsed, collected = 0, 0
-    for one in gc.get_objects():
-        if type(one) is StreamReader:
-            parsed += sum(len(piece) for piece in one._buffer)
-        elif type(one) is PeerConnection:
-            collected += len(one._body)
+    for obj in gc.get_objects():
+        if type(obj) is StreamReader:
+            parsed += sum(len(piece) for piece in obj._buffer)
+        elif type(obj) is PeerConnection:
+            collected += len(obj._body)
     return parsed + collected
 
 

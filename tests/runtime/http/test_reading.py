@@ -214,7 +214,7 @@ async def test_an_ended_connection_leaves_nothing_for_the_garbage_collector(end)
                         await reader.read()
                 writer.transport.abort()
             kinds = (reading.PeerTransport, PeerConnection)
-            while any(isinstance(one, kinds) for one in gc.get_objects()):  # noqa: ASYNC110  as above
+            while any(isinstance(obj, kinds) for obj in gc.get_objects()):  # noqa: ASYNC110  as above
                 await asyncio.sleep(0.01)
         finally:
             gc.enable()

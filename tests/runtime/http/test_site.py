@@ -194,4 +194,4 @@ async def test_an_answer_that_fails_ends_its_connection_alone(how, caplog):
                 with contextlib.suppress(ConnectionError):
                     await reader.read()
             writer.close()
-    assert [one.message for one in caplog.records] == ["a bug while answering; please report it"] * 2
+    assert [record.message for record in caplog.records] == ["a bug while answering; please report it"] * 2

@@ -127,8 +127,8 @@ async def test_an_incomplete_client_hello_is_cleaned_up(guests, said):
         await asyncio.gather(*map(log.greet, others))
         slow[0].theirs.sendall(HELLO[len(said) :])
         await tasks[0]
-    for one in tasks:
-        one.cancel()
+    for task in tasks:
+        task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [guest.peer for guest, _ in log.greeted] == ["other"] * 20 + ["slow"]
     assert not asyncio.get_running_loop().remove_reader(slow[1].ours)

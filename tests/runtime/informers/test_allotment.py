@@ -116,7 +116,7 @@ async def test_a_tenant_fills_only_its_own_share_of_the_cache(stream, first, cap
                 await cluster.delete(RESOURCE_CLAIM_TEMPLATES, f"t{number}", "hostile")
             await eventually(lambda: asyncio.sleep(0, not copy.incomplete))
             assert str(quarantine) == ""
-    assert len([one for one in caplog.records if "set aside" in one.getMessage()]) == 1
+    assert len([record for record in caplog.records if "set aside" in record.getMessage()]) == 1
 
 
 async def test_objects_set_aside_come_back_when_there_is_room():
@@ -172,7 +172,7 @@ async def test_a_claim_without_room_keeps_its_allocation():
         assert [result.device for result in one.status.allocation.devices.results] == ["g"]
         assert [consumer.uid for consumer in one.status.reserved_for] == ["u"]
         assert footprint(one) < 20_000
-        assert [one.name for one in copy.objects["default", "free"].spec.devices.requests] == [NOT_KEPT]
+        assert [request.name for request in copy.objects["default", "free"].spec.devices.requests] == [NOT_KEPT]
         assert copy.incomplete
         await cluster.patch(
             RESOURCE_CLAIMS, "free", Operations(({"op": "remove", "path": "/metadata/labels"},)), "default"

@@ -255,7 +255,7 @@ async def test_a_repeated_error_is_logged_once_per_occurrence(caplog):
     informer = Informer(trouble, CONFIG_MAPS, backoff=QUICK)
     async with running(informer):
         await eventually(lambda: asyncio.sleep(0, len(trouble.watched) >= 9))
-    told = [one.message.partition("; ")[0].rpartition(" ")[2] for one in caplog.records]
+    told = [record.message.partition("; ")[0].rpartition(" ")[2] for record in caplog.records]
     assert told == ["down", "busy", "down"]
 
 

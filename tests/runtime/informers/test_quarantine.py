@@ -332,7 +332,7 @@ def test_a_deep_object_does_not_hide_the_others(levels, read_as):
     items = b",".join([an_item("a"), an_item("deep", deep_json(levels)), an_item("b")])
     data = b'{"kind":"PodList","metadata":{"resourceVersion":"9","continue":"more"},"items":[' + items + b"]}"
     page = answers.page(data, read_as)
-    read = {*[_name(one) for one in page.items], *[one.name for one in page.unreadable]}
+    read = {*[_name(item) for item in page.items], *[one.name for one in page.unreadable]}
     assert read == {"a", "deep", "b"}
     assert (page.resource_version, page.more) == ("9", "more")
 

@@ -61,23 +61,27 @@ def test_cpus_beyond_every_node_stay_with_the_kubelet(mode, impossible):
     said = answer(outcome)
     assert (said["allowed"], said.get("patch"), said.get("warnings")) == (True, None, None)
     assert outcome.record.outcome == "left"
-    assert {one.outcome for one in outcome.record.decisions} == {Outcome.LEFT}
+    assert {decision.outcome for decision in outcome.record.decisions} == {Outcome.LEFT}
     assert "no node could serve claims for them" in outcome.record.decisions[0].detail
     of_file = decide_object(value, state)
     assert (of_file.operations, of_file.refusals) == ((), ())
     if mode == "enforce":
-        assert [one.detail for one in of_file.decisions] == [one.detail for one in outcome.record.decisions]
+        assert [decision.detail for decision in of_file.decisions] == [
+            decision.detail for decision in outcome.record.decisions
+        ]
 
 
 def test_a_gpu_is_claimed_where_its_cpus_cannot_be():
     value, outcome = reviewed(pod(CPUS | GPU, CPUS, CPUS), world(*gpus("a")))
     stored = applied(value, outcome)
     assert [one["name"] for one in stored["spec"]["resourceClaims"]] == ["drawbridge-c0-gpu"]
-    assert [one.outcome for one in outcome.record.decisions] == [Outcome.TRANSLATED, *[Outcome.LEFT] * 3]
+    assert [decision.outcome for decision in outcome.record.decisions] == [Outcome.TRANSLATED, *[Outcome.LEFT] * 3]
     state = world(*gpus("a"))
     of_file = decide_object(value, state)
     assert len(of_file.templates) == 1
-    assert [one.detail for one in of_file.decisions] == [one.detail for one in outcome.record.decisions]
+    assert [decision.detail for decision in of_file.decisions] == [
+        decision.detail for decision in outcome.record.decisions
+    ]
 
 
 def test_an_impossible_gpu_is_refused_with_and_without_cpus():
@@ -85,7 +89,7 @@ def test_an_impossible_gpu_is_refused_with_and_without_cpus():
     value, outcome = reviewed(pod(TWO | {"nvidia.com/gpu": "9"}), state)
     assert not answer(outcome)["allowed"]
     assert "9 devices of class gpu.nvidia.com" in answer(outcome)["status"]["message"]
-    assert [str(one.code) for one in decide_object(value, state).refusals] == ["R023"]
+    assert [str(refusal.code) for refusal in decide_object(value, state).refusals] == ["R023"]
 
 
 @pytest.mark.parametrize("number", [2, 16, 24, 30])

@@ -640,7 +640,7 @@ def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
     """It looks at the thousandths, which overflow (`tests/dra/validation/test_pods.py` asks it)."""
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": amount}))
     assert answer(outcome)["allowed"] is is_accepted
-    assert [one.outcome for one in outcome.record.decisions] == ["left" if is_accepted else "refused"]
+    assert [decision.outcome for decision in outcome.record.decisions] == ["left" if is_accepted else "refused"]
 
 
 def test_a_review_that_times_out_is_allowed_with_warning():

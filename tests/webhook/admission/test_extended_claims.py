@@ -49,9 +49,9 @@ def world(*, nodes=(), devices=2, slices=None, classes=(CLASS,), claims=(), rule
     builder.learn(features=Features(minor=37))
     objects = [wire.convert(one, Node) for one in ({"metadata": {"name": "a"}}, *nodes)]
     objects += [wire.convert(slices or publishing(devices), ResourceSlice)]
-    objects += [wire.convert(one, DeviceClass) for one in classes]
-    objects += [wire.convert(one, ResourceClaim) for one in claims]
-    objects += [wire.convert(one, DeviceTaintRule) for one in rules]
+    objects += [wire.convert(device_class, DeviceClass) for device_class in classes]
+    objects += [wire.convert(claim, ResourceClaim) for claim in claims]
+    objects += [wire.convert(rule, DeviceTaintRule) for rule in rules]
     builder.take_in(objects)
     builder.settle()
     return builder.state(fresh=True)
@@ -296,7 +296,7 @@ SHARED["spec"]["devices"][0]["allowMultipleAllocations"] = True
 def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
     bridge = {"bridge": FENCED if fenced == "wanted" else FENCED | {"fence": False}}
     state = world(**bridge, **extra, rules=[taint_rule(DRIVER)] if fenced == "there" else ())
-    found = [one for one in decide_object(asked(1, key), state).decisions if one.code == "D218"]
+    found = [decision for decision in decide_object(asked(1, key), state).decisions if decision.code == "D218"]
     [told] = found
     assert (told.container, told.key) == ("main", key)
     assert told.detail == f"a fence keeps {DRIVER} from scheduler default-scheduler, so no node can serve it"
@@ -315,15 +315,15 @@ def test_a_pod_fenced_from_its_driver_is_warned(key, extra, fenced):
     said = answer(admission.validate(review(workload, resource="deployments", group="apps"), state))
     assert any("a fence keeps" in text for text in said["warnings"])
     item["spec"]["schedulerName"] = "drawbridge"
-    assert not [one for one in decide_object(item, state).decisions if one.code]
+    assert not [decision for decision in decide_object(item, state).decisions if decision.code]
     assert not any("a fence keeps" in text for text in at_webhook(item, state).get("warnings", ()))
     apart = world(bridge=FENCED | {"fence": False}, **extra)
-    assert not [one for one in decide_object(asked(1, key), apart).decisions if one.code]
+    assert not [decision for decision in decide_object(asked(1, key), apart).decisions if decision.code]
 
 
 def test_a_fenced_pod_is_told_that_only_the_plugin_remains():
     state = world(bridge=FENCED, nodes=[plugin("b", "4")])
-    [told] = [one for one in decide_object(asked(1), state).decisions if one.code]
+    [told] = [decision for decision in decide_object(asked(1), state).decisions if decision.code]
     assert told.detail.endswith("so only device plugins serve it")
 
 
@@ -331,7 +331,9 @@ def test_a_tie_of_nodes_is_named_only_where_a_claim_would_be_made_but_for_it():
     tie = "set which nodes are preferred under `mixed`"
     nodes = [plugin("b", "4")]
     left = decide_object(asked(1), world(nodes=nodes))
-    assert [one.detail for one in left.decisions] == [f"DeviceClass {DRIVER} serves it through extendedResourceName"]
+    assert [decision.detail for decision in left.decisions] == [
+        f"DeviceClass {DRIVER} serves it through extendedResourceName"
+    ]
     assert not left.warnings
     [told] = decide_object(asked(1), world(nodes=nodes, extendedResources={"default": "translate"})).decisions
     assert tie in told.detail

@@ -22,7 +22,7 @@ TWO = {"cpu": "2", "memory": "1Gi"}
 
 
 def limit_range(*items, name="l"):
-    return obj("LimitRange", name, namespace="n", limits=[{"type": "Container"} | one for one in items])
+    return obj("LimitRange", name, namespace="n", limits=[{"type": "Container"} | item for item in items])
 
 
 def pod_of(*containers, init=(), namespace="n", **metadata):
@@ -32,7 +32,7 @@ def pod_of(*containers, init=(), namespace="n", **metadata):
 
 
 def state(*ranges, **fields):
-    read = [wire.convert(one, LimitRange) for one in ranges]
+    read = [wire.convert(range_, LimitRange) for range_ in ranges]
     configuration = configured(**({"cpuClaims": {"default": "translate"}} | WHOLE | CLAIMED | fields))
     keys = frozenset().union(*(one.keys for one in read))
     return State(
@@ -109,7 +109,9 @@ def test_a_key_that_goes_leaves_nothing_of_the_defaults_behind():
 
 def test_devices_that_a_limit_range_gives_are_told_of():
     done = decide_object(pod_of({"name": "c", "image": "i"}), state(limit_range({"default": {GPU: "1"}})))
-    assert [(one.container, one.key, str(one.outcome)) for one in done.decisions] == [("c", GPU, "left")]
+    assert [(decision.container, decision.key, str(decision.outcome)) for decision in done.decisions] == [
+        ("c", GPU, "left")
+    ]
     assert "a LimitRange bounds it or fills it in" in done.decisions[0].detail
     assert done.operations == ()
 
@@ -124,8 +126,8 @@ def test_a_pod_is_valid_as_it_is_filled_in_and_a_workload_as_it_is_written(kind)
     if kind == "Deployment":
         template = {"metadata": {"labels": {"a": "b"}}, "spec": value["spec"]}
         value = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}  # fmt: skip
-    assert [one.key for one in decide_object(value, state()).decisions if one.code] == [FOO]
-    refused = [one.key for one in decide_object(value, now).decisions if one.code]
+    assert [decision.key for decision in decide_object(value, state()).decisions if decision.code] == [FOO]
+    refused = [decision.key for decision in decide_object(value, now).decisions if decision.code]
     assert refused == ([] if kind == "Pod" else [FOO])
 
 

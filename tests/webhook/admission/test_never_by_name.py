@@ -32,8 +32,10 @@ def case_of(seed):
     ]
     dates = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"]
     classes = [serving_class(name, rng.choice([None, GPU, "example.com/a"]), rng.choice(dates)) for name in DRIVERS]
-    for one in classes:
-        one["spec"]["selectors"] = [{"cel": {"expression": f"device.driver == '{one['metadata']['name']}'"}}]
+    for device_class in classes:
+        device_class["spec"]["selectors"] = [
+            {"cel": {"expression": f"device.driver == '{device_class['metadata']['name']}'"}}
+        ]
     nodes, slices = [], []
     for at in range(rng.randrange(1, 4)):
         name = f"n{at}"

@@ -38,7 +38,7 @@ SAID = f"D702 /spec{AT}: unknown field 'sharin' (did you mean sharing?)"
 
 def devices(driver, *parameters, class_name=GPU, count=1):
     exactly = {"deviceClassName": class_name, "allocationMode": "ExactCount", "count": count}
-    config = [{"opaque": {"driver": driver, "parameters": one}} for one in parameters]
+    config = [{"opaque": {"driver": driver, "parameters": parameter}} for parameter in parameters]
     return {"requests": [{"name": "r", "exactly": exactly}], "config": config}
 
 

@@ -35,7 +35,10 @@ def plugin_node(name, allocatable=None, capacity=None, **spec):
 def built(*nodes, classes=(), installed=None, **fields):
     builder = StateBuilder(configured(mode="enforce", **fields), keys=(b"key",))
     builder.learn(features=Features(minor=37), installed=installed)
-    builder.take_in([wire.convert(one, Node) for one in nodes] + [wire.convert(one, DeviceClass) for one in classes])
+    builder.take_in(
+        [wire.convert(one, Node) for one in nodes]
+        + [wire.convert(device_class, DeviceClass) for device_class in classes]
+    )
     builder.settle()
     return builder
 
@@ -64,8 +67,8 @@ def said(obj, state):
     if there["allowed"]:
         assert not here.refusals
     else:
-        assert [str(one) in there["status"]["message"] for one in here.refusals] == [True]
-        [decision] = [one for one in here.decisions if one.code.startswith("R")]
+        assert [str(refusal) in there["status"]["message"] for refusal in here.refusals] == [True]
+        [decision] = [decision for decision in here.decisions if decision.code.startswith("R")]
         assert (decision.container, decision.key) == ("main", GPU)
     return there
 

@@ -26,7 +26,7 @@ def documents(*names):
 
 
 def claim_in_mode(mode, held=""):
-    [found] = [read_object(one) for one in documents("claims") if one["metadata"]["name"] == mode]
+    [found] = [read_object(document) for document in documents("claims") if document["metadata"]["name"] == mode]
     meta = {"name": mode, "namespace": "ns", "uid": mode}
     raw = {"metadata": meta, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": mode, "allocationMode": "ExactCount", "count": 1}}]}}}  # fmt: skip
     if held:
@@ -39,7 +39,7 @@ def claim_in_mode(mode, held=""):
 def stock(*files, held=()):
     objects = documents("classes", *files)
     kinds = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "DeviceCompatibility": DeviceCompatibility}
-    of = {kind: [convert(one, type_) for one in objects if one["kind"] == kind] for kind, type_ in kinds.items()}
+    of = {kind: [convert(obj, type_) for obj in objects if obj["kind"] == kind] for kind, type_ in kinds.items()}
     return Stock.of(
         nodes=[convert({"metadata": {"name": NODE}}, Node)],
         classes=of["DeviceClass"],
@@ -108,6 +108,6 @@ OURS = {"schedulerName": "drawbridge", "drivers": ["gpu.example.com"]}
 
 def test_a_pod_of_another_scheduler_is_warned_of_risk():
     words = "scheduler default-scheduler does not know DeviceCompatibility"
-    assert any(words in one and SAID in one for one in warnings(""))
-    assert any("scheduler volcano does not" in one for one in warnings("volcano", OURS))
-    assert not any("does not know" in one for one in warnings("drawbridge", OURS))
+    assert any(words in warning and SAID in warning for warning in warnings(""))
+    assert any("scheduler volcano does not" in warning for warning in warnings("volcano", OURS))
+    assert not any("does not know" in warning for warning in warnings("drawbridge", OURS))

@@ -149,7 +149,7 @@ def test_a_pod_invalid_for_the_api_server_is_refused():
 
 
 def test_a_refusal_names_the_container_and_the_key_that_asked():
-    (refusal,) = [one for one in decide_object(PODS["nine"], STATE).decisions if one.code]
+    (refusal,) = [decision for decision in decide_object(PODS["nine"], STATE).decisions if decision.code]
     assert (refusal.object, refusal.container, refusal.key, refusal.code) == ("Pod/n/p", "main", GPU, "R023")
     assert "container main (nvidia.com/gpu: 9) asks for 9 devices" in refusal.detail
     assert refusal.remedy
@@ -157,7 +157,7 @@ def test_a_refusal_names_the_container_and_the_key_that_asked():
 
 def test_the_record_of_a_refusal_has_its_code():
     outcome = reviewing.mutate(review(PODS["nine"]), STATE)
-    assert [one.code for one in outcome.record.decisions if one.code] == ["R023"]
+    assert [decision.code for decision in outcome.record.decisions if decision.code] == ["R023"]
     assert json.loads(wire.encode(outcome.record))["decisions"][-1]["container"] == "main"
 
 

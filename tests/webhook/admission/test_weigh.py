@@ -293,14 +293,14 @@ def test_a_pod_served_by_a_device_plugin_is_left():
     said = answer(outcome)
     assert said["allowed"]
     assert "node old still serves nvidia.com/gpu" in said["warnings"][0]
-    assert (outcome.record.outcome, {one.outcome for one in outcome.record.decisions}) == ("left", {"left"})
+    assert (outcome.record.outcome, {decision.outcome for decision in outcome.record.decisions}) == ("left", {"left"})
     [removal] = json.loads(base64.b64decode(said["patch"]))
     assert removal["path"].startswith("/metadata/annotations"), "what only looks like ours goes all the same"
     assert "left as it is: node old still serves" in " ".join(answer(workload_of(forged, mixed))["warnings"])
     assert answer(given(gpu_pod(limits={"nvidia.com/gpu": "2"}), mixed))["patch"], "what can be served is translated"
     offline = decide_object(forged | {"metadata": {"name": "p", "namespace": "ns"}}, mixed)
     assert not offline.refusals, "files are decided on as the webhook does"
-    assert {one.outcome for one in offline.decisions} == {"left"}
+    assert {decision.outcome for decision in offline.decisions} == {"left"}
 
 
 def in_pool(world, **changes):
@@ -328,7 +328,9 @@ def test_a_pod_waits_for_an_autoscaler(count):
     done = decide_object(many | {"metadata": {"name": "p", "namespace": "ns"}}, growing)
     assert done.templates
     assert not done.refusals
-    assert [(one.outcome, one.code, one.container) for one in done.decisions] == [("translated", "R023", "main")]
+    assert [(decision.outcome, decision.code, decision.container) for decision in done.decisions] == [
+        ("translated", "R023", "main")
+    ]
     assert not answer(given(many, in_pool(ENFORCE, impossible="refuse")))["allowed"]
     small = configured(nodeTemplates=[{"name": "t", "allocatable": {"nvidia.com/gpu": "4"}}]).file.node_templates
     assert not answer(given(many, in_pool(ENFORCE, node_templates=small)))["allowed"], "what can come is declared"
@@ -457,7 +459,7 @@ def everywhere(asked, world):
     said = there.get("status", {}).get("message", "").partition("; to bypass")[0]
     assert said == "; ".join(map(str, here.refusals))
     for told in there.get("warnings", ()):
-        assert any(one.startswith(told.partition("…")[0]) for one in here.warnings)
+        assert any(warning.startswith(told.partition("…")[0]) for warning in here.warnings)
     return there
 
 
@@ -528,7 +530,7 @@ def test_a_daemon_set_runs_where_possible():
     template = {"metadata": {}, "spec": confined(3, "small")["spec"]}
     each = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": template}}
     found = decide_object(each, sized())
-    assert (found.refusals, [one.code for one in found.decisions]) == ((), ["R020"])
+    assert (found.refusals, [decision.code for decision in found.decisions]) == ((), ["R020"])
 
 
 def test_a_device_plugin_daemon_set_runs_where_possible():

@@ -37,7 +37,7 @@ def seen(value: dict) -> tuple[dict[str, set[tuple[str, str, int]]], int]:
             if claim.get("request", name) == name
             for i in range(count)
         }
-    return views, sum(count for each in parts.values() for count in each.values())
+    return views, sum(count for part in parts.values() for count in part.values())
 
 
 def effective(value: dict) -> int:

@@ -57,5 +57,5 @@ def test_slots_of_the_old_plugin_are_shares_where_an_administrator_says_how_larg
     done = became(asked, dialects=[ours], keys={"amazon": {slots["name"]: ""}})
     [request] = devices(done)["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"cores": "30"}
-    assert [one.detail for one in done.decisions] == ["(class hami-core-gpu.project-hami.io)"]
+    assert [decision.detail for decision in done.decisions] == ["(class hami-core-gpu.project-hami.io)"]
     assert untouched(became(asked))

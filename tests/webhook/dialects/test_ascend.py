@@ -156,7 +156,7 @@ def test_an_invalid_ascend_option_is_rejected_at_its_path(option, place):
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "ascend": option}
     configuration, findings = read(value)
     assert configuration is None
-    assert [one.path for one in findings] == [place]
+    assert [finding.path for finding in findings] == [place]
 
 
 HUAWEI = "huawei.com/Ascend910"

@@ -43,7 +43,7 @@ PAIRED = {JOINT: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": "S
 def koordinator_pod(*limits: dict, **annotations: object) -> dict:
     """A pod for Koordinator's scheduler; annotations by their last word."""
     return pod(
-        *({KOORD + key: amount for key, amount in each.items()} for each in limits),
+        *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
         annotations={f"scheduling.koordinator.sh/{k.replace('_', '-')}": json.dumps(v) for k, v in annotations.items()},
         scheduler="koord-scheduler",
     )
@@ -128,7 +128,7 @@ ROWS = {
 
 def koordinator(*limits: dict, fleet=UNKNOWN, hints: dict | None = None, config: dict | None = None):
     value = pod(
-        *({KOORD + key: amount for key, amount in each.items()} for each in limits),
+        *({KOORD + key: amount for key, amount in limit.items()} for limit in limits),
         annotations={key: json.dumps(hint) for key, hint in (hints or {}).items()},
         scheduler="koord-scheduler",
     )
@@ -202,7 +202,9 @@ def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
     """Make a node with a network card of each bandwidth, and cards that publish none."""
     policy = {"requestPolicy": {"default": "1G", "validRange": {"min": "1G", "step": "1G"}}}
     root = {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:10"}}
-    cards = [{"capacity": {"bandwidth": {"value": one, **policy}}} for one in bandwidths] + [{} for _ in range(missing)]
+    cards = [{"capacity": {"bandwidth": {"value": bandwidth, **policy}}} for bandwidth in bandwidths] + [
+        {} for _ in range(missing)
+    ]
     devices = [
         {"name": f"card-{i}", "attributes": root, "allowMultipleAllocations": shared, **card}
         for i, card in enumerate(cards)
@@ -238,7 +240,7 @@ def test_one_node_that_shares_its_card_does_not_decide_for_the_pods_of_all(shari
     """A thief with a node's credentials may publish anything there; pods that others serve would wait for it."""
     shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "100G"}}}
     fleet = {f"n{i}": ("dra.net", "dranet", [{"name": "c", **(shared if i < sharing else {})}]) for i in range(3)}
-    slices = [one for node, published in fleet.items() for one in slices_of(node, (published,))]
+    slices = [slice_ for node, published in fleet.items() for slice_ in slices_of(node, (published,))]
     done = koordinator({"rdma": 30}, fleet=Inventory.of(classes_of(tuple(fleet.values())), slices, ()))
     assert done.changed == translated
     assert untouched(done) != translated
@@ -408,7 +410,7 @@ def test_a_numa_policy_that_no_claim_can_express_leaves_the_pod_with_a_reason(hi
     rdma = 1 if HINT in hints else 100
     _, done = hosted(native, asked={"gpu": 100, "rdma": rdma}, hints=hints, fleet=fleet)
     assert untouched(done)
-    assert any(words in one.detail for one in done.decisions)
+    assert any(words in decision.detail for decision in done.decisions)
 
 
 def test_without_a_word_of_the_administrators_no_cpu_is_claimed_and_what_is_lost_is_said():
@@ -782,7 +784,7 @@ def test_where_a_pod_may_run_says_nothing_about_the_system_its_numbers_are_for()
 
 
 def detail(done, key: str) -> str:
-    return "; ".join(one.detail for one in done.decisions if one.key == key)
+    return "; ".join(decision.detail for decision in done.decisions if decision.key == key)
 
 
 @pytest.mark.parametrize(
@@ -860,7 +862,9 @@ def test_the_cpus_of_a_claim_are_those_that_the_pods_scheduler_counts(spec, cpus
     value = spoken({"gpu": 100}, annotations={key: json.dumps(one) for key, one in BOUND.items()}, **spec)
     value["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
     done = became(value, fleet=hosts(), **HOST)
-    [claim] = [one for one in done.templates.values() if one["spec"]["devices"]["requests"][0]["name"] == "cpus"]
+    [claim] = [
+        template for template in done.templates.values() if template["spec"]["devices"]["requests"][0]["name"] == "cpus"
+    ]
     assert claim["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"] == {"cpus": cpus}
 
 

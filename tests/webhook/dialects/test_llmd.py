@@ -40,9 +40,9 @@ def ties(done):
 def test_two_pairs_are_two_of_each_kind_joined_by_root_and_by_numa_node():
     done = became(pod({PAIRS: 2}))
     requests = devices(done)["requests"]
-    assert [one["name"] for one in requests] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
-    assert [one["exactly"]["deviceClassName"] for one in requests] == ["gpu.nvidia.com", "dranet"] * 2
-    assert [one["exactly"]["count"] for one in requests] == [1] * 4
+    assert [request["name"] for request in requests] == ["gpu-0", "nic-0", "gpu-1", "nic-1"]
+    assert [request["exactly"]["deviceClassName"] for request in requests] == ["gpu.nvidia.com", "dranet"] * 2
+    assert [request["exactly"]["count"] for request in requests] == [1] * 4
     assert ties(done) == [
         (["gpu-0", "nic-0"], PCIE_ROOT),
         (["gpu-1", "nic-1"], PCIE_ROOT),
@@ -90,8 +90,8 @@ def test_a_pair_request_that_the_rail_webhook_would_reject_is_refused(count, opt
 def test_more_pairs_than_a_claim_holds_are_split_between_pairs(count, pairs):
     done = became(pod({PAIRS: count}), llmd={"pairsPerNode": count})
     specs = [one.spec["spec"]["devices"] for one in done.given]
-    assert [len(one["constraints"]) for one in specs] == pairs
-    assert all(len(one["requests"]) <= 32 for one in specs)
+    assert [len(spec["constraints"]) for spec in specs] == pairs
+    assert all(len(spec["requests"]) <= 32 for spec in specs)
 
 
 def test_none_asks_for_nothing_and_an_init_container_is_not_looked_at():
@@ -135,7 +135,11 @@ def test_each_network_device_is_told_its_number_in_all_of_the_pod():
 def test_devices_that_are_numbered_are_asked_for_one_by_one():
     done = became(pod({EFA: 3}), parameters={"efa": NIC})
     requests = devices(done)["requests"]
-    assert [(one["name"], one["exactly"]["count"]) for one in requests] == [("efa-0", 1), ("efa-1", 1), ("efa-2", 1)]
+    assert [(request["name"], request["exactly"]["count"]) for request in requests] == [
+        ("efa-0", 1),
+        ("efa-1", 1),
+        ("efa-2", 1),
+    ]
     assert [one["name"] for _, one in interfaces_of(done)[0]] == ["net0", "net1", "net2"]
     many = became(pod({EFA: 33}), parameters={"efa": NIC})
     assert untouched(many)
@@ -162,14 +166,14 @@ def test_parameters_of_one_target_are_not_set_on_other_targets():
 def test_parameters_that_no_claim_can_have_are_found(parameters, path):
     made, findings = read({**HEAD, "parameters": parameters})
     assert made is None
-    assert [one.path for one in findings] == [path]
+    assert [finding.path for finding in findings] == [path]
 
 
 def test_parameters_that_the_driver_would_not_read_are_warned_of():
     assert read({**HEAD, "parameters": {"nic": NIC}})[1] == []
     made, findings = read({**HEAD, "parameters": {"nic": {"interface": {"mtuu": 9000}}}})
     assert made is not None
-    assert [(one.code, one.severity, one.path) for one in findings] == [
+    assert [(finding.code, finding.severity, finding.path) for finding in findings] == [
         ("D702", "warning", "/parameters/nic/interface/mtuu")
     ]
 

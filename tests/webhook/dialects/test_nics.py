@@ -117,7 +117,7 @@ def test_a_pool_with_a_target_is_asked_for_by_the_selectors_of_the_target():
 def test_networks_of_multus_beside_a_pool_with_a_target_are_an_approximation():
     done = became(pod({POOL: 2}, annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}), **OF_POOL)
     assert outcomes(done) == {POOL: "approximated"}
-    assert any(f"only where the driver publishes the name {POOL}" in one.detail for one in done.decisions)
+    assert any(f"only where the driver publishes the name {POOL}" in decision.detail for decision in done.decisions)
 
 
 def test_a_device_in_place_of_handles_pairs_with_a_gpu():
@@ -127,7 +127,7 @@ def test_a_device_in_place_of_handles_pairs_with_a_gpu():
     done = became(pod({"nvidia.com/gpu": 1, RDMA: 1}), **file)
     assert [one["class"] for one in exactly(done)] == ["gpu.nvidia.com", "dranet"]
     assert devices(done)["constraints"][0]["matchAttribute"] == "resource.kubernetes.io/pcieRoot"
-    assert any("fewer pods fit on a node" in one.detail for one in done.decisions)
+    assert any("fewer pods fit on a node" in decision.detail for decision in done.decisions)
 
 
 def test_a_pod_in_the_network_of_its_host_gets_no_device_that_is_moved():
@@ -142,7 +142,7 @@ def test_handles_of_shared_rdma_become_one_whole_device_where_a_target_is_named(
         truth = 'device.attributes["dra.net"].?rdma.orValue(false)'
         assert exactly(done) == [{"class": "dranet", "count": 1, "cel": [*HCA["selectors"], truth]}]
         assert outcomes(done) == {RDMA: "approximated"}
-        assert any("fewer pods fit on a node" in one.detail for one in done.decisions)
+        assert any("fewer pods fit on a node" in decision.detail for decision in done.decisions)
 
 
 def test_handles_of_shared_rdma_become_all_devices_of_the_pool_where_pods_can_share_them():
@@ -152,7 +152,7 @@ def test_handles_of_shared_rdma_become_all_devices_of_the_pool_where_pods_can_sh
     texts = [one["cel"]["expression"] for one in request["exactly"]["selectors"]]
     assert texts[-1] == "device.allowMultipleAllocations"
     assert texts[0] == HCA["selectors"][0]
-    assert any("shared with other pods" in one.detail for one in done.decisions)
+    assert any("shared with other pods" in decision.detail for decision in done.decisions)
 
 
 def test_handles_of_shared_rdma_are_left_where_approximations_are():
@@ -165,8 +165,8 @@ def test_a_pool_that_is_left_is_told_with_what_its_plugin_selects():
         config_map("device-plugin-config", "kube-system", edge_1=value),
         config_map("rdma", config={"configList": [{"resourceName": "hca_shared_devices_a", "devices": ["ib0"]}]}),
     ]
-    for one in maps:
-        one["data"] = {name: json.loads(text) for name, text in one["data"].items()}
+    for map_ in maps:
+        map_["data"] = {name: json.loads(text) for name, text in map_["data"].items()}
     fleet = Inventory(assumes=True, installed=installed(maps))
     (left,) = became(pod({POOL: 1}), fleet=fleet).decisions
     assert "selects vendors=15b3 isRdma in ConfigMap kube-system/device-plugin-config (edge-1)" in left.detail
@@ -189,7 +189,7 @@ def test_a_table_of_pools_that_makes_no_sense_is_turned_back(table, path, messag
         {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "nics": table}
     )
     assert configuration is None
-    assert [(one.path, message in one.message) for one in findings] == [(path, True)]
+    assert [(finding.path, message in finding.message) for finding in findings] == [(path, True)]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_selector_of_a_target_that_would_fail_in_a_claim_is_turned_back(text, 
     }
     configuration, findings = read(file)
     assert configuration is None
-    assert [(one.path, message in one.message) for one in findings] == [("/targets/0/selectors/0", True)]
+    assert [(finding.path, message in finding.message) for finding in findings] == [("/targets/0/selectors/0", True)]
 
 
 def test_selectors_of_a_target_are_few():
@@ -228,7 +228,7 @@ def test_gpus_and_adapters_in_pairs_under_one_switch():
     done = became(pod({"nvidia.com/gpu": 8, EFA: 32}), joint=joint, **WHOLE)
     (spec,) = done.templates.values()
     requests = spec["spec"]["devices"]["requests"]
-    assert [one["exactly"]["count"] for one in requests] == [1, 4] * 4
+    assert [request["exactly"]["count"] for request in requests] == [1, 4] * 4
     assert len(spec["spec"]["devices"]["constraints"]) == 4
     assert len(done.given) == 2
 

@@ -54,10 +54,10 @@ def differences(driver: str, device: dict[str, Any], kind: dict[str, Any]) -> li
 def published(objects: list[dict[str, Any]]) -> list[str]:
     """Say what of these objects no driver publishes, and no chart installs."""
     said = []
-    for one in objects:
-        if one["kind"] == "ResourceSlice" and (facts := FACTS.get(one["spec"]["driver"])):
-            driver = one["spec"]["driver"]
-            for device in one["spec"].get("devices", ()):
+    for obj in objects:
+        if obj["kind"] == "ResourceSlice" and (facts := FACTS.get(obj["spec"]["driver"])):
+            driver = obj["spec"]["driver"]
+            for device in obj["spec"].get("devices", ()):
                 nearest = min((differences(driver, device, kind) for kind in facts["devices"]), key=len)
                 said += [f"{driver} {device['name']}: {', '.join(nearest)}"] if nearest else []
     return said
@@ -74,7 +74,7 @@ def test_slices_and_classes_of_e2e_are_those_of_their_drivers():
         fleet.HAMI: fleet.hami_gpus(1),
         fleet.DRANET: [*fleet.dranet_nics(1), *fleet.dranet_nics(1, rdma=False)],
     }
-    assert published([one for driver, made in devices.items() for one in fleet.slices(driver, "n", made)]) == []
+    assert published([slice_ for driver, made in devices.items() for slice_ in fleet.slices(driver, "n", made)]) == []
 
 
 def test_every_driver_that_a_target_names_has_its_facts():
@@ -85,9 +85,9 @@ def test_every_driver_that_a_target_names_has_its_facts():
 def test_an_inventory_has_the_classes_of_its_chart_and_the_names_they_serve(driver):
     objects = [document.object for document in manifests.read([EXAMPLES / "drivers" / f"{driver}.yaml"])]
     classes = {
-        one["metadata"]["name"]: one["spec"].get("extendedResourceName", "")
-        for one in objects
-        if one["kind"] == "DeviceClass"
+        obj["metadata"]["name"]: obj["spec"].get("extendedResourceName", "")
+        for obj in objects
+        if obj["kind"] == "DeviceClass"
     }
     served = {name: "" if extended.endswith("?") else extended for name, extended in FACTS[driver]["classes"].items()}
     assert classes == served

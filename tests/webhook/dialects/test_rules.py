@@ -82,7 +82,7 @@ def test_an_expression_reads_a_number_on_a_container():
 def test_a_count_of_0_requests_no_device(count, mib, said):
     row = {"name": "our.org/mib", "role": "memory", "unit": "MiB"}
     done = became(pod({"our.org/gpu": count, "our.org/mib": mib}), **rules(row))
-    assert [str(one.outcome) for one in done.decisions] == said
+    assert [str(decision.outcome) for decision in done.decisions] == said
     assert untouched(done) == (not count)
 
 
@@ -188,7 +188,7 @@ def test_an_expression_that_is_costly_on_a_long_value_is_turned_back_with_its_ru
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", **rules(row)}
     configuration, findings = read(value)
     assert configuration is None
-    assert [(one.path, one.message) for one in findings] == [
+    assert [(finding.path, finding.message) for finding in findings] == [
         ("/dialects/0/keys/1/expression", "it costs too much on a long value")
     ]
 

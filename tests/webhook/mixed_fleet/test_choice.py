@@ -62,8 +62,8 @@ IDLE["spec"]["containers"][0]["resources"] = {"limits": {"example.com/other": 1}
 def fleet(*objects, policy=None, counted=True, **fields):
     """A state of these objects; with `counted`, pods are known, those that there are."""
     flat = [CLASS, *(IDLE for _ in range(counted))]
-    for one in objects:
-        flat += one if isinstance(one, list) else [one]
+    for obj in objects:
+        flat += obj if isinstance(obj, list) else [obj]
     if policy is not None:
         fields["mixed"] = {GPU: policy}
     state = state_of_files(manifests.parse(manifests.dump(flat)), configured(mode="enforce", **fields))
@@ -79,10 +79,10 @@ def decided(asked, world):
     done = decide_object(asked, world)
     assert bool(done.operations) is translated, "files and webhook agree"
     assert not done.refusals
-    told = {one.key: one.basis if translated else one.detail for one in outcome.record.decisions}
-    filed = {one.key: one.basis if translated else one.detail for one in done.decisions}
+    told = {decision.key: decision.basis if translated else decision.detail for decision in outcome.record.decisions}
+    filed = {decision.key: decision.basis if translated else decision.detail for decision in done.decisions}
     assert told[GPU] == filed[GPU]
-    assert {str(one.outcome) for one in outcome.record.decisions} == {"translated" if translated else "left"}
+    assert {str(decision.outcome) for decision in outcome.record.decisions} == {"translated" if translated else "left"}
     if not translated:
         assert applied(asked, outcome) == asked
         assert outcome.record.templates == ()
@@ -352,7 +352,7 @@ def test_a_bad_policy_is_named_and_never_in_force(mixed, path, words):
     value = {"apiVersion": "drawbridge.dev/v1alpha1", "kind": "DrawbridgeConfiguration", "mixed": mixed}
     configuration, findings = read(json.loads(json.dumps(value)))
     assert configuration is None
-    assert any(one.path.startswith(path) and words in one.message for one in findings), findings
+    assert any(finding.path.startswith(path) and words in finding.message for finding in findings), findings
 
 
 def test_a_device_plugin_workload_has_no_claim_warnings():

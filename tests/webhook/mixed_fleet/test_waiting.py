@@ -121,7 +121,7 @@ def question_of(pod, nodes, objects):
     }
     spec = {"devices": {"requests": [{"name": "r", "exactly": asked}]}}
     claim = {"metadata": {"name": "c", "namespace": "n", "uid": "c"}, "spec": spec}
-    slices = [one for one in objects if one["kind"] == "ResourceSlice"]
+    slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
     return {"nodes": nodes, "claims": [claim], "slices": slices, "classes": [CLASS]}
 
 
@@ -131,7 +131,7 @@ def test_no_translated_pod_waits_where_its_original_would_have_run(declared, fil
     for seed in range(CASES):
         rng = random.Random(f"pins {seed}")
         objects, pod = drawn_fleet(rng), drawn_pod(rng)
-        nodes = [one for one in objects if one["kind"] == "Node"]
+        nodes = [obj for obj in objects if obj["kind"] == "Node"]
         state = state_of_files(manifests.parse(manifests.dump(objects)), configured(mode="enforce", **declared))
         done = decide_object(pod, state)
         before, after = filter_oracle.ask_all([{"pod": one, "nodes": nodes} for one in (pod, without_key(pod))])

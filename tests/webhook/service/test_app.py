@@ -327,7 +327,7 @@ async def test_a_body_of_untold_length_is_not_taken(running):
 
 
 def phases(running):
-    return Counter(one.phase.name for one in running.app._listener.connections)
+    return Counter(connection.phase.name for connection in running.app._listener.connections)
 
 
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
@@ -471,9 +471,11 @@ async def test_a_new_connection_is_served_while_others_of_its_address_are_idle(r
     idle = await spoken(running, 3, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     for reader, _ in idle:
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-    await until(lambda: [one.phase for one in running.app._listener.connections] == [ConnectionPhase.IDLE] * 3)
-    for one in running.app._listener.connections:
-        one.since -= 10.0  # time has passed
+    await until(
+        lambda: [connection.phase for connection in running.app._listener.connections] == [ConnectionPhase.IDLE] * 3
+    )
+    for connection in running.app._listener.connections:
+        connection.since -= 10.0  # time has passed
     ((reader, writer),) = await spoken(running, 1, HEAD + b"{")
     await spoken(running, 2, HEAD + b"{")
     writer.write(b" " * 98)

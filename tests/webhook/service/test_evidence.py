@@ -40,7 +40,7 @@ class Installed(Embedded):
         if resource.plural in self.fails:
             raise self.fails[resource.plural]
         kinds = [one for one in self.there if one["kind"] == resource.kind]
-        return [one for one in kinds if namespace in (None, one["metadata"].get("namespace"))]
+        return [kind for kind in kinds if namespace in (None, kind["metadata"].get("namespace"))]
 
     async def list(self, resource, namespace=None, **more):
         if resource.plural not in {one.plural for one in (*OF_CLUSTER, *OF_OPERATORS, *OF_NAMESPACES)}:
@@ -137,7 +137,7 @@ async def test_a_missing_right_is_told_and_keeps_nothing_waiting():
     }
 
     async def check(known, follower, _):
-        assert [one.minor for one in known().autoscalers] == [31]
+        assert [autoscaler.minor for autoscaler in known().autoscalers] == [31]
         assert follower.unread_evidence().endswith(f"forbidden are daemonsets.apps in {HOME}, configmaps in {HOME}")
         cluster.fails["deployments"] = Forbidden("no")
         await until(lambda: not known().autoscalers)
@@ -162,7 +162,7 @@ async def test_of_config_maps_those_that_a_plugin_is_given_are_read_and_no_other
     cluster.there = [CHART, policy(name="of-the-policy"), karpenter() | {"metadata": {"name": "k", "namespace": HOME}}]
     cluster.there += [config_map(name, where, any=sharing()) for name in ("plugin", "other") for where in (HOME, "b")]
     read = await read_evidence(cluster, [HOME, "b"], for_command=True)
-    maps = [one["metadata"] for one in read.objects if one["kind"] == "ConfigMap"]
+    maps = [obj["metadata"] for obj in read.objects if obj["kind"] == "ConfigMap"]
     assert maps == [{"namespace": HOME, "name": "plugin"}]
     assert {where for _, where in cluster.asked} == {None, HOME, "b"}
 
@@ -183,7 +183,7 @@ async def test_operators_are_read_for_commands_alone():
     cluster.there = [device_config(), gpu_cluster()]
     for for_command, kinds in ((False, ["GPUCluster"]), (True, ["GPUCluster", "DeviceConfig"])):
         read = await read_evidence(cluster, [HOME], for_command=for_command)
-        assert [one["kind"] for one in read.objects] == kinds
+        assert [obj["kind"] for obj in read.objects] == kinds
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,10 @@ def test_the_roles_let_every_kind_be_listed_that_is_read_as_evidence(file, kinds
     # The one rule with a name is that of the installed configuration.
     rules = [rule for rule in role["rules"] if "resourceNames" not in rule]
     given = {(group, plural): rule["verbs"] for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}  # fmt: skip
-    assert {(one.group, one.plural) for one in kinds} <= given.keys()
+    assert {(kind.group, kind.plural) for kind in kinds} <= given.keys()
     others = {"amd.com", "deviceplugin.intel.com", "karpenter.sh", "mellanox.com", "node.k8s.io", "nvidia.com"}
     others.add("sriovnetwork.openshift.io")
-    assert {name for name in given if name[0] in others} == {(one.group, one.plural) for one in kinds}
+    assert {name for name in given if name[0] in others} == {(kind.group, kind.plural) for kind in kinds}
     assert set(map(tuple, given.values())) == {("list",)}
 
 

@@ -138,7 +138,7 @@ async def test_an_author_is_told_of_a_misspelt_name_once():
 
 def test_the_policy_admits_what_the_controller_says_of_pods():
     documents = manifests.read([ROOT / "manifests/base/policies.yaml"])
-    [policy] = [one.object for one in documents if one.object["metadata"]["name"] == "drawbridge-events" and one.object["kind"] == "ValidatingAdmissionPolicy"]  # fmt: skip
+    [policy] = [document.object for document in documents if document.object["metadata"]["name"] == "drawbridge-events" and document.object["kind"] == "ValidatingAdmissionPolicy"]  # fmt: skip
     [validation] = policy["spec"]["validations"]
     [reasons] = re.findall(r"reason\.orValue\(''\) in \[(.*?)\]", validation["expression"])
     assert set(re.findall(r"'(\w+)'", reasons)) == {missed_pods.REASON, missed_pods.MISSPELT, FAILED}
@@ -149,7 +149,7 @@ async def test_a_misspelt_name_is_told_where_authors_are_warned(mode, events):
     cluster = Evicting()
     await made(cluster, waiting(limits=UNKNOWN, owner=None))
     await looking(cluster, known=state(mode=mode)).look()
-    messages = [one.message for one in (await cluster.list(resources.EVENTS)).items]
+    messages = [item.message for item in (await cluster.list(resources.EVENTS)).items]
     assert messages == ["no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Create the pod again with that name"] * events  # fmt: skip
 
 
@@ -171,13 +171,13 @@ class Evicting(Embedded):
 
 
 async def made(cluster, *pods):
-    for name in {one["metadata"]["namespace"] for one in pods} - {"default"}:
+    for name in {pod["metadata"]["namespace"] for pod in pods} - {"default"}:
         await cluster.create(resources.NAMESPACES, {"metadata": {"name": name}})
-    for one in pods:
-        namespace = one["metadata"]["namespace"]
-        await cluster.create(resources.PODS, {k: v for k, v in one.items() if k != "status"}, namespace)
-        patch = Merge({"status": one["status"]})
-        await cluster.patch(resources.PODS, one["metadata"]["name"], patch, namespace, subresource="status")
+    for pod in pods:
+        namespace = pod["metadata"]["namespace"]
+        await cluster.create(resources.PODS, {k: v for k, v in pod.items() if k != "status"}, namespace)
+        patch = Merge({"status": pod["status"]})
+        await cluster.patch(resources.PODS, pod["metadata"]["name"], patch, namespace, subresource="status")
 
 
 def looking(cluster, *, evict=0, known=None, refused=None):
@@ -189,7 +189,7 @@ def looking(cluster, *, evict=0, known=None, refused=None):
 
 async def told(cluster):
     events = (await cluster.list(resources.EVENTS)).items
-    return sorted((one.involved_object.namespace, one.involved_object.name, one.reason) for one in events)
+    return sorted((event.involved_object.namespace, event.involved_object.name, event.reason) for event in events)
 
 
 async def test_it_is_told_once_with_what_helps():
@@ -215,7 +215,7 @@ async def test_so_many_a_minute_are_evicted_of_those_that_were_told_and_that_a_c
     await controller.look()
     assert cluster.evicted == []
     await controller.look()
-    stored = {one.metadata.name: one.metadata.uid for one in (await cluster.list(resources.PODS)).items}
+    stored = {item.metadata.name: item.metadata.uid for item in (await cluster.list(resources.PODS)).items}
     paths = [
         path.removeprefix("/api/v1/namespaces/default/pods/").removesuffix("/eviction") for path, _ in cluster.evicted
     ]
@@ -309,10 +309,10 @@ async def test_problems_for_an_admin_are_reported_once_on_the_controller_deploym
         await controller.look()
     stored = await cluster.get(resources.DEPLOYMENTS, "drawbridge-controller", "drawbridge-system")
     events = (await cluster.list(resources.EVENTS)).items
-    assert {(one.reason, one.type, one.involved_object.kind, one.involved_object.uid) for one in events} == {
+    assert {(event.reason, event.type, event.involved_object.kind, event.involved_object.uid) for event in events} == {
         ("AdministratorNeeded", "Warning", "Deployment", stored["metadata"]["uid"])
     }
-    waits, refused = sorted((one.message for one in events), reverse=True)
+    waits, refused = sorted((event.message for event in events), reverse=True)
     assert waits.startswith("Pod default/p and 1 more: no node has nvidia.com/gpu: ")
     assert refused == (
         "Deployment a/web and 1 more: its pods are refused: there is no DeviceClass x [R021]; "

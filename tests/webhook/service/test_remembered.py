@@ -278,8 +278,8 @@ def caches():
 
 def forget_everything():
     """Start anew, as far as a process can."""
-    for one in caches().values():
-        one.clear() if isinstance(one, Cache) else one.cache_clear()
+    for cache in caches().values():
+        cache.clear() if isinstance(cache, Cache) else cache.cache_clear()
 
 
 def webhook():

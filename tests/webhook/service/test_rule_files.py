@@ -111,7 +111,7 @@ def test_any_file_is_taken_or_refused_with_line_and_column(tmp_path, file):
     path.write_text(manifests.dump([whole]))
     _, findings = read(whole)
     problems = problems_of(path)
-    assert {one.pointer for one in problems} == {finding.path for finding in findings}
+    assert {problem.pointer for problem in problems} == {finding.path for finding in findings}
     lines = path.read_text().splitlines()
     for problem in problems:
         assert problem.remedy

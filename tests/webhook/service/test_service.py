@@ -119,7 +119,7 @@ async def test_the_whole_way_from_a_review_to_a_template(cluster):
 
         async def made():
             page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
-            return [one.metadata.name for one in page.items] == [name]
+            return [item.metadata.name for item in page.items] == [name]
 
         await until(made)
 
@@ -446,7 +446,7 @@ async def test_a_secret_deleted_by_hand_is_made_again_and_told_to_the_webhooks(c
         await cluster.delete(resources.SECRETS, lost, NAMESPACE)
 
         async def told():
-            secrets = {one.metadata.name: one for one in (await cluster.list(resources.SECRETS)).items}
+            secrets = {item.metadata.name: item for item in (await cluster.list(resources.SECRETS)).items}
             if not secrets.keys() >= {"drawbridge", "drawbridge-authority", "drawbridge-signature"}:
                 return False
             found = await cluster.get(resources.MUTATING_WEBHOOKS, "drawbridge")

@@ -19,8 +19,8 @@ async def test_a_live_webhook_between_hostile_reviews_loses_nothing_and_stays_sm
     assert seen.beside.processor.longest < 1_000
     assert seen.answers[200] > 5
     assert set(seen.answers) <= {200, 400, 408, 503}
-    assert max(one.memory for one in seen.samples) < 512
-    assert max(one.descriptors for one in seen.samples) < 64
+    assert max(sample.memory for sample in seen.samples) < 512
+    assert max(sample.descriptors for sample in seen.samples) < 64
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ async def running(cluster, state=STATE, **settings):
 
 async def templates(cluster):
     page = await cluster.list(resources.RESOURCE_CLAIM_TEMPLATES)
-    return {one.metadata.name: one.spec.spec.devices.requests[0].exactly.count for one in page.items}
+    return {item.metadata.name: item.spec.spec.devices.requests[0].exactly.count for item in page.items}
 
 
 async def has(cluster, *wanted):
@@ -123,8 +123,8 @@ async def follows_no_pod(controller):
 
 
 async def put(cluster, *pods):
-    for one in pods:
-        await cluster.create(resources.PODS.raw, one, one["metadata"].get("namespace", "default"))
+    for pod in pods:
+        await cluster.create(resources.PODS.raw, pod, pod["metadata"].get("namespace", "default"))
 
 
 async def test_a_template_is_there_soon_after_its_pod_and_only_once():
@@ -540,7 +540,7 @@ async def test_pods_whose_template_is_refused_are_told_why_and_once():
 
     async def told():
         page = await cluster.list(resources.EVENTS)
-        return {(one.involved_object.name, one.reason, one.message) for one in page.items}
+        return {(item.involved_object.name, item.reason, item.message) for item in page.items}
 
     why = "its template cannot be made: ValidatingAdmissionPolicy 'labels' denied request: no owner"
     async with running(cluster) as controller:

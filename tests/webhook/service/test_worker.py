@@ -181,8 +181,8 @@ async def test_an_honest_review_in_a_worker_that_others_have_filled_is_decided_b
 
     # A process that was forked from a large one may have given some of that back: then it bears one more.
     answers = [await pool.decide(decide, "a state", "mutate", b"", 60.0) for _ in range(6)]
-    assert len({one.body for one in answers}) > 1
-    assert pool.counts["killed"] == len({one.body for one in answers}) - 1
+    assert len({answer.body for answer in answers}) > 1
+    assert pool.counts["killed"] == len({answer.body for answer in answers}) - 1
 
 
 async def test_a_process_is_copied_in_its_own_turn_and_a_request_gone_meanwhile_keeps_no_place():

@@ -352,7 +352,10 @@ def test_a_declared_device_kind_is_added_to_ours():
     ours = table({"name": "amd.example.com/gpu", "role": "count"}, target="mi300")
     done = became(pod({"amd.example.com/gpu": 2}, {"nvidia.com/gpu": 1}), targets=[AMD], dialects=[ours], **WHOLE)
     requests = [spec["spec"]["devices"]["requests"][0]["exactly"] for spec in done.templates.values()]
-    assert {(one["deviceClassName"], one["count"]) for one in requests} == {("gpu.amd.com", 2), ("gpu.nvidia.com", 1)}
+    assert {(request["deviceClassName"], request["count"]) for request in requests} == {
+        ("gpu.amd.com", 2),
+        ("gpu.nvidia.com", 1),
+    }
 
 
 def test_two_kinds_of_one_name_get_distinct_request_names():
@@ -382,7 +385,7 @@ def test_a_class_of_another_driver_does_not_serve_a_target():
         {"metadata": {"name": "odd"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
     ]
     example = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    odd = [wire.convert(one, DeviceClass) for one in classes]
+    odd = [wire.convert(device_class, DeviceClass) for device_class in classes]
     fleet = Inventory.of(odd, example.of(ResourceSlice), example.of(Node))
     done = became(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
     assert untouched(done)

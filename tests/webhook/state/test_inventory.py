@@ -146,9 +146,9 @@ def test_a_pool_with_duplicate_device_names_is_not_evidence():
     slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "gpu.nvidia.com"]
     assert fleet(slices=slices).classes["gpu.nvidia.com"].devices
     doubled = []
-    for one in slices:
-        devices = (*one.spec.devices, *one.spec.devices[:1])
-        doubled.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
+    for slice_ in slices:
+        devices = (*slice_.spec.devices, *slice_.spec.devices[:1])
+        doubled.append(msgspec.structs.replace(slice_, spec=msgspec.structs.replace(slice_.spec, devices=devices)))
     facts = fleet(slices=doubled)
     assert facts.classes["gpu.nvidia.com"].devices == 0
     assert untouched(became(GPU, fleet=facts))
@@ -334,9 +334,9 @@ def test_koordinators_pairs_fall_back_to_the_numa_node_too():
 def test_a_partition_that_is_published_ties_the_gpus():
     slices = given().of(ResourceSlice)
     partitioned = []
-    for one in slices:
-        text = wire.encode(one)
-        if one.spec.driver == "gpu.nvidia.com":
+    for slice_ in slices:
+        text = wire.encode(slice_)
+        if slice_.spec.driver == "gpu.nvidia.com":
             text = text.replace(b'"brand":', b'"partition2":{"int":1},"brand":')
         partitioned.append(wire.decode(text, ResourceSlice))
     value = pod({"koordinator.sh/gpu": 200}, annotations={"scheduling.koordinator.sh/gpu-partition-spec": "{}"})

@@ -29,7 +29,7 @@ def plugin(image=SRIOV, *arguments, volume="plugin"):
 
 
 def read(*objects):
-    return installed([unfold(one, IN_CONFIG_MAPS) for one in objects]).network
+    return installed([unfold(obj, IN_CONFIG_MAPS) for obj in objects]).network
 
 
 def names(*objects):
@@ -156,7 +156,7 @@ def test_an_outline_keeps_pools_and_no_secret():
         )
     )
     objects = [config_map(config=value), plugin(SRIOV, "--resource-prefix=b.org", "--token=hunter2")]
-    kept = [outline(unfold(one, IN_CONFIG_MAPS)) for one in objects]
+    kept = [outline(unfold(obj, IN_CONFIG_MAPS)) for obj in objects]
     assert "hunter2" not in str(kept)
     assert installed(kept).network == read(*objects)
     assert list(map(outline, kept)) == kept

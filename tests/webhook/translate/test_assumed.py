@@ -23,7 +23,7 @@ def test_a_whole_device_is_assumed_only_in_files(key):
     assert (decision.outcome, decision.assumed) == ("translated", True)
     for unknown in (Inventory(), Inventory(known=True, assumes=True)):
         done = translate(asks, State(fleet=unknown), namespace="n")
-        assert [one.outcome for one in done.decisions] == ["left"]
+        assert [decision.outcome for decision in done.decisions] == ["left"]
         assert not done.operations
 
 

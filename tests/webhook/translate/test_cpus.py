@@ -89,7 +89,7 @@ KINDS = {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "Node": Nod
 
 def held(*objects):
     """Classes, slices and nodes, as the types that fleets are made of."""
-    return [[wire.convert(one, cls) for one in objects if one["kind"] == kind] for kind, cls in KINDS.items()]
+    return [[wire.convert(obj, cls) for obj in objects if obj["kind"] == kind] for kind, cls in KINDS.items()]
 
 
 def fleet(*objects):
@@ -115,7 +115,7 @@ def users(value, done):
 
 
 def outcomes_of(done):
-    return [(one.container, one.outcome, one.detail) for one in done.decisions]
+    return [(decision.container, decision.outcome, decision.detail) for decision in done.decisions]
 
 
 # Which pods are Guaranteed: Kubernetes' rule, written out on pods with all defaults

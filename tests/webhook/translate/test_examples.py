@@ -55,7 +55,7 @@ def given_on(name: str) -> dict[str, list[str]]:
         answer = allocator.allocate(inventory, node, claims)
         assert answer.error in (None, ""), answer.error
         if answer.verdict == "feasible":
-            found[node] = [r.device for one in answer.allocations for r in one.allocation.devices.results]
+            found[node] = [r.device for allocation in answer.allocations for r in allocation.allocation.devices.results]
     return found
 
 

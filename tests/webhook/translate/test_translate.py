@@ -250,7 +250,7 @@ def test_a_count_of_none_beside_it_changes_nothing():
     fleet = serving("nvidia.com/mig-1g.5gb")
     done = became(pod({"nvidia.com/gpu": 0, "nvidia.com/mig-1g.5gb": 1}), fleet=fleet, extendedResources={})
     assert untouched(done)
-    said = {one.key: one.detail for one in done.decisions}
+    said = {decision.key: decision.detail for decision in done.decisions}
     assert said["nvidia.com/mig-1g.5gb"] == "DeviceClass gpu.nvidia.com serves it through extendedResourceName"
 
 
@@ -392,10 +392,10 @@ def test_a_mapped_key_without_a_quota_is_warned_about(key, approximations):
     assert done.changed
     [warning] = done.warnings
     assert warning == f"container c0: nvidia.com/gpu: no ResourceQuota here limits {key}, which `quotas` names for it: no ResourceQuota counts its claims"  # fmt: skip
-    assert [one.code for one in done.decisions if one.key == "nvidia.com/gpu"] == ["", "D223"]
+    assert [decision.code for decision in done.decisions if decision.key == "nvidia.com/gpu"] == ["", "D223"]
     counted = became(pod(GPU), quota=LIMITED | {key}, **mapped)
     assert counted.changed
-    assert (counted.warnings, {one.code for one in counted.decisions}) == ((), {""})
+    assert (counted.warnings, {decision.code for decision in counted.decisions}) == ((), {""})
     assert became(pod(GPU), quota=frozenset({"requests.cpu"}), **mapped).warnings == (), "nothing limits the old key"
 
 
@@ -474,7 +474,7 @@ def test_a_quota_on_one_key_of_a_pair_keeps_both():
     assert "a ResourceQuota limits requests.example.com/nic" in done.warnings[0]
     nic = "dranet.deviceclass.resource.k8s.io/devices"
     mapped = became(value, quota=quota | {nic}, **pairs, quotas={"example.com/nic": nic})
-    assert (mapped.changed, {one.code for one in mapped.decisions}) == (True, {""})
+    assert (mapped.changed, {decision.code for decision in mapped.decisions}) == (True, {""})
 
 
 # Size
@@ -593,7 +593,7 @@ LIMITS = "/spec/containers/0/resources/limits"
 def on_limits(limits: dict) -> list[dict]:
     """The operations on what a container's limits hold."""
     done = became(pod(limits))
-    return [one for one in done.operations if one["path"].startswith(LIMITS)]
+    return [operation for operation in done.operations if operation["path"].startswith(LIMITS)]
 
 
 def test_where_most_amounts_go_the_others_are_written_in_one_operation():
@@ -605,7 +605,7 @@ def test_where_most_amounts_go_the_others_are_written_in_one_operation():
 def test_where_most_amounts_stay_only_those_that_go_are_named():
     rest = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
     asked = rest | {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-    assert [one["op"] for one in on_limits(asked)] == ["remove", "remove"]
+    assert [on_limit["op"] for on_limit in on_limits(asked)] == ["remove", "remove"]
 
 
 def test_two_names_of_one_container_that_core_serves_are_left_whatever_stands_beside_it():
@@ -615,7 +615,9 @@ def test_two_names_of_one_container_that_core_serves_are_left_whatever_stands_be
         both = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": asking}}
         state = State(configuration=configured(), fleet=example_fleet())
         done = translate(both, state, namespace="n")
-        outcomes_of_first = {one.key: one.outcome for one in done.decisions if one.container == "c0"}
+        outcomes_of_first = {
+            decision.key: decision.outcome for decision in done.decisions if decision.container == "c0"
+        }
         assert outcomes_of_first.keys() == {"nvidia.com/gpu", "nvidia.com/mig-1g.5gb"}
         assert set(outcomes_of_first.values()) <= {Outcome.SERVED, Outcome.LEFT}
         if done.changed:

@@ -14,7 +14,9 @@ assert FLEET
 
 
 def outcomes_of(asked, state=EMPTY) -> dict[str, tuple[str, str]]:
-    return {one.key: (str(one.outcome), one.detail) for one in decide_object(asked, state).decisions}
+    return {
+        decision.key: (str(decision.outcome), decision.detail) for decision in decide_object(asked, state).decisions
+    }
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_the_first_unexamined_word_is_named():
     for count in (MOST, MOST + 1, MOST + 2):
         asked = pod_in_n(dict.fromkeys(many[:count], 1))
         done = decide_object(asked, EMPTY)
-        unseen = [one for one in done.decisions if one.code == "D215"]
+        unseen = [decision for decision in done.decisions if decision.code == "D215"]
         assert [(one.container, one.key) for one in unseen] == [("main", many[MOST])] * (count > MOST)
         assert any("[D215]" in warning for warning in done.warnings) == (count > MOST)
 
@@ -248,7 +250,7 @@ def test_a_key_under_a_dropped_container_field_is_reported(field, value, meant):
     asked["spec"]["containers"][0] |= {field: value}
     said = f"it is under {field}, which is not a field of a container: did you mean {meant}?"
     assert outcomes_of(asked)[GPU] == ("unknown", said)
-    [code] = [one.code for one in decide_object(asked, STATE).decisions if one.key == GPU]
+    [code] = [decision.code for decision in decide_object(asked, STATE).decisions if decision.key == GPU]
     assert code == "D211"
     asked["spec"]["containers"][0][field] = {"cpu": 1, "limits": {"cpu": 1}}
     assert GPU not in outcomes_of(asked)
@@ -257,4 +259,4 @@ def test_a_key_under_a_dropped_container_field_is_reported(field, value, meant):
 def test_a_key_of_the_pod_as_a_whole_is_left_to_what_the_api_server_says():
     asked = pod_in_n({})
     asked["spec"]["resources"] = {"limits": {GPU: 1}}
-    assert [one.code for one in decide_object(asked, EMPTY).decisions] == ["R001"]
+    assert [decision.code for decision in decide_object(asked, EMPTY).decisions] == ["R001"]

@@ -21,7 +21,10 @@ def obj(version, kind, spec, **metadata):
 
 
 def outcomes_of(asked, world=STATE, **more):
-    return {(one.container, one.key): str(one.outcome) for one in decide_object(asked, world, **more).decisions}
+    return {
+        (decision.container, decision.key): str(decision.outcome)
+        for decision in decide_object(asked, world, **more).decisions
+    }
 
 
 KSERVE = obj("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": {"resources": ONE}}})
@@ -49,10 +52,12 @@ def test_a_container_in_a_custom_resource_is_decided_like_pods(place):
     asked = PLACES[place]
     done = decide_object(asked, STATE)
     assert outcomes_of(asked) == {(place, GPU): "translated"}
-    assert {(one.outcome, "it is read by" in one.stays) for one in done.decisions} == {("translated", True)}
+    assert {(decision.outcome, "it is read by" in decision.stays) for decision in done.decisions} == {
+        ("translated", True)
+    }
     assert (done.operations, done.templates, done.refusals) == ((), {}, ())
     assert f"{place} stays: it is read by" in done.warnings[0]
-    assert {one.object.partition("/")[0] for one in done.decisions} == {asked["kind"]}
+    assert {decision.object.partition("/")[0] for decision in done.decisions} == {asked["kind"]}
 
 
 def test_pods_of_unknown_kinds_are_refused_like_any_pod():
@@ -69,7 +74,7 @@ def test_a_misspelt_key_there_is_not_passed_over():
     typo = copy.deepcopy(KSERVE)
     typo["spec"]["predictor"]["model"]["resources"] = {"limits": {GPU: 1, "nvidia.com/gpumemory": 1000}}
     assert set(outcomes_of(typo).values()) == {"left", "unknown"}
-    details = {one.key: one.detail for one in decide_object(typo, STATE).decisions}
+    details = {decision.key: decision.detail for decision in decide_object(typo, STATE).decisions}
     assert "did you mean nvidia.com/gpumem?" in details["nvidia.com/gpumemory"]
 
 
@@ -113,7 +118,7 @@ def test_a_profile_that_stands_for_devices_is_not_passed_by():
 )  # fmt: skip
 def test_values_of_what_is_rendered_elsewhere_are_named_and_stay(both, spec, words):
     done = decide_object(obj(*both, spec), STATE)
-    assert {str(one.outcome) for one in done.decisions} == {"unknown"}
+    assert {str(decision.outcome) for decision in done.decisions} == {"unknown"}
     assert words in done.decisions[0].detail
     assert not done.operations
 
@@ -123,7 +128,9 @@ def test_a_known_kind_that_is_misspelt_is_named():
         template = {"resources": ONE, "worker": {"template": {"spec": pod_in_n({GPU: 1})["spec"]}}}
         done = decide_object(obj("kubeflow.org/v1", "PytorchJob", template), STATE, rewrite_unknown=unknown)
         assert "kubeflow.org has no kind PytorchJob, it is called PyTorchJob" in done.decisions[0].detail
-        assert {(str(one.outcome), one.remedy) for one in done.decisions} == {("unknown", "write `kind: PyTorchJob`")}
+        assert {(str(decision.outcome), decision.remedy) for decision in done.decisions} == {
+            ("unknown", "write `kind: PyTorchJob`")
+        }
     done = decide_object(obj("kubeflow.example.org/v1", "PytorchJob", {"resources": ONE}), STATE)
     assert "it is called" not in done.decisions[0].detail
 
@@ -157,7 +164,7 @@ def test_a_name_without_a_domain_is_the_controllers_own_and_is_decided_on_as_the
     assert outcomes_of(asked) == {("runners/0", key): outcome for key, outcome in becomes.items()}
     done = decide_object(asked, STATE)
     assert done.refusals == ()
-    assert all("it is read by" in one.stays + one.detail for one in done.decisions)
+    assert all("it is read by" in decision.stays + decision.detail for decision in done.decisions)
     many = obj(version, kind, {"runners": [{"resources": {"limits": {"gpu": 9}}}]})
     assert "[R023]" in str(decide_object(many, STATE).refusals[0])
 
@@ -198,7 +205,7 @@ STRANGE = obj(
 def test_a_key_among_limits_and_requests_is_told_once():
     model = {"apiVersion": "x.io/v1", "kind": "Model", "metadata": {"name": "m"}}
     model["spec"] = {"resources": {"limits": {GPU: 1}, "requests": {GPU: 1}}}
-    assert [one.key for one in decide_object(model, STATE).decisions] == [GPU]
+    assert [decision.key for decision in decide_object(model, STATE).decisions] == [GPU]
 
 
 def test_an_unknown_kind_is_reported_with_every_key_in_it():
@@ -248,8 +255,8 @@ def test_an_object_that_requests_no_devices_is_not_reported(silent):
 def unseen(asked, **more):
     """Say where looking ended, and that the decision and the warnings say so."""
     done = decide_object(asked, STATE, **more)
-    found = [(one.container, one.key) for one in done.decisions if one.code == "D215"]
-    assert len([one for one in done.warnings if "[D215]" in one]) == len(found)
+    found = [(decision.container, decision.key) for decision in done.decisions if decision.code == "D215"]
+    assert len([warning for warning in done.warnings if "[D215]" in warning]) == len(found)
     return found
 
 
@@ -307,7 +314,7 @@ def test_objects_of_a_namespace_with_mode_off_are_skipped():
     for asked in (pod_in_n({GPU: 1}), pod_in_n({GPU: 9}), pod_in_n({GPU: 1, "nvidia.com/gpumemory": 1})):
         done = decide_object(asked, world)
         assert (done.operations, done.refusals) == ((), ())
-        assert {str(one.outcome) for one in done.decisions} == {"left"}
+        assert {str(decision.outcome) for decision in done.decisions} == {"left"}
         assert "its namespace n has the label drawbridge.dev/mode=off" in done.warnings[0]
     assert "[R001]" in str(decide_object(pod_in_n({GPU: "0.5"}), world).refusals[0]), "the API server is not off"
     inside = copy.deepcopy(KSERVE)
@@ -429,7 +436,10 @@ def test_a_pod_inside_a_config_map_is_named(kind, text, found):
     value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "o"}, "data": {"pod.yaml": text, "other": "limits"}}
     done = decide_object(value, STATE)
     assert outcomes_of(value) == ({("data", GPU): "unknown"} if found else {})
-    assert all("the text in pod.yaml" in one.detail and "saved as a file" in one.remedy for one in done.decisions)
+    assert all(
+        "the text in pod.yaml" in decision.detail and "saved as a file" in decision.remedy
+        for decision in done.decisions
+    )
     assert asks_in_unknown_kind(value, STATE) is found
 
 
@@ -445,7 +455,7 @@ def test_of_a_map_of_many_texts_the_first_are_named():
 def test_chart_values_have_a_remedy(version, kind):
     for values in ({"values": {"resources": ONE}}, {"values": POD_TEXT}):
         done = decide_object(obj(version, kind, values), STATE)
-        assert {one.remedy.partition(" (")[0] for one in done.decisions} == {
+        assert {decision.remedy.partition(" (")[0] for decision in done.decisions} == {
             "run `drawbridge translate` on what it renders"
         }
 

@@ -137,7 +137,7 @@ def test_the_definition_decides_whether_a_template_is_rewritten(spec, stays):
     both = ("jobset.x-k8s.io", "JobSet")
     done = done_beside(some(both), defined(both, spec))
     assert (done.changed, done.stays.startswith(stays)) == (not stays, True)
-    assert {one.outcome for one in done.decisions} == {"translated"}  # said of its pods; of the object below
+    assert {decision.outcome for decision in done.decisions} == {"translated"}  # said of its pods; of the object below
 
 
 def test_of_two_definitions_either_may_be_applied_last():

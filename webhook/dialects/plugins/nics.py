@@ -99,7 +99,7 @@ class NicOptions(Options, frozen=True, kw_only=True):
         for path, name in places.items():
             if "/" not in name:
                 yield mistake(path, f"{name!r} is not a resource name", f"write its prefix too: openshift.io/{name}")
-            elif path.startswith("/targets") and not any(pattern(one.name)(name) for one in DIALECT.keys):
+            elif path.startswith("/targets") and not any(pattern(key.name)(name) for key in DIALECT.keys):
                 yield mistake(path, f"{name!r} is not a pool of network devices", "write it under `dialects`")
             elif path.startswith("/targets") and name in self.pools:
                 yield mistake(path, f"{name!r} is also named under `pools`", "leave one of them out")

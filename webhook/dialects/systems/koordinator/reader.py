@@ -380,7 +380,9 @@ def note_hints(draft: Draft) -> None:
         scope, exclusive = hint.required_topology_scope, hint.exclusive_policy
         demand = draft.networks if gpus is None else gpus
         if demand is not None and demand.attributes:
-            effects.append(f"{name}: labels by attributes {', '.join(sorted({one.key for one in demand.attributes}))}")
+            effects.append(
+                f"{name}: labels by attributes {', '.join(sorted({attribute.key for attribute in demand.attributes}))}"
+            )
         if gpus is not None and scope:
             tied = bool(gpus.same) and draft.request.partition is None
             if tied or gpus.count == 1 or scope in ANYWHERE:
