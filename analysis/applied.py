@@ -66,7 +66,7 @@ def in_namespace(documents: Sequence[Document], namespace: str) -> tuple[Sequenc
     elsewhere = set()
     for number, document in enumerate(documents):
         metadata = mapping(document.object.get("metadata"))
-        kind = resources.of(document.object)
+        kind = resources.resource_of(document.object)
         if (kind is not None and not kind.namespaced) or document.object.get("kind") == KIND:
             placed.append(document)
         elif metadata.get("namespace"):

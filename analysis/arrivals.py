@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.translate import resolve_pointer
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -113,7 +115,14 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
     """
     from analysis.loading import GeneratedNames
     from dra.raw import mapping
-    from webhook.translate import at, controller_kind, kind_of, marks_of, name_of, namespace_of, scheduler_of
+    from webhook.translate import (
+        controller_kind,
+        kind_of,
+        marks_of,
+        name_of,
+        namespace_of,
+        scheduler_of,
+    )
 
     found = _templates(obj)
     if any(found):
@@ -127,7 +136,7 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
             continue
         owner = name_of(obj).rpartition("/")[2]
         name = f"{owner}-{number}" if len(found) > 1 else owner
-        template = mapping(at(obj, path))
+        template = mapping(resolve_pointer(obj, path))
         metadata = {
             **mapping(template.get("metadata")),
             "name": f"{name}-0",
@@ -150,7 +159,7 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
         enclosing = path
         while enclosing:
             enclosing = enclosing.rpartition("/")[0]
-            parent = mapping(at(obj, enclosing))
+            parent = mapping(resolve_pointer(obj, enclosing))
             for field in _MULTIPLIERS:
                 count *= _number(parent.get(field, 1))
             if "workerTemplate" in parent and path.endswith("/workerTemplate"):

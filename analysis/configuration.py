@@ -269,7 +269,7 @@ def features_of(server: Server | None, configuration: Configuration | None = Non
     from webhook.state import Features
 
     if server is not None:
-        return Features.of(server)
+        return Features.from_server(server)
     newest = Features()
     if configuration is None:
         return newest

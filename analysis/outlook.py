@@ -67,7 +67,7 @@ def beside(
         (*(pod for pod in reading.running if pod.metadata.key not in arrived.pods), *arrived.pods.values()),
         (*reading.stock.claims.values(), *claims),
         (*reading.templates.values(), *arrived.templates, *templates),
-        tuple(reading.typed.of(PodDisruptionBudget)),
+        tuple(reading.typed.of_type(PodDisruptionBudget)),
         tuple(reading.quotas),
     )
 

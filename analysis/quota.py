@@ -102,7 +102,7 @@ def foretell_in(
         reading.quotas,
         lambda quota: used_by_claims[quota.metadata.key],
         lambda quota: waiting[quota.metadata.key],
-        partial(demands.of, stock=reading.stock),
+        partial(demands.upper_bound, stock=reading.stock),
         partial(find_spec, reading),
     )
     foretold_quotas: list[Foretold] = []
@@ -186,7 +186,7 @@ def waiting_in(reading: Reading, demands: Demands) -> Callable[[DeviceQuota], Am
     return partial(
         pending.waiting,
         stock=reading.stock,
-        demand=partial(demands.of, stock=reading.stock),
+        demand=partial(demands.upper_bound, stock=reading.stock),
         find_pod=reading.find_pod,
         find_spec=partial(find_spec, reading),
     )

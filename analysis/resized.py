@@ -145,7 +145,7 @@ def _edited(
     known: set[str] = set()
     raw = {
         identity_of(one).name: one
-        for one in reading.of("ResourceClaimTemplate")
+        for one in reading.of_kinds("ResourceClaimTemplate")
         if identity_of(one).namespace == identity.namespace
     }
     made: dict[str, ResizedObject] = {}

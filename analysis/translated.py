@@ -30,7 +30,7 @@ from webhook.admission import decide_object
 from webhook.claims import template
 from webhook.dialects import Outcome
 from webhook.names import PREFIX
-from webhook.translate import Decision, Verdict, at, is_unknown_kind, keys_of, name_of, outcome_of, paths
+from webhook.translate import Decision, Verdict, is_unknown_kind, keys_of, name_of, outcome_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -236,7 +236,7 @@ def unknown_kinds(documents: Sequence[Document]) -> str:
 def _requests(result: Result) -> bool:
     """Say whether there is a decision about more than where pods may run: a node selector requests nothing."""
     obj = result.document.object
-    selectors = {key for path in paths(obj) for key in inside(at(obj, path), "spec", "nodeSelector")}
+    selectors = {key for path in paths(obj) for key in inside(resolve_pointer(obj, path), "spec", "nodeSelector")}
     return any(
         decision.container or decision.code or decision.key not in selectors
         for decision in result.translation.decisions

@@ -29,7 +29,7 @@ from cluster.patch import apply_json_patch
 from dra.raw import Object, inside, mapping, members
 from dra.texts import list_first
 from webhook.names import ANNOTATIONS
-from webhook.translate import Verdict, at, group_kind, name_of, namespace_of
+from webhook.translate import Verdict, group_kind, name_of, namespace_of, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -412,7 +412,7 @@ class Trees:
             where = part.file or home.document.file
             if where in after and not part.pointer:
                 continue
-            old = at(home.document.object, part.pointer) if part.pointer else self._text(where)
+            old = resolve_pointer(home.document.object, part.pointer) if part.pointer else self._text(where)
             try:
                 text = _edited(shown(where), part.text or old, results)
             except ManifestError as error:
@@ -623,7 +623,7 @@ def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) ->
             or isinstance(operation.get("value"), dict | list)
         ):
             return ""
-        names = {str(at(obj, f"{found['container']}/name")) for obj in targets}
+        names = {str(resolve_pointer(obj, f"{found['container']}/name")) for obj in targets}
         if len(names) != 1 or names == {"None"}:
             return ""
         pods.add(found["pod"])

@@ -235,7 +235,7 @@ BY_ID: Mapping[str, Resource[Any]] = {resource.id: resource for resource in ALL}
 BY_KIND: Mapping[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in ALL}
 
 
-def of(obj: object) -> Resource[Any] | None:
+def resource_of(obj: object) -> Resource[Any] | None:
     """The resource of an object, by its group and kind; None if we do not know it."""
     if isinstance(obj, dict):
         api_version = str(obj.get("apiVersion") or "")

@@ -38,7 +38,7 @@ class Colours(NamedTuple):
     # The values of devices by name, where they are coloured by what is published of them; of pods by their owner.
     known: dict[str, str] = {}
 
-    def of(self, node: NodeStory, device: DeviceHeld) -> str:
+    def css_class(self, node: NodeStory, device: DeviceHeld) -> str:
         """The class of a device on a node."""
         if self.by == STATE:
             return device.state
@@ -77,7 +77,7 @@ class Colours(NamedTuple):
 
     def counts(self, nodes: Iterable[NodeStory]) -> dict[str, int]:
         """Count devices by class."""
-        counted = count_devices(nodes, self.of)
+        counted = count_devices(nodes, self.css_class)
         return {colour: counted[colour] for colour, _ in self.legend() if counted.get(colour)}
 
     def words(self, counts: dict[str, int]) -> str:

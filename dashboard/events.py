@@ -59,7 +59,7 @@ async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) ->
 
 def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterator[Event]:
     """Look for the events of an object in files."""
-    for one in reading.of("Event"):
+    for one in reading.of_kinds("Event"):
         try:
             event = convert(one, Event)
         except WireError:

@@ -91,7 +91,7 @@ class Login:
     async def account(self, token: str, peer: str) -> Account | None:
         """The account of a token. Raises Refused where it cannot be found out."""
         try:
-            account = await self._accounts.of(token, peer)
+            account = await self._accounts.account_of(token, peer)
         except TooManyTokens:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, ("Retry-After", "5")) from None
         except ApiError as error:

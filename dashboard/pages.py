@@ -237,7 +237,7 @@ def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[st
 def _nodes(nodes: Sequence[NodeStory], at: int, colours: Colours, query: Mapping[str, str]) -> Iterator[Html]:
     rows: list[Sequence[object]] = []
     for node in nodes[at : at + NODES_A_PAGE]:
-        drawn = squares([(colours.of(node, device), _title(device)) for device in node.devices])
+        drawn = squares([(colours.css_class(node, device), _title(device)) for device in node.devices])
         rows.append((link(node.node, "nodes", node.node), drawn, colours.words(colours.counts([node]))))
     yield table(("Node", "Devices", ""), rows)
     if len(nodes) > NODES_A_PAGE:
@@ -507,7 +507,7 @@ def namespace(view: DashboardView, name: str) -> Html:
     return layout(f"Namespace {name}", view, *parts, _more(quotas))
 
 
-def found(view: DashboardView, text: str) -> Html:
+def search_results(view: DashboardView, text: str) -> Html:
     """Pods, claims and nodes whose name has the words in it."""
     reading = view.reading
     hits = [

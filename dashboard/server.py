@@ -174,7 +174,7 @@ class Dashboard:
             Route("GET", "/history", self._shown(self._show_history)),
             Route("GET", "/api/v1/history", self._json_handler(self._history_json)),
             Route("GET", "/quota", self._page(_whole_reading(pages.quota))),
-            Route("GET", "/find", self._page(_asked(pages.found, _words))),
+            Route("GET", "/find", self._page(_asked(pages.search_results, _words))),
             Route("GET", "/pods/{namespace}/{name}", self._page(_asked(pages.pod, _key), about="Pod")),
             Route("GET", "/claims/{namespace}/{name}", self._page(_asked(pages.claim, _key), about="ResourceClaim")),
             Route("GET", "/devices/{driver}/{pool*}/{device}", self._page(_asked(pages.device, _device))),
@@ -190,7 +190,7 @@ class Dashboard:
 
         async def read_again() -> None:
             while True:
-                await self.look()
+                await self.view()
                 await asyncio.sleep(self._again)
 
         reading = asyncio.create_task(read_again()) if self._again else None
@@ -208,7 +208,7 @@ class Dashboard:
             if reading is not None:
                 reading.cancel()
 
-    async def look(self, *, whole: bool = True) -> DashboardView | None:
+    async def view(self, *, whole: bool = True) -> DashboardView | None:
         """What is shown now: read at the first look, and again behind the back of the later ones when it is old; `whole` with the reasons."""
         old = time.monotonic() - self._read_at > self._fresh
         is_due = self._view is None or (old and self._source.lives)
@@ -222,11 +222,11 @@ class Dashboard:
     async def _seen_by(self, request: Request, *, whole: bool = True) -> DashboardView | None:
         """What the sender of a request may see of what is shown now. Raises Refused without a token."""
         if self._login is None:
-            return await self.look(whole=whole)
+            return await self.view(whole=whole)
         account = await self._login.account_of(request)
         if account is None:
             raise _NoToken
-        view = await self.look(whole=whole)
+        view = await self.view(whole=whole)
         if view is None:
             return None
         viewer = await self._login.viewer(account, tenants.namespaces_of(view.reading))
@@ -358,7 +358,7 @@ class Dashboard:
         """Answer a form, or the question that an address brings; nothing is made."""
         question, found, problem = WhatIfQuestion(), None, ""
         try:
-            question = WhatIfQuestion.of(request.query or (request.fields() if request.body else {}))
+            question = WhatIfQuestion.parse(request.query or (request.fields() if request.body else {}))
             found = None if question.is_empty else await self._answer(view, question)
         except Unanswerable as error:
             problem = str(error)
@@ -367,7 +367,7 @@ class Dashboard:
 
     async def _what_if_json(self, view: DashboardView, request: Request) -> Reply:
         try:
-            found = await self._answer(view, WhatIfQuestion.of(request.query))
+            found = await self._answer(view, WhatIfQuestion.parse(request.query))
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
         shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=found)  # fmt: skip
@@ -475,7 +475,7 @@ class Dashboard:
             """Give the reading that there is, and when to look again: a cluster that takes long to read is read less often."""
             pause = max(self._fresh, self._took / MOST_OF_TIME)
             is_due = time.monotonic() - self._read_at > pause
-            view = await self.look() if is_due else self._view
+            view = await self.view() if is_due else self._view
             return reading_of(view) if view else "", pause + 0.1
 
         return await self._live.answer(look)

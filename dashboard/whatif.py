@@ -53,7 +53,7 @@ class WhatIfQuestion(NamedTuple):
     added: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> WhatIfQuestion:
+    def parse(cls, query: Mapping[str, str]) -> WhatIfQuestion:
         """Read a form, or the query of a link. Raise Unanswerable."""
         packed = query.get("q", "")
         text = unpack(packed) if packed else query.get("manifest", "")
@@ -182,5 +182,5 @@ def _arrived(
         raise Unanswerable(
             f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
         )
-    claims, templates = pasted.of(ResourceClaim), pasted.of(ResourceClaimTemplate)
+    claims, templates = pasted.of_type(ResourceClaim), pasted.of_type(ResourceClaimTemplate)
     return beside(reading, arrived, claims=claims, templates=templates), arrived.refused, state

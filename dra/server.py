@@ -109,7 +109,7 @@ class Server(msgspec.Struct, frozen=True):
     minor: int
     gates: frozenset[str]
 
-    def on(self, gate: str) -> bool:
+    def enabled(self, gate: str) -> bool:
         """Whether a gate is enabled."""
         return gate in self.gates
 

@@ -30,7 +30,7 @@ class Opaque:
         self.json = json
 
     @classmethod
-    def of(cls, value: Json) -> Opaque:
+    def encode(cls, value: Json) -> Opaque:
         """Encode a parsed value in canonical form, so that equal values have equal bytes."""
         return cls(msgspec.json.encode(value, order="deterministic"))
 
@@ -138,7 +138,7 @@ def copied(value: Json) -> Json:
 
 def _read(type_: type, value: Any) -> Any:
     if type_ is Opaque:
-        return Opaque.of(value)
+        return Opaque.encode(value)
     if type_ is not Quantity:
         raise NotImplementedError(f"no reader for {type_}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):

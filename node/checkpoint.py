@@ -62,7 +62,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     claims: dict[str, Prepared] = {}
     read: dict[str, msgspec.Raw] = {}  # unchanged records as they were read
 
-    def with_(self, *records: Prepared) -> Checkpoint:
+    def with_records(self, *records: Prepared) -> Checkpoint:
         added = {record.uid: record for record in records}
         unchanged = {uid: raw for uid, raw in self.read.items() if uid not in added}
         return Checkpoint({**self.claims, **added}, unchanged)

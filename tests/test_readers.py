@@ -195,7 +195,7 @@ def answered(resource):
 
     def read(text, _):
         items = b'{"metadata":{},"items":[%s]}' % text
-        for ask, given in ((answers.page, items), (answers.page, text), (answers.line, b'{"type":"ADDED","object":%s}' % text), (answers.one, text)):  # fmt: skip
+        for ask, given in ((answers.page, items), (answers.page, text), (answers.line, b'{"type":"ADDED","object":%s}' % text), (answers.decode_object, text)):  # fmt: skip
             with suppress(ApiError):
                 ask(given, resource)
 

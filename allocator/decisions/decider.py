@@ -205,7 +205,7 @@ class Decider:
         node_object = stock.nodes.get(node)
         if node_object is None:
             return f"node {node} does not exist"
-        pod_claims = pod_claims.on(node_object)
+        pod_claims = pod_claims.on_node(node_object)
         if why := node_obstacle(pod_claims, node_object):
             return why
         if not pod_claims.open:

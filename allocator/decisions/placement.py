@@ -28,7 +28,7 @@ class PlacementRules(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, Placement] = {}
     most_pods: int = 0  # with devices on a node; 0 for any number
 
-    def of(self, namespace: str) -> Placement:
+    def for_namespace(self, namespace: str) -> Placement:
         """Return the placement of a namespace."""
         return self.namespaces.get(namespace or "default", self.otherwise)
 
@@ -45,7 +45,7 @@ def placement_of(pod: Pod, namespace: Mapping[str, str], rules: PlacementRules) 
                 return read_placement(text)
             except UnknownStrategy as error:
                 raise UnknownStrategy(f"annotation {STRATEGY} of {owner}: {error}") from None
-    return rules.of(pod.metadata.namespace)
+    return rules.for_namespace(pod.metadata.namespace)
 
 
 def full_nodes(reserved: Iterable[tuple[str, str]], most: int, leaving: Collection[str]) -> dict[str, str]:

@@ -59,7 +59,7 @@ class PodClaims(msgspec.Struct, frozen=True):
         """The same without the claim that is not made yet, as on a node whose device plugins hand out the names."""
         return self if self.unmade is None else PodClaims(self.claims[:-1], waits_for=self.waits_for)
 
-    def on(self, node: Node) -> PodClaims:
+    def on_node(self, node: Node) -> PodClaims:
         """What is wanted on one node."""
         by_plugin = self.unmade is not None and all(hands_out(node, name) for name in self.by_claim)
         return self.without_unmade() if by_plugin else self
@@ -86,7 +86,7 @@ def _add_extended(pod: Pod, claims: tuple[ResourceClaim, ...], stock: Stock) -> 
         named.update(requests_of(container))
     for name in sorted(named - serving.keys()):
         missing = name.removeprefix(IMPLICIT)
-        if name.startswith(IMPLICIT) and missing not in stock.classes and stock.reading.on(server.EXTENDED):
+        if name.startswith(IMPLICIT) and missing not in stock.classes and stock.reading.enabled(server.EXTENDED):
             waits_for = f"waiting for DeviceClass {missing}, which the pod names"
             return PodClaims(claims, waits_for=waits_for)
     names = tuple(served_resources(pod, serving))

@@ -75,8 +75,8 @@ def reaches_shared_pool(stock: Stock, node: str) -> bool:
 def with_pods(stock: Stock, node: str, pods: Sequence[Pod], options: Options = DEFAULTS) -> Stock:
     """Return the stock after some pods got their claims allocated on a node; a pod that does not fit there gets nothing."""
     for pod in pods:
-        wanted = find_claims(pod, stock).on(stock.nodes[node]).open if node in stock.nodes else ()
+        wanted = find_claims(pod, stock).on_node(stock.nodes[node]).open if node in stock.nodes else ()
         answer = allocate(stock, node, wanted, options=options) if wanted else None
         for claim, granted in zip(wanted, answer.allocations if answer else (), strict=False):
-            stock = stock.with_(with_allocation(claim, granted.allocation))
+            stock = stock.with_object(with_allocation(claim, granted.allocation))
     return stock

@@ -86,7 +86,7 @@ class CompileCache:
         Devices of one kind may consume different counters, which concern their units.
         """
         self.reads(judge.budget)
-        knows_lists = self.question.reading.on(LISTS)
+        knows_lists = self.question.reading.enabled(LISTS)
         kinds: list[int] = []
         for page, some in groupby(candidates, attrgetter("page")):
             spec = page.slice.spec

@@ -105,7 +105,7 @@ class DeviceJudge:
         self.reading = reading = question.reading
         self.environment = cel.STORED if reading.since(36) else cel.EARLY
         declared = OPTIONAL_OPERATIONS in node.status.declared_features
-        self.operations = not reading.operations or (declared and reading.on(gates.OPTIONAL_OPERATIONS))
+        self.operations = not reading.operations or (declared and reading.enabled(gates.OPTIONAL_OPERATIONS))
         self._place: Candidate | None = None
         self._view: cel.DeviceView | None = None
         self._selected: dict[str, bool] = {}
@@ -176,7 +176,7 @@ class DeviceJudge:
 
     def _obstacle(self, leaf: Leaf, place: Candidate) -> Refused | None:
         if place.page.slice.spec.skip_node_operations and not self.operations:
-            if not self.reading.on(gates.OPTIONAL_OPERATIONS):
+            if not self.reading.enabled(gates.OPTIONAL_OPERATIONS):
                 return Refused(Stage.GATE, f"needs the feature gate {OPTIONAL_OPERATIONS}, which is off")
             return Refused(Stage.NODE, f"needs the node feature {OPTIONAL_OPERATIONS}")
         if place.body.closed:
@@ -204,7 +204,7 @@ def _with_type(value: bool | int | str | Version) -> tuple[str, object]:
 
 def is_singular(attribute: DeviceAttribute, reading: Reading) -> bool:
     """Return whether a value never compares equal: a list, if the allocator does not support lists."""
-    if reading.on(gates.LISTS):
+    if reading.enabled(gates.LISTS):
         return False
     scalars = attribute.int_, attribute.bool_, attribute.string, attribute.version
     return all(scalar is None for scalar in scalars)

@@ -139,7 +139,7 @@ class _QuestionReader:
             if request.exactly is None:
                 raise AllocateError(f"{where}, request {request.name}", "has neither exactly nor firstAvailable")
             bodies = (request.exactly,)
-        if request.first_available and not reading.on(gates.ALTERNATIVES):
+        if request.first_available and not reading.enabled(gates.ALTERNATIVES):
             raise _gate_error(f"{where}, request {request.name}", "has firstAvailable", gates.ALTERNATIVES)
         leaves: list[Leaf] = []
         for number, body in enumerate(bodies):
@@ -147,11 +147,11 @@ class _QuestionReader:
             label = f"{where}, request {name}"
             admin_access = getattr(body, "admin_access", None)
             # The oldest allocator ignores capacity.
-            if body.capacity is not None and not reading.stable and not reading.on(gates.CAPACITY):
+            if body.capacity is not None and not reading.stable and not reading.enabled(gates.CAPACITY):
                 raise _gate_error(label, "requests capacity", gates.CAPACITY)
-            if body.derived_attributes and reading.since(37) and not reading.on(gates.DERIVED):
+            if body.derived_attributes and reading.since(37) and not reading.enabled(gates.DERIVED):
                 raise _gate_error(label, "has derivedAttributes", gates.DERIVED)
-            if admin_access is not None and not reading.on(gates.ADMIN_ACCESS):
+            if admin_access is not None and not reading.enabled(gates.ADMIN_ACCESS):
                 raise _gate_error(label, "has adminAccess", gates.ADMIN_ACCESS)
             for at, selector in enumerate(body.selectors):
                 if selector.cel is None:
@@ -185,7 +185,7 @@ class _QuestionReader:
                 class_,
                 body.tolerations,
                 covering,
-                derived if reading.on(gates.DERIVED) else {},
+                derived if reading.enabled(gates.DERIVED) else {},
             )
             self.leaves.append(leaf)
             leaves.append(leaf)
@@ -199,7 +199,7 @@ class _QuestionReader:
                 expression = selector.cel.expression if selector.cel else ""
                 checks.append(Check(expression, number, of_class))
         capacity = body.capacity
-        wanted = capacity.requests if capacity and self.reading.on(gates.CAPACITY) else {}
+        wanted = capacity.requests if capacity and self.reading.enabled(gates.CAPACITY) else {}
         amounts = sorted((name, str(amount), amount.format) for name, amount in wanted.items())
         expressions = tuple((check.expression, check.of_class) for check in checks)
         key = expressions, body.tolerations, tuple(amounts)

@@ -85,7 +85,7 @@ def losses(
             return (Reason(Stage.SEARCH, claim.metadata.key, text=answer.error or ""),)
         if not answer.feasible:
             return tuple(_of_claim(now, node, claim, claim_names, serve=serve, budget=budget))
-        now = now.with_(with_allocation(claim, answer.allocations[0].allocation))
+        now = now.with_object(with_allocation(claim, answer.allocations[0].allocation))
     return (Reason(Stage.SEARCH, text="each claim fits after the others, but not all of them at once"),)
 
 
@@ -119,7 +119,7 @@ def _of_claim(
             fitting = number
             allocation = answer.allocations[0].allocation
             earlier_results = allocation.devices.results
-            now = stock.with_(with_allocation(some, allocation))
+            now = stock.with_object(with_allocation(some, allocation))
         else:
             failing = number
             refusal = answer

@@ -130,7 +130,7 @@ class Commits:
         """Say whether the API server may still carry out a write of ours."""
         return self._sent > 0 or self._clock() - self._unanswered_at < REST_SECONDS
 
-    def lacking(self, seconds: float = LACKING_SECONDS) -> str:
+    def missing_rights(self, seconds: float = LACKING_SECONDS) -> str:
         """Say which rights were missing in so many seconds; "" if none was. The refusal of one object says nothing about the others."""
         since = self._clock() - seconds
         return "; ".join(

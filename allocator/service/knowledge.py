@@ -110,7 +110,7 @@ class Knowledge(ClusterView):
         """Take over how the ledger means a claim from now on; None: as it was seen."""
         if claim is not None:
             self._ahead[uid] = claim
-            self.stock = self.stock.with_(claim)
+            self.stock = self.stock.with_object(claim)
         else:
             self._put_as_seen(self._ahead.pop(uid))
 
@@ -118,7 +118,7 @@ class Knowledge(ClusterView):
         where = claim.metadata.namespace, claim.metadata.name
         latest = self.claims.objects.get(where)
         self.stock = (
-            self.stock.without("ResourceClaim", "/".join(where)) if latest is None else self.stock.with_(latest)
+            self.stock.without("ResourceClaim", "/".join(where)) if latest is None else self.stock.with_object(latest)
         )
 
     def declare(self, declared: Declared) -> None:
@@ -195,7 +195,7 @@ class Knowledge(ClusterView):
         changes = [delta for delta in batch.deltas if not _is_idle(delta)]
         for delta in changes:
             if delta.new is not None:
-                self.stock = self.stock.with_(delta.new)
+                self.stock = self.stock.with_object(delta.new)
             elif delta.old is not None:
                 self.stock = self.stock.without(type(delta.old).__name__, delta.old.metadata.name)
         if changes:

@@ -48,7 +48,7 @@ class NodeReservations:
         if not head.bearer:
             raise HttpError(HTTPStatus.UNAUTHORIZED, "the request has no bearer token", _MOUNTED)
         try:
-            account = await self._accounts.of(head.bearer, head.peer)
+            account = await self._accounts.account_of(head.bearer, head.peer)
         except (ApiError, TooManyTokens) as error:
             why = str(error) or "too many requests at once"
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, f"the token could not be reviewed: {why}", AGAIN) from None

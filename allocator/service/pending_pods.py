@@ -98,16 +98,18 @@ class PendingPods:
 
     def devices_changed(self) -> None:
         """Wake every pod that waits: devices, classes or nodes are others now."""
-        self.waiting.wake(self.waiting.of(WaitReason.ROOM, WaitReason.DEVICES))
+        self.waiting.wake(self.waiting.waiting_for(WaitReason.ROOM, WaitReason.DEVICES))
         self.objects_changed()
 
     def room_changed(self) -> None:
         """Wake every pod that waits for room: it may be given more now, or otherwise."""
-        self.waiting.wake(self.waiting.of(WaitReason.ROOM))
+        self.waiting.wake(self.waiting.waiting_for(WaitReason.ROOM))
 
     def objects_changed(self, namespace: str = "") -> None:
         """Wake the pods, of one namespace or of all, that lacked an object and lack none now."""
-        pods = [pod for pod in self.waiting.of(WaitReason.OBJECTS) if namespace in ("", pod.metadata.namespace)]
+        pods = [
+            pod for pod in self.waiting.waiting_for(WaitReason.OBJECTS) if namespace in ("", pod.metadata.namespace)
+        ]
         self.waiting.wake([pod for pod in pods if not any(self._lacks(pod))])
 
     def _lacks(self, pod: Pod) -> tuple[bool, bool]:
@@ -120,7 +122,7 @@ class PendingPods:
     def tick(self, is_making: Callable[[str], bool]) -> None:
         """Let time pass. A waiting pod that nothing alive would wake is woken; `is_making` says so of the claim that we make for it."""
         self.nominations.tick()
-        self.waiting.wake(self.turns.next_pods(self.waiting.of(WaitReason.TURN)))
+        self.waiting.wake(self.turns.next_pods(self.waiting.waiting_for(WaitReason.TURN)))
         is_seen = self.by_uid.__contains__
         self.waiting.wake(self.waiting.due(WaitReason.SCHEDULER, is_seen))
         for pod in self.waiting.due(WaitReason.OBJECTS, is_seen):
@@ -157,7 +159,7 @@ class PendingPods:
         try:
             return placement_of(pod, annotations, self.rules), ""
         except UnknownStrategy as error:
-            return self.rules.of(pod.metadata.namespace), str(error)
+            return self.rules.for_namespace(pod.metadata.namespace), str(error)
 
     def redact(self, pod: Pod, sentence: str) -> str:
         """Leave out of a sentence what a reader of the pod's events may not read."""

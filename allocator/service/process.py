@@ -207,7 +207,7 @@ class Service:
     def _show(self) -> None:
         """Show, beside what every allocator shows, what only one that may lead has. A follower is ready to."""
         bridge, gauge = self.bridge, self.metrics.gauge
-        self.metrics.checks["rights"] = bridge.ledger.commits.lacking
+        self.metrics.checks["rights"] = bridge.ledger.commits.missing_rights
         self.metrics.checks["watch"] = lambda: bridge.ledger.unseen() if bridge.lead.leads else ""
         self.metrics.notes["lease"] = lambda: "" if bridge.lead.leads else "another replica leads"
         gauge("drawbridge_allocator_leader", "1 on the replica that decides.", lambda: bridge.lead.leads)

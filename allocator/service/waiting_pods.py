@@ -85,7 +85,7 @@ class WaitingPods:
         """Say whether a pod waits for this."""
         return uid in self._rows[reason]
 
-    def of(self, *reasons: WaitReason) -> list[Pod]:
+    def waiting_for(self, *reasons: WaitReason) -> list[Pod]:
         """List the pods that wait for one of these."""
         return [row.pod for reason in reasons for row in self._rows[reason].values()]
 

@@ -77,7 +77,7 @@ class Placements:
     def hold(self, claims: Iterable[ResourceClaim], answer: Answer) -> None:
         """Add an answer's allocations to the stock."""
         for claim, granted in zip(claims, answer.allocations, strict=True):
-            self.stock = self.stock.with_(with_allocation(claim, granted.allocation))
+            self.stock = self.stock.with_object(with_allocation(claim, granted.allocation))
 
     def rooms(self) -> Iterator[tuple[HardwareUnit, Room]]:
         """Yield the free part of every unit of the fleet."""

@@ -128,7 +128,7 @@ class _NodeSearch:
                 return found
             granted += found.allocations
             steps += found.steps
-            stock = stock.with_(with_allocation(claim, found.allocations[0].allocation))
+            stock = stock.with_object(with_allocation(claim, found.allocations[0].allocation))
         return Answer(Verdict.FEASIBLE, tuple(granted), steps=steps)
 
 

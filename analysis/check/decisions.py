@@ -16,7 +16,7 @@ from webhook.dialects import Outcome
 from webhook.names import MODE_LABEL
 from webhook.refusals import REFUSALS, Code
 from webhook.state import mistake_of
-from webhook.translate import Decision, at, find_placeholder, group_kind, paths
+from webhook.translate import Decision, find_placeholder, group_kind, paths, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -89,7 +89,7 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
     """List candidate paths for the key of a decision, best first: in the pod templates, then below the spec."""
     key = decision.key
     for path in paths(value):
-        pod = mapping(at(value, path))
+        pod = mapping(resolve_pointer(value, path))
         spec = mapping(pod.get("spec"))
         for part in ("containers", "initContainers"):
             for index, raw in enumerate(members(spec.get(part))):
@@ -120,9 +120,9 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
     for place in (f"/spec/{inside}", f"/{inside}"):
         for requests in _REQUESTS:
             where = f"{place}{requests}"
-            if key in mapping(at(value, where)):
+            if key in mapping(resolve_pointer(value, where)):
                 yield member(where, key)
-        if inside and at(value, place) is not None:
+        if inside and resolve_pointer(value, place) is not None:
             yield place
     for path in (*paths(value), ""):
         yield f"{path}/spec"
@@ -189,7 +189,7 @@ def name_placeholders(checked: Iterable[ObjectFindings], documents: Sequence[Doc
 
 def _placeholder(value: Any, path: str) -> str:
     """Return a placeholder in the value at a path, or in the last member name of the path."""
-    written = at(value, path) if path else None
+    written = resolve_pointer(value, path) if path else None
     for text in (written, *split(path)[-1:]):
         if found := find_placeholder(text):
             return found

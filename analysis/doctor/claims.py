@@ -145,7 +145,7 @@ def in_deletion(observed: DoctorInput) -> Iterator[Finding]:
             f"check that the controller that removes {others[0]} runs; if it is gone for good, remove it with kubectl edit",
         )
     having = {claim.metadata.namespace for claim in observed.reading.stock.claims.values()}
-    for space in observed.reading.typed.of(Namespace):
+    for space in observed.reading.typed.of_type(Namespace):
         meta = space.metadata
         since = moment(meta.deletion_timestamp)
         if since is None or meta.name not in having or observed.now - since <= _ENDING:

@@ -94,13 +94,13 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         """The installed configuration."""
         return self.installed.configuration
 
-    def of(self, *kinds: str) -> list[Object]:
+    def of_kinds(self, *kinds: str) -> list[Object]:
         """List the objects of some kinds."""
         return [obj for obj in self.objects if obj["kind"] in kinds]
 
     def find(self, kind: str, name: str, namespace: str = "") -> Object | None:
         """Find one object."""
-        for one in self.of(kind):
+        for one in self.of_kinds(kind):
             if one["metadata"]["name"] == name and namespace in ("", one["metadata"].get("namespace")):
                 return one
         return None
@@ -162,7 +162,7 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
     kinds = {obj["kind"] for obj in parts.objects}
     wanted = [one for one in parts.expected if one["kind"] not in parts.unread]
     lost = [one for one in wanted if name_of(one) not in present]
-    charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of("Deployment"))  # fmt: skip
+    charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of_kinds("Deployment"))  # fmt: skip
     lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
     consequence = "it does not exist, so the API server does not call the webhook, and admits pods as written"
     found: dict[str, str] = {}
@@ -196,13 +196,13 @@ def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
 
 def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Pods that are older than their ServiceAccount: the API server refuses their tokens, which the kubelet renews within an hour."""
-    for account in parts.of("ServiceAccount"):
+    for account in parts.of_kinds("ServiceAccount"):
         meta = account["metadata"]
         made = moment(meta.get("creationTimestamp"))
         if made is None or now - made > _TOKEN:
             continue
         older: list[str] = []
-        for pod in parts.of("Pod"):
+        for pod in parts.of_kinds("Pod"):
             namespace, begun = pod["metadata"].get("namespace"), moment(pod["metadata"].get("creationTimestamp"))
             is_its = (namespace, inside(pod, "spec").get("serviceAccountName")) == (meta.get("namespace"), meta["name"])
             if is_its and begun is not None and begun < made:
@@ -249,7 +249,7 @@ def differs(expected: Any, actual: Any, place: str) -> str:
 
 def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Webhook configurations beside those that are generated for the configuration in place."""
-    for found in parts.of(*WEBHOOKS):
+    for found in parts.of_kinds(*WEBHOOKS):
         about = name_of(found)
         webhooks = found.get("webhooks") or []
         uncalled = [
@@ -320,7 +320,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Certificates that cannot be served, and bundles of another authority."""
     for name in (names.NAME, names.QUOTA):
         registered: list[Object] = []
-        for one in parts.of(*WEBHOOKS):
+        for one in parts.of_kinds(*WEBHOOKS):
             hooks = one.get("webhooks") or []
             # One that is called at an address has its certificate elsewhere.
             by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
@@ -354,7 +354,7 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                     f"its caBundle is not of the authority that signed what is served ({about})",
                     f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
                 )
-    if parts.of("Secret") and parts.find("Secret", f"{names.NAME}-signature", parts.home) is None:
+    if parts.of_kinds("Secret") and parts.find("Secret", f"{names.NAME}-signature", parts.home) is None:
         yield make_finding(
             "O003",
             f"Secret/{parts.home}/{names.NAME}-signature",
@@ -399,7 +399,7 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
 def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Workloads that do not run, or in part."""
     found: list[tuple[int, Finding]] = []
-    for one in parts.of(*WORKLOADS):
+    for one in parts.of_kinds(*WORKLOADS):
         spec, status = one.get("spec") or {}, one.get("status") or {}
         wanted = spec.get("replicas", 1) if one["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
         ready = status.get("readyReplicas", 0) if one["kind"] == "Deployment" else status.get("numberReady", 0)
@@ -450,7 +450,7 @@ def _why(workload: Object, parts: Parts) -> str:
             return f"no pod can be created: {condition.get('message', '')[:_QUOTED]}"
     home, component = workload["metadata"].get("namespace"), _component(workload)
     reasons: list[str] = []
-    for pod in parts.of("Pod"):
+    for pod in parts.of_kinds("Pod"):
         labels = pod["metadata"].get("labels") or {}
         if pod["metadata"].get("namespace") != home or labels.get("app.kubernetes.io/component") != component:
             continue
@@ -483,7 +483,7 @@ def _why(workload: Object, parts: Parts) -> str:
 def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Parts of different versions."""
     images: dict[str, list[str]] = {}
-    for one in parts.of(*WORKLOADS):
+    for one in parts.of_kinds(*WORKLOADS):
         for image in images_of(one):
             images.setdefault(image, []).append(one["metadata"]["name"])
     if len(images) > 1:
@@ -529,7 +529,7 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
 
 def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Labels of namespaces that are not a mode."""
-    for one in parts.of("Namespace"):
+    for one in parts.of_kinds("Namespace"):
         wrong = mistake_of((one["metadata"].get("labels") or {}).get(names.MODE_LABEL))
         if wrong and not one["metadata"].get("deletionTimestamp"):
             yield make_finding("D214", name_of(one), wrong)

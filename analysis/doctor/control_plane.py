@@ -62,7 +62,7 @@ def idle_controllers(observed: DoctorInput) -> Iterator[Finding]:
 
 def _renewals(observed: DoctorInput) -> dict[str, Any]:
     """When each held Lease was renewed; one of the future, by a clock that is wrong, says nothing of the others."""
-    held = [one for one in observed.reading.typed.of(Lease) if one.spec.holder_identity]
+    held = [one for one in observed.reading.typed.of_type(Lease) if one.spec.holder_identity]
     leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in held)
     return {key: at for key, at in leases if at is not None and at - observed.now <= _SILENT}
 
@@ -82,7 +82,7 @@ def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
     """A webhook configuration that lets pods pass by: names of the configuration that its conditions do not send."""
     unsent: set[str] = set()
     if observed.configuration is not None and observed.parts is not None:
-        for one in observed.parts.of("MutatingWebhookConfiguration"):
+        for one in observed.parts.of_kinds("MutatingWebhookConfiguration"):
             for match in chain.from_iterable(items(hook, "matchConditions") for hook in items(one, "webhooks")):
                 unsent.update(registration.names_not_sent_by(match["expression"], observed.configuration))
     if unsent:
@@ -95,7 +95,7 @@ def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
 
 def idle_leases(observed: DoctorInput) -> Iterator[Finding]:
     """Leases of drawbridge that no replica renews."""
-    for lease in observed.reading.typed.of(Lease):
+    for lease in observed.reading.typed.of_type(Lease):
         spec = lease.spec
         renewed = moment(spec.renew_time)
         if lease.metadata.name not in LEASES or not spec.holder_identity or renewed is None:

@@ -39,7 +39,7 @@ async def read_parts(
     denied: set[str] = set()
     wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
     wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature", names.QUOTA)]
-    wanted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of("Lease")]
+    wanted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of_kinds("Lease")]
     placed = [(kind, name, parts.home) for kind, name in wanted]
     mounted = [one["metadata"] for one in parts.expected if one["kind"] == "ConfigMap" and "data" not in one]
     placed += [(resources.CONFIG_MAPS.raw, one["name"], one["namespace"]) for one in mounted]
@@ -62,7 +62,7 @@ async def read_parts(
     )
     parts = with_configuration(parts, installed_configuration(parts))
     if server is not None:
-        parts = replace(parts, answers=await _ask(server, parts.of("Pod")))
+        parts = replace(parts, answers=await _ask(server, parts.of_kinds("Pod")))
     return parts
 
 

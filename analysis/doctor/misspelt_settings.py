@@ -25,7 +25,7 @@ def misspelt_settings(observed: DoctorInput) -> Iterator[Finding]:
         return
     known = {
         "driver": {piece.spec.driver for piece in observed.reading.stock.slices.values()},
-        "namespace": {namespace.metadata.name for namespace in observed.reading.typed.of(Namespace)},
+        "namespace": {namespace.metadata.name for namespace in observed.reading.typed.of_type(Namespace)},
     }
     effects = {"driver": "publishes no ResourceSlice", "namespace": "does not exist"}
     for kind, field, names in _named(observed.configuration):

@@ -34,7 +34,7 @@ _STOOD_BY = timedelta(minutes=30)  # and renews its marks and its condition as o
 def nodes_away(observed: DoctorInput) -> Iterator[Finding]:
     """Nodes that are not ready, with devices: what is held there is not given to others, and what is free is not given at all."""
     published = {piece.spec.node_name for piece in observed.reading.stock.slices.values()}
-    for node, condition in _unready(observed.reading.of("Node")):
+    for node, condition in _unready(observed.reading.of_kinds("Node")):
         node_pods = [pod for pod in observed.reading.pods.values() if pod.spec.node_name == node and not pod.has_ended]
         claims = {key: None for pod in node_pods for key in claim_keys(pod)}
         if not claims and node not in published:
@@ -64,7 +64,7 @@ def _unready(nodes: Iterable[Object]) -> Iterator[tuple[str, Object]]:
 def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
     """Nodes on which a device plugin and a driver serve the same devices, or neither does."""
     stock = observed.reading.stock
-    inventory = Inventory.of(stock.classes.values(), stock.slices.values(), stock.nodes.values())
+    inventory = Inventory.gather(stock.classes.values(), stock.slices.values(), stock.nodes.values())
     nodes_of_names = group_nodes(stock.nodes.values(), inventory, observed.reading.configuration)
     for one in nodes_of_names:
         for node in one.both:
@@ -98,7 +98,7 @@ def without_node(observed: DoctorInput) -> Iterator[Finding]:
 
 def reported_by_agents(observed: DoctorInput) -> Iterator[Finding]:
     """What audit agents report about their nodes."""
-    for event in observed.reading.typed.of(Event):
+    for event in observed.reading.typed.of_type(Event):
         about = event.involved_object
         code = _CODE_OF_REASON.get(event.reason)
         if code is None or about.kind != "Node" or event.message == OVER:
@@ -131,7 +131,7 @@ def idle_marks(observed: DoctorInput) -> Iterator[Repairable]:
 
 def idle_conditions(observed: DoctorInput) -> Iterator[Repairable]:
     """Conditions of nodes that no audit agent renews any more."""
-    for node in observed.reading.of("Node"):
+    for node in observed.reading.of_kinds("Node"):
         condition = condition_on(node)
         renewed = renewed_at(condition) if condition is not None else None
         if condition is None or (renewed is not None and observed.now - renewed <= _STOOD_BY):

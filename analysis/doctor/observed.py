@@ -62,7 +62,7 @@ def latest(observed: DoctorInput, reason: str) -> dict[str, str]:
     """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
     messages: dict[str, str] = {}
     living = {pod.metadata.key: pod.metadata.uid for pod in observed.reading.pods.values()}
-    for event in sorted(observed.reading.typed.of(Event), key=lambda one: one.last_timestamp):
+    for event in sorted(observed.reading.typed.of_type(Event), key=lambda one: one.last_timestamp):
         last = moment(event.last_timestamp)
         if event.reason == reason and (last is None or observed.now - last <= _FRESH):
             about = event.involved_object
@@ -74,7 +74,7 @@ def latest(observed: DoctorInput, reason: str) -> dict[str, str]:
 
 
 def classes_of(stock: Stock) -> Mapping[str, Served]:
-    return Inventory.of(stock.classes.values(), stock.slices.values(), ()).classes
+    return Inventory.gather(stock.classes.values(), stock.slices.values(), ()).classes
 
 
 def drivers_of_classes(stock: Stock) -> dict[str, str]:

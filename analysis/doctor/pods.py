@@ -59,7 +59,7 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 def not_made(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
     lacking: set[str] = set()
-    for one in observed.reading.of(*_CONTROLLERS):
+    for one in observed.reading.of_kinds(*_CONTROLLERS):
         if _asks(one) and _lacks(one):
             meta = inside(one, "metadata")
             lacking.add(f"{one.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
@@ -161,7 +161,7 @@ def not_translated(observed: DoctorInput) -> Iterator[Finding]:
 def refused(observed: DoctorInput) -> Iterator[Finding]:
     """What the webhook refuses to controllers, and only an administrator can fix: each reason once."""
     event_of_reason: dict[str, Event] = {}
-    for event in observed.reading.typed.of(Event):
+    for event in observed.reading.typed.of_type(Event):
         reason = event.message.partition(" denied the request: ")[2]
         if event.reason == FAILED_CREATE and _OF_OURS in event.message and "administrator" in reason:
             event_of_reason.setdefault(reason, event)
@@ -212,7 +212,7 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
 def full_quotas(observed: DoctorInput) -> dict[str, str]:
     """The ResourceQuotas that allow no further template, by namespace."""
     found: dict[str, str] = {}
-    for one in observed.reading.typed.of(ResourceQuota):
+    for one in observed.reading.typed.of_type(ResourceQuota):
         hard = one.status.hard.get(TEMPLATES)
         if hard is not None and one.status.used.get(TEMPLATES, hard).nano >= hard.nano:
             found[one.metadata.namespace] = one.metadata.name

@@ -109,16 +109,16 @@ async def survey(
     if resources.RESOURCE_CLAIMS.kind in reading.absent:
         raise CommandFailed(NO_CLAIMS, "run it against Kubernetes 1.34 or later")
     mine, visit = await _read_installation(cluster)
-    mine += reading.of("Namespace")
+    mine += reading.of_kinds("Namespace")
     absent = reading.absent | visit.absent
     ids = {one.kind: one.id for one in (*KINDS, *_LISTED)}
     kinds = {one.id: one.kind for one in (*NEEDS.kinds, resources.EVENTS, *_LISTED)}
     unread = [one for one in dict.fromkeys((*reading.unread, *visit.unread)) if kinds.get(one.kind) not in absent]
     missing = {kinds[one.kind]: one.reason for one in unread if one.kind in kinds}
-    mine += [resources.LEASES.plain(one) for one in reading.typed.of(Lease)]
+    mine += [resources.LEASES.plain(one) for one in reading.typed.of_type(Lease)]
     now = _by_server(now, server)
     parts = await read_parts(cluster, mine, frozenset({*missing, *absent}), server)
-    failed = [one for one in reading.typed.of(Event) if one.reason == FAILED_CREATE]
+    failed = [one for one in reading.typed.of_type(Event) if one.reason == FAILED_CREATE]
     if parts is not None:
         about = [(one.involved_object, one.message) for one in failed]
         parts = replace(parts, refusals={f"{one.kind}/{one.namespace}/{one.name}": message for one, message in about})
@@ -273,7 +273,7 @@ def _lacking(reading: Reading, parts: Parts | None) -> dict[str, str]:
         (DRY_RUN, REPLICAS, *({"Secret"} & lacking)), "only in a live cluster: run `drawbridge doctor` there"
     )
     # A snapshot leaves these out.
-    workloads = parts.of(*WORKLOADS) if parts is not None else []
+    workloads = parts.of_kinds(*WORKLOADS) if parts is not None else []
     if not all("observedGeneration" in inside(workload, "status") for workload in workloads):
         live[STATUS] = live[DRY_RUN]
     if not all(images_of(workload) for workload in workloads):

@@ -340,7 +340,7 @@ def _room_text(place: PodOutcome, scheduler: str, reading: Reading) -> str:
 
 def _full_quota(namespace: str, reading: Reading) -> str:
     """Name a ResourceQuota of a namespace that lets no more claims or devices in; "" if there is none."""
-    for quota in reading.of("ResourceQuota"):
+    for quota in reading.of_kinds("ResourceQuota"):
         place = identity_of(quota)
         hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
         for key in hard if place.namespace == namespace else ():

@@ -20,7 +20,7 @@ from dra.validation import read_members
 from dra.wire import WireError, builtins, convert
 from webhook.dialects import Position, pattern_of_any
 from webhook.state import Configuration
-from webhook.translate import at, pods_in
+from webhook.translate import pods_in, resolve_pointer
 
 if TYPE_CHECKING:
     from cluster.resources import Resource
@@ -111,11 +111,11 @@ def _outline_of_workload(obj: Object) -> Object | None:
     site = template_site(obj)
     if site is None or not site.path:
         return None
-    outline: Object = builtins(outline_of_pod(convert(mapping(at(obj, site.path)), Pod)))
+    outline: Object = builtins(outline_of_pod(convert(mapping(resolve_pointer(obj, site.path)), Pod)))
     outline["spec"].pop("schedulingGates", None)
     path = split(site.path)
     for depth in reversed(range(len(path))):
-        around = mapping(at(obj, "".join(f"/{name}" for name in path[:depth])))
+        around = mapping(resolve_pointer(obj, "".join(f"/{name}" for name in path[:depth])))
         short = {name: value for name, value in around.items() if isinstance(value, int) or len(text(value)) in _SHORT}
         outline = {**short, path[depth]: outline}
     named = convert({"metadata": mapping(obj.get("metadata"))}, Pod)

@@ -105,7 +105,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The objects that show how device plugins and autoscalers are set up."""
         return self.evidence if self.is_live else self.objects
 
-    def of(self, *kinds: str) -> list[Object]:
+    def of_kinds(self, *kinds: str) -> list[Object]:
         """Return the objects of these kinds."""
         return [obj for obj in self.objects if obj.get("kind") in kinds]
 
@@ -122,7 +122,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def quotas(self) -> list[DeviceQuota]:
         """The quotas of drawbridge."""
-        return self.typed.of(DeviceQuota)
+        return self.typed.of_type(DeviceQuota)
 
     @cached_property
     def raw(self) -> dict[str, Object]:
@@ -393,5 +393,5 @@ def for_server(
 def server_meant(reading: Reading) -> ServerMeant:
     """Return the server that the stock was read for; for a cluster newer than the known versions, its own version."""
     server = reading.stock.reading.server
-    gates = {gate: server.on(gate) for gate in sorted(known_gates(server.minor))}
+    gates = {gate: server.enabled(gate) for gate in sorted(known_gates(server.minor))}
     return ServerMeant(kubernetes=f"1.{reading.features.minor}", features=gates, said_by=reading.said_by)

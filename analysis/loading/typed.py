@@ -132,7 +132,7 @@ class TypedObjects:
         """Return the objects of one type by namespace/name; in `default` those without a namespace."""
         return self._by_type.get(type_, {})
 
-    def of(self, type_: type[T]) -> list[T]:
+    def of_type(self, type_: type[T]) -> list[T]:
         """Return the objects of one type in input order."""
         return list(self.by_key(type_).values())
 
@@ -145,12 +145,12 @@ class TypedObjects:
     def stock(self, server: Server = EVERYTHING) -> Stock:
         """Build the stock, as a server of this version reads it; devices of allocated claims are in use."""
         return Stock.of(
-            slices=self.of(ResourceSlice),
-            classes=self.of(DeviceClass),
-            nodes=self.of(Node),
-            rules=self.of(DeviceTaintRule),
-            compatibilities=self.of(DeviceCompatibility),
-            claims=map(identified, self.of(ResourceClaim)),
+            slices=self.of_type(ResourceSlice),
+            classes=self.of_type(DeviceClass),
+            nodes=self.of_type(Node),
+            rules=self.of_type(DeviceTaintRule),
+            compatibilities=self.of_type(DeviceCompatibility),
+            claims=map(identified, self.of_type(ResourceClaim)),
             server=server,
         )
 

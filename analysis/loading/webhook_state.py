@@ -45,15 +45,15 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
     builder.learn(features=reading.features, installed=around, incomplete=frozenset(missing))
     builder.settle()
     ranges: dict[str, list[LimitRange]] = {}
-    for one in typed.of(LimitRange):
+    for one in typed.of_type(LimitRange):
         ranges.setdefault(one.metadata.namespace or "default", []).append(one)
     state = replace(
         builder.state(fresh=True),
         custom_kinds=custom_kinds(reading.objects),
         container_defaults={name: container_defaults(some) for name, some in ranges.items()},
     )
-    if reading.is_live or typed.of(Node):
+    if reading.is_live or typed.of_type(Node):
         return state
-    if not typed.of(ResourceSlice):
+    if not typed.of_type(ResourceSlice):
         return replace(state, fleet=state.fleet.of_classes_alone(), stock=None, prospects=None)
     return state if reading.is_dump else replace(state, incomplete=state.incomplete | OF_DEVICES)

@@ -55,15 +55,15 @@ class GateNeeds:
     def __init__(self, reading: Reading, features: Features, stock: Stock | None) -> None:
         self._features = features
         likely = features.likely
-        self._off = frozenset(gate for gate in _TITLES if not likely.on(gate))
-        if not features.on(server.CLAIMS):
+        self._off = frozenset(gate for gate in _TITLES if not likely.enabled(gate))
+        if not features.enabled(server.CLAIMS):
             self._off |= {server.CLAIMS}
         self._workloads: Counter[str] = Counter()
         self._pods: Counter[str] = Counter()
         # The specs of claims by kind, namespace and name; the gates of each pool; classes by the gates that their devices need.
         self._specs: dict[tuple[str, str, str], Object] = {}
         pools: dict[tuple[str, str], set[str]] = {}
-        for one in reading.of("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
+        for one in reading.of_kinds("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
             upgraded = versions.upgrade(one).value
             name = identity_of(one)
             if name.kind == "ResourceSlice":
@@ -83,7 +83,7 @@ class GateNeeds:
                 for slice_ in stock.slices.values()
                 if gate in pools.get((slice_.spec.driver, slice_.spec.pool.name), ())
             ]
-            served = Inventory.of(stock.classes.values(), slices, ()).classes
+            served = Inventory.gather(stock.classes.values(), slices, ()).classes
             self._classes[gate] = frozenset([name for name, devices in served.items() if devices.devices])
 
     def of_own_claims(self, family: Family) -> OwnNeeds:
@@ -132,7 +132,7 @@ class GateNeeds:
             + ", ".join([_TITLES[gate] for gate in gates_off]),
             remedy="; ".join([remedy_of(gate, self._features) for gate in gates_off]),
         )
-        return JudgedWorkload.of((key,), classes=judged.classes, warnings=judged.warnings, gates=judged.gates)
+        return JudgedWorkload.judge((key,), classes=judged.classes, warnings=judged.warnings, gates=judged.gates)
 
     def obstacles(self) -> Iterator[Finding]:
         """Name each gate that is missing, and how many wait for it."""

@@ -42,13 +42,13 @@ def obstacles(
     found = (
         _classes_without_devices(state, classes),
         _mixed_nodes(plugins),
-        of_plugins(reading.of("DaemonSet")),
+        of_plugins(reading.of_kinds("DaemonSet")),
         _of_plugin_settings(installed),
         of_gpu_operator(installed.gpu_operator),
         of_operators(reading.installed),
         _of_autoscalers(installed),
         _unread_evidence(reading, state),
-        _injectors(reading.of("MutatingWebhookConfiguration")),
+        _injectors(reading.of_kinds("MutatingWebhookConfiguration")),
         _counting(reading, state),
     )
     of_namespaces = sorted(_of_namespaces(reading, state, families), key=itemgetter(0))
@@ -172,12 +172,12 @@ def _counting(reading: Reading, state: State) -> Iterator[Finding]:
 def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Give what is in the way in a namespace, with the namespace."""
     concerned = {family.top.namespace for family in families}
-    for one in reading.of("Namespace"):
+    for one in reading.of_kinds("Namespace"):
         namespace = identity_of(one).name
         wrong = mistake_of(inside(one, "metadata", "labels").get(names.MODE_LABEL))
         if wrong and namespace in concerned:
             yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
-    for one in reading.of("ResourceQuota"):
+    for one in reading.of_kinds("ResourceQuota"):
         name = identity_of(one)
         keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]
         if keys and name.namespace in concerned:
@@ -187,7 +187,7 @@ def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -
                 f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
             )
             yield name.namespace, finding
-    for one in reading.of("LimitRange"):
+    for one in reading.of_kinds("LimitRange"):
         name = identity_of(one)
         try:
             bounded = sorted(convert(one, LimitRange).keys)

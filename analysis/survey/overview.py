@@ -128,7 +128,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
     plugins = plugin_stocks(stock, moving, staying, configuration) if stock is not None else []
     is_installed = any(
-        identity_of(one).name.startswith(names.NAME) for one in reading.of("MutatingWebhookConfiguration")
+        identity_of(one).name.startswith(names.NAME) for one in reading.of_kinds("MutatingWebhookConfiguration")
     )
     modes = {name: mode_in(state, name) for name in sorted({workload.namespace for workload in workloads} - {CLUSTER})}
     known = state.fleet.installed.network.pools
@@ -137,9 +137,9 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     unread_pools = [key for key in live if any("<pool>" in one.row.name for one in configuration.resource(key))]
     return Overview(
         server=reading.server.version if reading.server else "",
-        features={gate: features.on(gate) for gate in features.known()},
+        features={gate: features.enabled(gate) for gate in features.known()},
         objects=len(reading.objects),
-        pods=sum(not has_ended(one) for one in reading.of("Pod")),
+        pods=sum(not has_ended(one) for one in reading.of_kinds("Pod")),
         workloads=tuple(workloads),
         reasons=tuple(_sorted([replace(one, workloads=of_reason[one], pods=pods_of_reason[one]) for one in of_reason])),
         obstacles=(

@@ -23,7 +23,7 @@ def remedy_of(gate: str, features: Features) -> str:
     first = stages[0].since
     default = min((stage.since for stage in stages if stage.on), default=0)
     known = server.known_gates(minor) if minor >= server.OLDEST else {}
-    missing = [need for need in server.NEEDS.get(gate, ()) if not features.likely.on(need)]
+    missing = [need for need in server.NEEDS.get(gate, ()) if not features.likely.enabled(need)]
     flag = ",".join(f"{one}=true" for one in (*missing, gate))
     components = ["kube-apiserver", "kube-scheduler"]
     components += ["kube-controller-manager"] if gate in _MANAGER else []

@@ -81,7 +81,7 @@ class JudgedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     gates: frozenset[str]
 
     @classmethod
-    def of(
+    def judge(
         cls, keys: tuple[Key, ...], *, classes: Iterable[str], warnings: Iterable[str], gates: Iterable[str]
     ) -> Self:
         """Judge a workload by its keys."""
@@ -125,7 +125,7 @@ class MoveJudge:
         self._later = replace(with_mode(state, Mode.ENFORCE), fleet=ready, stock=None, prospects=None)
         # The same with the gates on that decide whether a claim can be made; None if they are.
         features = state.features
-        off = {gate: True for gate in _OF_CLAIMS if not features.on(gate)}
+        off = {gate: True for gate in _OF_CLAIMS if not features.enabled(gate)}
         on = replace(features, gates={**features.gates, **off})
         self._switched_on = replace(self._later, features=on) if off else None
         self._judged: dict[bytes, JudgedWorkload] = {}
@@ -152,7 +152,7 @@ class MoveJudge:
             return judged[0] if any(map(_has_claims, pods)) else None
         if len(judged) == 1:
             return judged[0]
-        return JudgedWorkload.of(
+        return JudgedWorkload.judge(
             tuple(dict.fromkeys(key for one in judged for key in one.keys)),
             classes=chain.from_iterable(one.classes for one in judged),
             warnings=chain.from_iterable(one.warnings for one in judged),
@@ -209,7 +209,7 @@ class MoveJudge:
             decision.stays for decision in done.decisions if decision.stays
         }
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
-        found = self._judged[sign] = JudgedWorkload.of(keys, classes=classes, warnings=warnings, gates=needed)
+        found = self._judged[sign] = JudgedWorkload.judge(keys, classes=classes, warnings=warnings, gates=needed)
         return found
 
     def _owner(self, metadata: Object) -> PodOwner | None:
@@ -269,7 +269,7 @@ class MoveJudge:
             return " and ".join(changes) or "its driver is installed", remedy
         if later.outcome is Outcome.LEFT and with_gates.outcome in (*REPLACED, Outcome.SERVED):
             features = self._now.features
-            off = [gate for gate in _OF_CLAIMS if gate in prepared.needed and not features.on(gate)]
+            off = [gate for gate in _OF_CLAIMS if gate in prepared.needed and not features.enabled(gate)]
             return gates_on(off), remedy or "; ".join([remedy_of(gate, features) for gate in off])
         if later.outcome is Outcome.LEFT and not (decision.code or remedy or later.detail in decision.detail):
             remedy = f"with its driver installed and without its device plugin it is left, too: {later.detail}"

@@ -192,7 +192,7 @@ def looks(objects: dict[str, Any], claims: list[ResourceClaim]) -> tuple[float, 
 
     def after_a_change() -> object:
         nonlocal stock
-        stock = stock.with_(next(changes))
+        stock = stock.with_object(next(changes))
         return fleet(stock, claims, memo=memo)
 
     return first, median_seconds(after_a_change, runs=7) * 1e3, stock, memo

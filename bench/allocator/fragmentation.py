@@ -113,7 +113,7 @@ def together(strategy: str, trials: int = 400) -> float:
         asked += 1
         results = [{"request": "r", "driver": GPU, "pool": node, "device": f"gpu-{at}"} for at in used]
         status = {"allocation": {"devices": {"results": results}}}
-        stock = idle.with_(convert({"metadata": {"name": "used"}, "status": status}, ResourceClaim))
+        stock = idle.with_object(convert({"metadata": {"name": "used"}, "status": status}, ResourceClaim))
         answer = choose_devices(stock, node, [wanted], strategy=strategy).answer
         joined += len({int(result.device.removeprefix("gpu-")) // 2 for result in answer.results}) == 1
     return joined / asked

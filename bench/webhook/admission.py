@@ -24,6 +24,7 @@ from bench.meter import cpu_of
 from bench.row import Row
 from bench.stub import kubeconfig
 from bench.webhook import hami
+from cluster.resources import resource_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,7 +164,6 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
 
     from cli.commands.demo import EXAMPLES
     from cluster import manifests
-    from cluster.resources import of
     from dra import wire
     from dra.objects.claim import ResourceClaim
     from dra.objects.device import ResourceSlice
@@ -174,7 +174,7 @@ def large_world(nodes: int) -> tuple[Any, Callable[[int], Any]]:
     world = StateBuilder(Configuration(), keys=(b"k" * 32,))
     objects = [d.object for d in manifests.read([EXAMPLES / "fleet"])]
     for obj in objects:
-        if resource := of(obj):
+        if resource := resource_of(obj):
             world.take_in([wire.convert(obj, resource.type)])
     shared = next(o for o in objects if o["kind"] == "ResourceSlice" and o["spec"]["driver"].startswith("hami"))
     for number in range(nodes):

@@ -89,7 +89,7 @@ class Door:
         from dra.policy import held_of_quota
 
         self._pending.expire(now)
-        demand = partial(self._demands.of, stock=stock)
+        demand = partial(self._demands.upper_bound, stock=stock)
         waiting = partial(
             self._pending.waiting,
             stock=stock,

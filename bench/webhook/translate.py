@@ -74,9 +74,9 @@ def next_look() -> Row:
     from webhook.state.inventory import Inventory
 
     classes, slices, nodes = large_inventory(NODES)
-    earlier = Inventory.of(classes, slices, nodes)
+    earlier = Inventory.gather(classes, slices, nodes)
     changed = [again(slices[0], 0), *slices[1:]]
-    micros = cpu_micros(lambda: Inventory.of(classes, changed, nodes, earlier), runs=20)
+    micros = cpu_micros(lambda: Inventory.gather(classes, changed, nodes, earlier), runs=20)
     return Row(what="the same after one slice changed", unit="ms", ours=micros / 1e3, note="CPU time")
 
 
@@ -94,7 +94,7 @@ def large_fleet(nodes: int) -> Callable[[], Any]:
     from webhook.state.inventory import Inventory
 
     inventory = large_inventory(nodes)
-    return lambda: Inventory.of(*inventory)
+    return lambda: Inventory.gather(*inventory)
 
 
 def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -106,9 +106,9 @@ def large_inventory(nodes: int) -> tuple[list[Any], list[Any], list[Any]]:
     from dra.objects.node import Node
 
     given = TypedObjects.read(document.object for document in manifests.read([FLEET]))
-    single = [one for one in given.of(ResourceSlice) if one.spec.pool.resource_slice_count == 1]
+    single = [one for one in given.of_type(ResourceSlice) if one.spec.pool.resource_slice_count == 1]
     slices = [again(single[number % len(single)], number) for number in range(nodes)]
-    return given.of(DeviceClass), slices, given.of(Node)
+    return given.of_type(DeviceClass), slices, given.of_type(Node)
 
 
 def again(slice_: Any, number: int) -> Any:

@@ -180,7 +180,7 @@ def translator(source: Source) -> Callable[[list[Object], Stock], _Translated]:
         classes = stock.classes.values()
         slices = stock.slices.values()
         nodes = stock.nodes.values()
-        fleet = Inventory.of(classes, slices, nodes)
+        fleet = Inventory.gather(classes, slices, nodes)
         server = stock.reading.server
         # Unknown gates count as on for judging claims, and have their default for what is written.
         off = dict.fromkeys(known_gates(server.minor).keys() - server.gates, False)

@@ -94,7 +94,7 @@ class PodsListener:
             if brings_pods(document.object):
                 pods += [one.pod for one in made]
                 continue
-            resource = resources.of(document.object)
+            resource = resources.resource_of(document.object)
             metadata = document.object.get("metadata")
             named = isinstance(metadata, dict) and isinstance(metadata.get("name"), str)
             if resource is not None and resource.id in COMPANIONS and named:
@@ -107,7 +107,7 @@ class PodsListener:
             return _refusal(400, "the manifest holds no pod, and no workload that creates pods")
         try:
             for obj in companions:
-                resource = resources.of(obj)
+                resource = resources.resource_of(obj)
                 assert resource is not None  # a companion
                 metadata = obj.get("metadata") or {}
                 name = str(metadata.get("name") or "")
@@ -156,7 +156,7 @@ def _wrong(obj: Raw) -> str:
     kind = obj.get("kind")
     if not kind or not obj.get("apiVersion"):
         return "an object needs apiVersion and kind"
-    resource = resources.of(obj)
+    resource = resources.resource_of(obj)
     if resource is not None and resource.id in COMPANIONS:
         return f"a {kind} needs a name"
     if template_site(obj) is not None:

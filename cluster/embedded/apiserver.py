@@ -162,7 +162,7 @@ class ApiServer:
 
     def load(self, obj: Raw) -> None:
         """Add an object of a snapshot unchanged, with its status."""
-        resource = resources.of(obj)
+        resource = resources.resource_of(obj)
         if resource is None:
             raise BadRequest(f"no such resource: {obj.get('apiVersion')} {obj.get('kind')}")
         metadata = obj.get("metadata") or {}

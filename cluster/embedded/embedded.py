@@ -132,7 +132,7 @@ class Embedded:
             self.load({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES)
 
     @classmethod
-    def of(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
+    def holding(cls, objects: Iterable[Raw], *, validators: Mapping[str, Validator] | None = None) -> Embedded:
         """A store with these objects, unchanged, with their status."""
         cluster = cls(validators=validators)
         cluster.load(objects)

@@ -65,7 +65,7 @@ class _OnlyMetadata(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
 
 
-def one(data: bytes, resource: Resource[T]) -> T:
+def decode_object(data: bytes, resource: Resource[T]) -> T:
     try:
         found = decode(data, resource.type)
     except WireError as error:

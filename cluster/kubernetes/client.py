@@ -165,7 +165,7 @@ class Kubernetes:
                 await events.aclose()
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
-        return reading.one(await self._call("GET", _path(resource, namespace, name)), resource)
+        return reading.decode_object(await self._call("GET", _path(resource, namespace, name)), resource)
 
     async def create(
         self, resource: Resource[T], obj: T | Raw, namespace: str | None = None, *, dry_run: bool = False
@@ -174,7 +174,7 @@ class Kubernetes:
         body = resource.plain(obj)
         where = namespace or body.get("metadata", {}).get("namespace") if resource.namespaced else None
         data = await self._call("POST", _path(resource, where), _dry(dry_run), body)
-        return reading.one(data, resource)
+        return reading.decode_object(data, resource)
 
     async def patch(
         self,
@@ -207,7 +207,7 @@ class Kubernetes:
                 raise
             whole = _path(resource, namespace, name)
             data = await self._patch_bytes(whole, Call("PUT", path, _dry(dry_run)), patch, error)
-        return reading.one(data, resource)
+        return reading.decode_object(data, resource)
 
     async def _patch_bytes(self, whole: str, put: Call, patch: Patch, refusal: Invalid) -> bytes:
         """Patch a claim without changing any other byte of it; raise `refusal` if that is impossible."""

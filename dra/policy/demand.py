@@ -81,7 +81,7 @@ class Demands:
         self._scans: dict[bytes, _FleetScan] = {}  # by key, the latest last
         self._most: dict[bytes, Most] = {}
 
-    def of(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
+    def upper_bound(self, spec: ResourceClaimSpec, stock: Stock) -> Amounts:
         """Return the most that a claim of this spec may hold; as `at_hand` if the scan is not completed in time."""
         try:
             return self.most_held(spec, stock, Budget(self._steps))
@@ -99,7 +99,7 @@ class Demands:
                 return known
             scan = self._scans.pop(key, None)
             if scan is None or scan.published != self._published:
-                scan = _FleetScan(ask, stock, self._published, scan.known(stock) if scan is not None else {})
+                scan = _FleetScan(ask, stock, self._published, scan.valid_results(stock) if scan is not None else {})
             self._scans[key] = scan
             # Drop the scans used longest ago: a tenant may ask for something new each time.
             pages = sum(kept.size for kept in self._scans.values())
@@ -163,7 +163,7 @@ class _FleetScan:
         """The memory that is kept, in pages."""
         return len(self.scanned) + self._characters // _CHARACTERS_PER_PAGE
 
-    def known(self, stock: Stock) -> Seen:
+    def valid_results(self, stock: Stock) -> Seen:
         """Return the results for slices that are still published."""
         known = self._known | self.scanned
         return {page: known[page] for page in stock.pages.values() if page in known}

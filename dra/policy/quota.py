@@ -66,18 +66,18 @@ class QuotaLine(msgspec.Struct, frozen=True):
     replicas: int = 1  # equal ones, which together ask for `requested`
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The largest amount that is still available."""
         return max(0, self.hard - self.used)
 
     @property
     def exceeded(self) -> bool:
-        return self.requested > self.left
+        return self.requested > self.remaining
 
     @property
     def replicas_left(self) -> int:
         """The number of replicas that the quota has room for."""
-        return min(self.replicas, self.left * self.replicas // self.requested) if self.requested else self.replicas
+        return min(self.replicas, self.remaining * self.replicas // self.requested) if self.requested else self.replicas
 
     def write(self, amount: int) -> str:
         """Format an amount of this line for people."""
@@ -85,7 +85,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     def facts(self) -> dict[str, str]:
         """The fields of the line for programs."""
-        amounts = {"asked": self.requested, "hard": self.hard, "used": self.used, "largest": self.left}
+        amounts = {"asked": self.requested, "hard": self.hard, "used": self.used, "largest": self.remaining}
         if self.waiting:
             amounts["waiting"] = self.waiting
         facts = {"line": self.key} | {name: self.write(amount) for name, amount in amounts.items()}
@@ -96,7 +96,7 @@ class QuotaLine(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         requested, used, hard = map(self.write, (self.requested, self.used, self.hard))
-        most = self.write(self.left)
+        most = self.write(self.remaining)
         waiting = f", {self.write(self.waiting)} of it by pods that wait for devices" if self.waiting else ""
         by = f" by {self.replicas} replicas" if self.replicas != 1 else ""
         some = f", {self.replicas_left} of the replicas" if by and self.exceeded else ""

@@ -78,7 +78,7 @@ def page_of(slice_: ResourceSlice, rules: Iterable[DeviceTaintRule] = (), readin
     if reading is ALL:  # the usual one, 7 % quicker without the questions below
         bodies = tuple([body(device) for device in devices])
         return Page(slice_, devices, bodies, (driver, pool), content(spec, devices, bodies))
-    shares = reading.on(gates.CAPACITY)
+    shares = reading.enabled(gates.CAPACITY)
     closed = map(reading.closed, spec.devices)
     bodies = tuple([body(device, shares=shares, closed=gate) for device, gate in zip(devices, closed, strict=True)])
     return Page(
@@ -201,7 +201,7 @@ class PoolDevices(msgspec.Struct, frozen=True):
     by_node: dict[str, dict[str, tuple[Page, Device]]]
 
     @classmethod
-    def of(cls, pages: Iterable[Page]) -> PoolDevices:
+    def index(cls, pages: Iterable[Page]) -> PoolDevices:
         """Index the devices of pages; of two with one name on a node, the first counts."""
         by_node: dict[str, dict[str, tuple[Page, Device]]] = {}
         for page in pages:
@@ -297,7 +297,7 @@ def _pool(id_: PoolId, reached: list[Page], every: tuple[Page, ...], reading: Re
         if len(reached) < len(current):
             names = {page.name for page in reached}
             rest = [other for other in current if other.name not in names]
-    if not reading.on(gates.COUNTERS):
+    if not reading.enabled(gates.COUNTERS):
         return Pool(id_, PoolStatus.INVALID, reason) if reason else Pool(id_, accessible=accessible, binding=binding)
     counters: dict[str, dict[str, int]] = {}
     for page in (*in_order, *rest):

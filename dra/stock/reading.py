@@ -50,7 +50,7 @@ class Reading(msgspec.Struct, frozen=True):
         """Whether the server is of this minor version or a later one."""
         return self.server.minor >= minor
 
-    def on(self, gate: str) -> bool:
+    def enabled(self, gate: str) -> bool:
         """Whether a feature gate is enabled."""
         return gate in self.server.gates
 
@@ -58,11 +58,11 @@ class Reading(msgspec.Struct, frozen=True):
         """Whether devices of a slice can be allocated at all."""
         spec = slice_.spec
         partitions = spec.per_device_node_selection is not None or bool(spec.shared_counters and not self.early)
-        return self.on(gates.COUNTERS) or not partitions
+        return self.enabled(gates.COUNTERS) or not partitions
 
     def counts(self, slice_: ResourceSlice) -> bool:
         """Whether a slice counts towards the completeness of its pool."""
-        if self.on(gates.GROUPS) or not self.since(37):
+        if self.enabled(gates.GROUPS) or not self.since(37):
             return True
         return not any(use.compatibility_groups for device in slice_.spec.devices for use in device.consumes_counters)
 
@@ -70,22 +70,22 @@ class Reading(msgspec.Struct, frozen=True):
         """Return the disabled feature gate without which a device is never allocated, or ""."""
         if device.binding_conditions and not self.binding:
             return gates.BINDING
-        if device.consumes_counters and not self.on(gates.COUNTERS):
+        if device.consumes_counters and not self.enabled(gates.COUNTERS):
             return gates.COUNTERS
         return ""
 
     def charges(self, requested: Mapping[str, Quantity], device: Device) -> dict[str, Quantity] | None:
         """Return what a request consumes of each capacity of a device; None if the device does not allow it."""
-        if not self.on(gates.CAPACITY):
+        if not self.enabled(gates.CAPACITY):
             return {}
-        return charges(requested, device.capacity, fractional=self.on(gates.FRACTIONAL))
+        return charges(requested, device.capacity, fractional=self.enabled(gates.FRACTIONAL))
 
     def device(self, device: Device) -> Device:
         """Remove the fields of a device that this allocator ignores."""
         changes: dict[str, object] = {}
-        if device.taints and not self.on(gates.TAINTS):
+        if device.taints and not self.enabled(gates.TAINTS):
             changes["taints"] = ()
-        if device.consumes_counters and not self.on(gates.COUNTERS):
+        if device.consumes_counters and not self.enabled(gates.COUNTERS):
             changes["consumes_counters"] = ()
         if self.stable and device.allow_multiple_allocations is not None:
             changes["allow_multiple_allocations"] = None
@@ -94,7 +94,7 @@ class Reading(msgspec.Struct, frozen=True):
                 changes["consumes_counters"] = tuple(
                     [replace(use, compatibility_groups=()) for use in device.consumes_counters]
                 )
-            if not self.on(gates.LISTS):
+            if not self.enabled(gates.LISTS):
                 scalars = {
                     name: replace(value, ints=None, bools=None, strings=None, versions=None)
                     for name, value in device.attributes.items()
@@ -107,15 +107,15 @@ class Reading(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=64)
 def reading_of(server: Server) -> Reading:
     """Return how the allocator of a server reads slices."""
-    binding = server.on(gates.BINDING) and server.on(gates.DEVICE_STATUS)
+    binding = server.enabled(gates.BINDING) and server.enabled(gates.DEVICE_STATUS)
     # Before taint rules had their own feature gate, the gate of taints applied.
     own_gate = gates.TAINT_RULES if gates.TAINT_RULES in gates.known_gates(server.minor) else gates.TAINTS
-    rules = server.on(gates.TAINTS) and server.on(own_gate)
+    rules = server.enabled(gates.TAINTS) and server.enabled(own_gate)
     oldest = server.minor == gates.OLDEST
     # In 1.34 the stable allocator does not support the status of devices either.
     beyond = (*_BEYOND_STABLE, gates.DEVICE_STATUS) if oldest else _BEYOND_STABLE
-    stable = not binding and not any(server.on(gate) for gate in beyond)
-    plain = stable and not any(server.on(gate) for gate in _LATER_STABLE)
+    stable = not binding and not any(server.enabled(gate) for gate in beyond)
+    plain = stable and not any(server.enabled(gate) for gate in _LATER_STABLE)
     early = oldest or (server.minor == 35 and plain)
     return Reading(
         server,
@@ -125,7 +125,7 @@ def reading_of(server: Server) -> Reading:
         rules=rules,
         oldest=oldest,
         early=early,
-        operations=server.minor >= 37 and any(server.on(gate) for gate in _EXPERIMENTAL),
+        operations=server.minor >= 37 and any(server.enabled(gate) for gate in _EXPERIMENTAL),
     )
 
 

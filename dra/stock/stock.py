@@ -155,7 +155,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             pages_of,
             results_by_claim,
             {
-                pool: pool_use(by_claim.values(), shares=reading.on(gates.CAPACITY))
+                pool: pool_use(by_claim.values(), shares=reading.enabled(gates.CAPACITY))
                 for pool, by_claim in results_by_claim.items()
             },
             sums_of(kept_claims.values(), pages_of),
@@ -164,7 +164,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
             reading,
         )
 
-    def with_(self, obj: Stocked) -> Stock:
+    def with_object(self, obj: Stocked) -> Stock:
         """Return a stock with this object added, or replaced by name."""
         return self._change(type(obj), {_key(obj): obj})
 
@@ -208,7 +208,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def devices(self, pool: PoolId) -> PoolDevices:
         """Index the newest devices of a pool, for many lookups."""
-        return PoolDevices.of(self.newest_pages(pool))
+        return PoolDevices.index(self.newest_pages(pool))
 
     def use(self, pool: PoolId) -> PoolUse:
         """Return what is in use in a pool."""
@@ -216,7 +216,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
 
     def serving(self) -> dict[str, str]:
         """Map resource names to the classes that serve them, if the feature gate is on; 1.34 has no implicit names."""
-        if not self.reading.on(gates.EXTENDED):
+        if not self.reading.enabled(gates.EXTENDED):
             return {}
         serving = serve_resources(self.classes.values())
         if self.reading.oldest:
@@ -360,7 +360,7 @@ class Stock(msgspec.Struct, frozen=True, eq=False):
         nodes: set[str] = set()
         for pool in touched:
             if results[pool]:
-                uses[pool] = pool_use(results[pool].values(), shares=self.reading.on(gates.CAPACITY))
+                uses[pool] = pool_use(results[pool].values(), shares=self.reading.enabled(gates.CAPACITY))
             else:
                 results.pop(pool)
                 uses.pop(pool, None)

@@ -43,10 +43,14 @@ async def test_a_server_tells_by_its_metrics_and_by_dry_runs_which_gates_are_off
     assert created.items == ()
     told = Features.combine(server.minor, server.gates)
     shown = Features.combine(server.minor, tried)
-    assert {gate: told.on(gate) for gate in told.known()} == {gate: SERVER.on(gate) for gate in told.known()}
+    assert {gate: told.enabled(gate) for gate in told.known()} == {gate: SERVER.enabled(gate) for gate in told.known()}
     assert told.likely == shown.likely == told.server == SERVER
     assert told.doubts() == ""
-    assert {gate for gate, on in tried.items() if not on} == {gate for gate in tried if not SERVER.on(gate)} >= set(OFF)
+    assert (
+        {gate for gate, on in tried.items() if not on}
+        == {gate for gate in tried if not SERVER.enabled(gate)}
+        >= set(OFF)
+    )
     assert "DRAFractionalCapacityRange" not in shown.guessed  # for shares are off
 
 

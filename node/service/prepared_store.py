@@ -90,7 +90,7 @@ class PreparedStore:
             answers: dict[str, PreparedClaim] = {}
             records: list[Prepared] = []
             for reference in references:
-                known = checkpoint.with_(*records)
+                known = checkpoint.with_records(*records)
                 judged = self._judge(reference, known, found[reference.uid])
                 if isinstance(judged, Prepared):
                     records.append(judged)
@@ -99,7 +99,7 @@ class PreparedStore:
             new = [record for record in records if record.uid not in checkpoint.claims]
             try:
                 if new:
-                    self._write(checkpoint.with_(*new))
+                    self._write(checkpoint.with_records(*new))
             except OSError as error:
                 failed = PreparedClaim(error=f"cannot write the checkpoint: {error}")
                 answers |= {record.uid: failed for record in new}

@@ -76,7 +76,7 @@ class TokenReviews:
         self._turns = {was_valid: asyncio.Semaphore(CONCURRENT_REVIEWS) for was_valid in (True, False)}
         self._waiting: Counter[str] = Counter()  # new tokens, by the address that shows them
 
-    async def of(self, token: str, peer: str = "") -> Account:
+    async def account_of(self, token: str, peer: str = "") -> Account:
         """Return the account of a token, without a name if it is invalid. Raises ApiError if the server does not answer, or TooManyTokens."""
         if not 0 < len(token) <= LONGEST or not token.isascii():
             return Account()

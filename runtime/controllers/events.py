@@ -21,8 +21,7 @@ import msgspec
 
 from cluster.errors import AlreadyExists, ApiError, NotFound
 from cluster.patch import Merge
-from cluster.resources import EVENTS, metadata
-from cluster.resources import of as resource_of
+from cluster.resources import EVENTS, metadata, resource_of
 from dra.names import shortened
 
 if TYPE_CHECKING:

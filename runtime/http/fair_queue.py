@@ -87,7 +87,7 @@ class FairQueue:
     def _cost_of(self, queued: Queued) -> float:
         return min(queued.client.cost, self._accounts.get(queued.account, UNKNOWN_COST))
 
-    async def turn(self) -> None:
+    async def wait_turn(self) -> None:
         """Wait for a slow turn to continue the work on an earlier request."""
         future = self._loop.create_future()
         self._slow.add(future, "", is_known=True)

@@ -72,14 +72,14 @@ def asked_of(server: Server, case: Case, *, fitted: bool = False) -> Case:
     if fitted:
         claims = [drop("ResourceClaim", claim, server.gates)[0] for claim in case["claims"]]
         case = case | {"claims": [_plain(claim, server) for claim in claims]}
-        if not server.on(gates.LISTS):
+        if not server.enabled(gates.LISTS):
             case = case | {"slices": [_scalars(one) for one in case["slices"]]}
-    without = [name for name, needs in features_of(server.minor).items() if not all(map(server.on, needs))]
+    without = [name for name, needs in features_of(server.minor).items() if not all(map(server.enabled, needs))]
     told = {"minor": server.minor, "gates": sorted(server.gates)}
     put = case | {"server": told, "without": without}
     if is_unordered(server):  # slices then come as the cache lists them: by name, as ours do
         put["slices"] = sorted(put["slices"], key=lambda one: one["metadata"]["name"])
-    ruled = server.on(gates.TAINTS) and (server.on(gates.TAINT_RULES) or server.minor < 35)
+    ruled = server.enabled(gates.TAINTS) and (server.enabled(gates.TAINT_RULES) or server.minor < 35)
     return put if ruled else {name: value for name, value in put.items() if name != "deviceTaintRules"}
 
 
@@ -87,9 +87,9 @@ def _plain(claim: Case, server: Server) -> Case:
     """Take the first of several alternatives, and no adminAccess, where the gates of these are off."""
     claim = json.loads(json.dumps(claim))
     for request in claim["spec"].get("devices", {}).get("requests", ()):
-        if request.get("firstAvailable") and not server.on(gates.ALTERNATIVES):
+        if request.get("firstAvailable") and not server.enabled(gates.ALTERNATIVES):
             request["exactly"] = {name: one for name, one in request.pop("firstAvailable")[0].items() if name != "name"}
-        if not server.on(gates.ADMIN_ACCESS):
+        if not server.enabled(gates.ADMIN_ACCESS):
             request.get("exactly", {}).pop("adminAccess", None)
     return claim
 
@@ -120,7 +120,7 @@ def named_difference(case: Case, ours: str, theirs: str) -> str:
     pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in case["slices"]}
     if is_unordered(server) and len(pools) > 1 and (ours == theirs or "error" in (ours, theirs)):
         return "pools are tried in no order, so which device, or which fault, comes first is chance"
-    if not server.on(gates.LISTS) and _constrains_lists(case):
+    if not server.enabled(gates.LISTS) and _constrains_lists(case):
         return "a constraint reads a list where lists are off: the first device passes, what comes after depends on the order"
     if server.minor < 37:
         if "distinctAttribute" in text and any(body.get("count", 2) > 1 for body in _bodies(case)):

@@ -119,9 +119,9 @@ def test_a_fleet_follows_changes():
                 if kind == 0 and stock.claims:
                     stock = stock.without("ResourceClaim", rng.choice(list(stock.claims)))
                 elif kind == 1 and other.claims:
-                    stock = stock.with_(rng.choice(list(other.claims.values())))
+                    stock = stock.with_object(rng.choice(list(other.claims.values())))
                 elif kind == 2:
-                    stock = stock.with_(rng.choice(list(other.slices.values())))
+                    stock = stock.with_object(rng.choice(list(other.slices.values())))
                 elif len(stock.nodes) > 2:
                     stock = stock.without("Node", rng.choice(list(stock.nodes)))
                 same(stock, claims)
@@ -206,7 +206,7 @@ def test_only_what_changed_is_looked_at_again():
     stock = fleets.fleet({f"n{n}": [fleets.gpu("a")] for n in range(20)})
     claims, memo = [fleets.claim("c", exactly("gpu"))], FleetMemo()
     before = fleet(stock, claims, memo=memo)
-    after = fleet(stock.with_(fleets.taken("n3", "a")), claims, memo=memo)
+    after = fleet(stock.with_object(fleets.taken("n3", "a")), claims, memo=memo)
     assert set(before.feasible) - set(after.feasible) == {"n3"}
     assert before["n3"].feasible
     assert len(before.equal_nodes()) + len(after.equal_nodes()) == 3
@@ -248,7 +248,7 @@ def test_nodes_differing_in_fields_of_a_rule_are_unequal():
         for device in devices:
             device["attributes"]["serial"] = {"string": node[1]}
         nodes[node] = devices
-    stock = fleets.fleet(nodes).with_(rule)
+    stock = fleets.fleet(nodes).with_object(rule)
     claims = [fleets.claim("c", exactly("gpu", count=2))]
     assert fleet(stock, claims).feasible == ["n0"]
     same(stock, claims)
@@ -291,7 +291,7 @@ def waiting_for(looks):
 def test_an_unexamined_node_is_undecided():
     """Kubernetes cannot parse the node selector of the slice, and nobody has looked at it yet."""
     unparsable = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Maybe", "values": ["a"]}]}]}
-    stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_(slice_("s", "x", nodeSelector=unparsable))
+    stock = fleets.fleet({"n0": [fleets.gpu("a")]}).with_object(slice_("s", "x", nodeSelector=unparsable))
     claims = [fleets.claim("c", exactly("gpu"))]
     gone = Options(budget=Budget(10**9, lambda: True))
     assert fleet(stock, claims, options=gone)["n0"].verdict is Verdict.UNDECIDED
@@ -307,7 +307,7 @@ def test_a_fleet_check_resumes_where_time_ran_out():
         answers = fleet(stock, claims, options=waiting_for(4), memo=memo)
         decided.append(sum(answers.verdict(node) is not Verdict.UNDECIDED for node in answers))
         assert 0 < decided[-1] - decided[-2] <= 4 * 32
-        stock = stock.with_(fleets.taken(f"n{len(decided):03}", "a"))  # one that was looked at
+        stock = stock.with_object(fleets.taken(f"n{len(decided):03}", "a"))  # one that was looked at
     assert len(decided) > 3
     patient = fleet(stock, claims)
     answers = fleet(stock, claims, memo=memo)
@@ -382,7 +382,9 @@ def test_nodes_that_one_question_matched_are_known_to_the_next(matched):
     assert len(fleet(stock, [fleets.claim("c", exactly("gpu", count=2))], memo=memo).feasible) == 60
     assert len(matched) < 1_000
     alone = fleet(
-        stock.with_(convert({"metadata": {"name": "n7", "labels": {"host": "other-3-0"}}}, Node)), claims, memo=memo
+        stock.with_object(convert({"metadata": {"name": "n7", "labels": {"host": "other-3-0"}}}, Node)),
+        claims,
+        memo=memo,
     )
     assert len(alone.equal_nodes()) == 2
 

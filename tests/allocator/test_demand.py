@@ -56,7 +56,7 @@ def test_no_allocation_gives_more_than_was_foreseen(family):
         seen["served"] += 1
         demands = Demands()
         for wanted, given in zip(claims, as_granted(claims, answer), strict=True):
-            most, has = demands.of(wanted.spec, stock), amounts_of(given, stock.pages_of)
+            most, has = demands.upper_bound(wanted.spec, stock), amounts_of(given, stock.pages_of)
             assert most == in_turns(wanted.spec, stock), "a look in small turns sees the same"
             short = {key: (most.get(key, 0), amount) for key, amount in has.items() if amount > most.get(key, 0)}
             assert short == {}, (seed, wanted.spec)
@@ -82,7 +82,7 @@ def test_slices_of_one_node_do_not_increase_the_demand(spec, expected, lie):
     """A stolen node would else fill every quota of memory."""
     slices = [gpus(node, "80", "80") for node in ("n1", "n2", "n3")]
     stock = Stock.of(slices=[*slices, gpus("n0", *lie)], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)])
-    held = Demands().of(spec, stock)
+    held = Demands().upper_bound(spec, stock)
     assert held["gpu", "memory"] == expected * 10**9
     assert held["gpu", DEVICES] == expected // 80 * 10**9
 
@@ -91,4 +91,4 @@ def test_slices_of_the_only_suitable_node_count():
     stock = Stock.of(
         slices=[gpus("n0", "94", "80"), gpus("n1")], classes=[convert({"metadata": {"name": "gpu"}}, DeviceClass)]
     )
-    assert Demands().of(GPU, stock)["gpu", "memory"] == 94 * 10**9
+    assert Demands().upper_bound(GPU, stock)["gpu", "memory"] == 94 * 10**9

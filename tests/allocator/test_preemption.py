@@ -53,7 +53,7 @@ def running(stock, name, count, *pods, node="n0"):
     claim = typed(sidecar.claim(name, count))
     given = with_allocation(claim, allocate(stock, node, [claim]).allocations[0].allocation)
     consumers = [ResourceClaimConsumerReference(resource="pods", name=pod, uid=f"pod-{pod}") for pod in pods]
-    return stock.with_(replace(given, status=replace(given.status, reserved_for=tuple(consumers))))
+    return stock.with_object(replace(given, status=replace(given.status, reserved_for=tuple(consumers))))
 
 
 def enough_for(wanted, stock):
@@ -257,9 +257,9 @@ def crowded(devices, rng):
         names = [name, f"{name}b"] if rng.random() < 0.2 else [name]
         users = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=f"pod-{name}") for name in names)
         held = fleets.allocated(asked, answer)
-        stock = stock.with_(replace(held, status=replace(held.status, reserved_for=users)))
+        stock = stock.with_object(replace(held, status=replace(held.status, reserved_for=users)))
         pods += [aged_pod(name, claim, node=node, **what) for name in names]
-    stock = stock.with_(fleets.claim("want", rng.choice(requests)))
+    stock = stock.with_object(fleets.claim("want", rng.choice(requests)))
     return stock, pods[:8], aged_pod("urgent", "want", priority=rng.randrange(4), node="")
 
 

@@ -86,7 +86,7 @@ async def test_explain_names_the_victims_that_simulate_names(tmp_path):
     file = dump(tmp_path, *objects)
     [simulated] = run_json("simulate", "-f", file)[1]["pods"]
     assert simulated["victims"] == ["default/p1"]
-    for reading in (reading_of(objects, Features()), await read_cluster(Embedded.of(objects))):
+    for reading in (reading_of(objects, Features()), await read_cluster(Embedded.holding(objects))):
         assert queue_of(reading, Configuration()).place("default/new").victims == ("default/p1",)
 
 
@@ -97,7 +97,7 @@ async def test_budgets_that_may_not_be_listed_are_named():
                 raise Forbidden("that is not yours")
             return await super().list(resource, *arguments, **more)
 
-    reading = await read_cluster(Narrow.of([*fleet(1, 1), pod("p")]))
+    reading = await read_cluster(Narrow.holding([*fleet(1, 1), pod("p")]))
     assert reading.unread == (Unread("poddisruptionbudgets.policy", "that is not yours"),)
     assert reading.knows_pods
     assert reading.knows_claims

@@ -38,7 +38,7 @@ WAITING = {RULES: json.dumps({"a.drawbridge.dev": RULE})}
 
 
 async def injected(made):
-    cluster = Embedded.of([made])
+    cluster = Embedded.holding([made])
     await inject.ensure_bundle(cluster, await inject.read_webhooks(cluster, ["drawbridge"]), BUNDLE)
     (webhook,) = (await cluster.get(resources.MUTATING_WEBHOOKS.raw, "drawbridge"))["webhooks"]
     return webhook["clientConfig"].get("caBundle"), webhook.get("rules")
@@ -83,7 +83,7 @@ async def test_rejected_rules_do_not_block_certificate_renewal(caplog):
 
 
 async def test_only_a_wiped_bundle_triggers_the_watch():
-    cluster = Embedded.of([configuration(bundle=TEXT), configuration() | {"metadata": {"name": "other"}}])
+    cluster = Embedded.holding([configuration(bundle=TEXT), configuration() | {"metadata": {"name": "other"}}])
     bell = ChangeWatch(cluster, namespace="default", secrets=["drawbridge"], webhooks=["drawbridge"])
     async with asyncio.TaskGroup() as group:
         ringing = group.create_task(bell.run())

@@ -63,7 +63,7 @@ async def bundles(cluster):
 
 @pytest.fixture
 def cluster():
-    return Embedded.of(
+    return Embedded.holding(
         [webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration", bundle="b2xk")]
     )
 
@@ -352,7 +352,7 @@ async def test_authority_server_and_signature_keys_have_separate_secrets(cluster
 
 @pytest.mark.parametrize("count", [1, 2])
 async def test_upgrading_old_secrets_renews_only_the_leaves(cluster, count):
-    expected = Embedded.of([])
+    expected = Embedded.holding([])
     await store(expected, Clock()).sync()
     names = Names((*NAMES.webhook, *NAMES.allocator))  # one leaf was for both
     before = await store(cluster, Clock(), names=names).sync()
@@ -360,7 +360,9 @@ async def test_upgrading_old_secrets_renews_only_the_leaves(cluster, count):
     older = [secret("drawbridge", serving | signing | authority_data)]
     if count == 2:
         older = [secret("drawbridge", serving | signing), secret("drawbridge-authority", authority_data)]
-    other = Embedded.of([*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")])
+    other = Embedded.holding(
+        [*older, webhooks("MutatingWebhookConfiguration"), webhooks("ValidatingWebhookConfiguration")]
+    )
     after = await store(other, Clock()).sync()
     assert after._replace(leaf=before.leaf, allocator=before.allocator) == before
     assert after.leaf != before.leaf, "a client with the webhook's certificate at the quota port had its key"

@@ -69,7 +69,7 @@ def test_pods_of_a_tenant_with_our_label_are_not_asked():
 
     def asked(*unread):
         parts = installed.parts_of([*installation(), *pods, forged], frozenset(unread))
-        return [one["metadata"]["namespace"] for one in parts.of("Pod")]
+        return [one["metadata"]["namespace"] for one in parts.of_kinds("Pod")]
 
     assert asked() == [SYSTEM]
     assert asked("ClusterRoleBinding") == [SYSTEM, "team"], "nothing is known of who may be ours"

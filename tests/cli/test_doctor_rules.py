@@ -46,7 +46,7 @@ def installed():
 
 def live_and_saved(objects, tmp_path, monkeypatch):
     """What doctor finds in a cluster and in a snapshot of it, and the answer about the snapshot."""
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded.of(objects))
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Embedded.holding(objects))
     file = tmp_path / "snapshot.json"
     assert run("snapshot", "--to", file).exit_code == 0
     (_, live), (_, saved) = run_json("doctor"), run_json("doctor", "-f", file)
@@ -111,7 +111,7 @@ def test_a_kind_that_may_not_be_listed_is_named_with_its_findings(kind, codes, m
                 raise Forbidden("no")
             return await super().list(resource, *args, **kwargs)
 
-    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Closed.of([*FLEET, *installed()]))
+    monkeypatch.setattr(Kubernetes, "connect", lambda **_: Closed.holding([*FLEET, *installed()]))
     _, answer = run_json("doctor")
     assert [one["kind"].partition(".")[0] for one in answer["unread"]] == [f"{kind.lower()}s"]
     assert codes <= {code for one in answer["notChecked"] if kind in one["inputs"] for code in one["codes"]}

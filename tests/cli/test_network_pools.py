@@ -303,7 +303,7 @@ async def test_of_a_live_cluster_pools_are_shown_that_a_plugin_mounts_and_the_ot
         daemon_set("vfs", "sriov", "example.com/sriov-network-device-plugin:v3", "device-plugin-config"),
         daemon_set("hcas", "gpu-operator", "example.com/of-our-own", "rdma-devices"),
     ]
-    cluster = Embedded.of([*MAPS, *plugins, pod_for(VFS), pod_for(HCA)])
+    cluster = Embedded.holding([*MAPS, *plugins, pod_for(VFS), pod_for(HCA)])
     in_force = ConfigurationInForce(configured(evidence={"namespaces": list(where)}))
     seen = overview(await read_cluster(cluster, SURVEY, given=in_force), SurveyScope())
     assert list(seen.network.pools) == [VFS]

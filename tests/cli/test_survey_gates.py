@@ -19,7 +19,7 @@ from tests.dra.validation import corpus
 from tests.objects import obj
 from webhook.state import Features
 
-SERVERS = {minor: Features.of(gates.server_of(minor)) for minor in range(34, 38)}
+SERVERS = {minor: Features.from_server(gates.server_of(minor)) for minor in range(34, 38)}
 API = "resource.k8s.io/v1"
 CLASS = {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": 'device.driver == "d.io"'}}]}}  # fmt: skip
 
@@ -94,14 +94,14 @@ def test_a_gate_is_in_the_way_on_the_minors_that_have_it_off(name, minor):
 
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_gate_that_is_on_is_not_in_the_way(name):
-    assert gates_named(Features.of(gates.EVERYTHING), *NEEDS[name][2]) == {}
+    assert gates_named(Features.from_server(gates.EVERYTHING), *NEEDS[name][2]) == {}
 
 
 @pytest.mark.parametrize(
     ("name", "off"), [("alternatives", gates.ALTERNATIVES), ("admin access", gates.ADMIN_ACCESS), ("a claim", gates.CLAIMS)]
 )  # fmt: skip
 def test_a_gate_that_was_switched_off_is_in_the_way(name, off):
-    switched = Features.of(read_server("1.34", f"{off}=false"))
+    switched = Features.from_server(read_server("1.34", f"{off}=false"))
     found = gates_named(switched, *NEEDS[name][2])
     assert list(found) == [off]
     assert found[off].remedy.startswith("start kube-apiserver")
@@ -172,10 +172,10 @@ async def test_a_live_survey_uses_the_declared_gates(monkeypatch):
     configuration, findings = read(document)
     assert findings == []
     in_force = ConfigurationInForce(configuration, "a file")
-    cluster, server = Embedded.of([]), ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={})
+    cluster, server = Embedded.holding([]), ServerInfo(minor=36, version="v1.36.3", served=frozenset(), gates={})
     monkeypatch.setattr(cluster, "server", AsyncMock(return_value=server))
     reading = await read_cluster(cluster, SURVEY, given=in_force)
-    assert not reading.features.on(gates.CAPACITY)
+    assert not reading.features.enabled(gates.CAPACITY)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_workload_with_claims_of_its_own_waits_for_their_gates(name):
     ((found, keys),) = outcomes(SERVERS[off[0]], *objects).items()
     assert found == ("own", "left")
     assert keys == [("resourceClaims", "left", f"feature gate {gate} is on", remedy_of(gate, SERVERS[off[0]]))]
-    assert outcomes(Features.of(gates.EVERYTHING), *objects) == {("own", None): []}
+    assert outcomes(Features.from_server(gates.EVERYTHING), *objects) == {("own", None): []}
 
 
 @pytest.mark.parametrize("name", ["taints", "partitions", "binding conditions", "CPUs of the node"])

@@ -48,7 +48,7 @@ def test_every_device_is_counted_once_whatever_it_is_coloured_by(by):
     counts = colours.counts(nodes)
     assert sum(counts.values()) == 48
     assert counts.keys() <= legend.keys()
-    assert {colours.of(node, device) for node in nodes for device in node.devices} == counts.keys()
+    assert {colours.css_class(node, device) for node in nodes for device in node.devices} == counts.keys()
 
 
 def test_an_unknown_choice_is_the_state():

@@ -132,7 +132,7 @@ async def test_a_reading_without_a_kind_that_others_had_adds_no_sample(readings,
     dashboard._history = Samples(apart=0.0)
     async with dashboard.open("127.0.0.1", 0):
         for _ in range(len(readings) + 1):
-            await dashboard.look()
+            await dashboard.view()
             await dashboard._reading
     assert {sum(sample.devices.values()) for sample in dashboard._history.samples()} == devices
 

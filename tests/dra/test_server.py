@@ -27,7 +27,7 @@ SHARES = "DRAConsumableCapacity"
 
 
 def test_the_defaults_are_those_of_each_minor():
-    on = {minor: server_of(minor).on for minor in (34, 35, 36, 37)}
+    on = {minor: server_of(minor).enabled for minor in (34, 35, 36, 37)}
     assert [on[minor](gates.CAPACITY) for minor in on] == [False, False, True, True]
     assert [on[minor](gates.ALTERNATIVES) for minor in on] == [True] * 4
     assert [on[minor](gates.TAINT_RULES) for minor in on] == [False, False, False, True]
@@ -42,11 +42,11 @@ def test_the_go_modules_pin_the_newest_release(module):
 
 
 def test_a_list_of_gates_changes_the_defaults():
-    assert read_server("1.35", f"{SHARES}=true").on(SHARES)
-    assert not read_server("v1.36.2", f" {SHARES}=true, {SHARES}=False ,").on(SHARES)
+    assert read_server("1.35", f"{SHARES}=true").enabled(SHARES)
+    assert not read_server("v1.36.2", f" {SHARES}=true, {SHARES}=False ,").enabled(SHARES)
     assert read_server("", "AllAlpha=true,DRADerivedAttributes=false").gates >= {gates.LISTS, gates.GROUPS}
-    assert not read_server("", "AllAlpha=true,DRADerivedAttributes=false").on(gates.DERIVED)
-    assert not read_server("1.36", "AllBeta=false").on(SHARES)
+    assert not read_server("", "AllAlpha=true,DRADerivedAttributes=false").enabled(gates.DERIVED)
+    assert not read_server("1.36", "AllBeta=false").enabled(SHARES)
     assert str(read_server("1.36", f"{SHARES}=false")) == f"Kubernetes 1.36 with {SHARES}=false"
 
 
@@ -79,7 +79,7 @@ def test_an_unsupported_version_or_gate_is_refused_with_a_remedy(version, text, 
 
 def test_a_locked_gate_accepts_its_locked_value():
     assert read_server("1.37", "DRAPrioritizedList=true") == read_server("1.37")
-    assert not read_server("1.35", "DRAPrioritizedList=false").on(gates.ALTERNATIVES)
+    assert not read_server("1.35", "DRAPrioritizedList=false").enabled(gates.ALTERNATIVES)
 
 
 def test_versions_are_read_as_people_write_them():
@@ -94,12 +94,12 @@ def test_every_gate_has_its_stages_in_order():
 
 def test_reported_gates_precede_declared_ones_and_version_defaults():
     told = known_of(36, {SHARES: False}, Declared(0, {SHARES: True, gates.COUNTERS: False}))
-    assert not told.likely.on(SHARES)
-    assert not told.likely.on(gates.COUNTERS)
-    assert told.likely.on(gates.TAINTS)  # by default
-    assert not told.likely.on(gates.LISTS)
-    assert told.server.on(gates.LISTS)  # no claim is refused for a guess
-    assert told.likely.on(gates.ADMIN_ACCESS)
+    assert not told.likely.enabled(SHARES)
+    assert not told.likely.enabled(gates.COUNTERS)
+    assert told.likely.enabled(gates.TAINTS)  # by default
+    assert not told.likely.enabled(gates.LISTS)
+    assert told.server.enabled(gates.LISTS)  # no claim is refused for a guess
+    assert told.likely.enabled(gates.ADMIN_ACCESS)
     assert told.assumed == {gates.COUNTERS: False}
     assert told.overruled == (f"{SHARES}=true: it is false",)
     assert {gates.LISTS, gates.TAINTS} <= told.guessed.keys()
@@ -108,24 +108,24 @@ def test_reported_gates_precede_declared_ones_and_version_defaults():
 
 def test_a_stage_is_declared_for_every_gate_in_it():
     told = known_of(36, {SHARES: True}, Declared(36, {"AllBeta": False, gates.TAINTS: True}))
-    assert not told.server.on(gates.COUNTERS)
-    assert told.server.on(SHARES)
-    assert told.server.on(gates.TAINTS)
+    assert not told.server.enabled(gates.COUNTERS)
+    assert told.server.enabled(SHARES)
+    assert told.server.enabled(gates.TAINTS)
     assert told.overruled == ()
 
 
 def test_a_gate_is_off_if_its_dependency_is_off():
     told = known_of(37, {gates.TAINTS: False, SHARES: False}, Declared(0, {gates.TAINT_RULES: True}))
-    assert not told.server.on(gates.TAINT_RULES)
-    assert not told.server.on(gates.FRACTIONAL)
+    assert not told.server.enabled(gates.TAINT_RULES)
+    assert not told.server.enabled(gates.FRACTIONAL)
     assert told.overruled == (f"{gates.TAINT_RULES}=true: it is false",)
     assert known_of(34, {gates.COUNTERS: False}).guessed.keys() >= {gates.TAINTS}
 
 
 def test_an_impossible_gate_declaration_is_overruled_and_reported():
     told = known_of(35, {}, Declared(37, {gates.DERIVED: True, gates.CLAIMS: False}, ("no gate X",)))
-    assert not told.server.on(gates.DERIVED)
-    assert told.server.on(gates.CLAIMS)
+    assert not told.server.enabled(gates.DERIVED)
+    assert told.server.enabled(gates.CLAIMS)
     said = told.doubts()
     assert "version 1.37: it is 1.35" in said
     assert f"{gates.DERIVED}=true: the server does not have it" in said

@@ -151,7 +151,7 @@ def read_objects(documents) -> TypedObjects:
 @cache
 def example_fleet() -> Inventory:
     given = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    return Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+    return Inventory.gather(given.of_type(DeviceClass), given.of_type(ResourceSlice), given.of_type(Node))
 
 
 def alternatives(done: Verdict) -> list[list[dict]]:

@@ -44,7 +44,6 @@ from webhook.translate import (
     Operation,
     Verdict,
     apply_own,
-    at,
     controller_kind,
     decide_unknown_kind,
     find_placeholder,
@@ -54,6 +53,7 @@ from webhook.translate import (
     name_of,
     namespace_of,
     paths,
+    resolve_pointer,
     scheduler_of,
     translate_template,
     unanswered_requests,
@@ -122,7 +122,7 @@ def given_by_runtime(obj: Object, state: State) -> tuple[tuple[Operation, ...], 
     runtimes = state.fleet.installed.runtimes
     operations: list[Operation] = []
     for path in paths(obj) if runtimes else ():
-        spec = inside(at(obj, path), "spec")
+        spec = inside(resolve_pointer(obj, path), "spec")
         name = spec.get("runtimeClassName")
         runtime = runtimes.get(name) if isinstance(name, str) else None
         changed, key = runtime.schedule(spec) if runtime else ({}, "")
@@ -177,7 +177,7 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     scheduler = scheduler_of(obj)
 
     def candidate_at(path: str) -> Candidate:
-        pod = mapping(at(obj, path))
+        pod = mapping(resolve_pointer(obj, path))
         if path and scheduler:  # its controller writes it into the pods
             pod = pod | {"spec": {"schedulerName": scheduler} | mapping(pod.get("spec"))}
         return Candidate(pod, namespace, owner, name, path, waits=waits)
@@ -261,7 +261,7 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
     if filled.given and group_kind(obj) != ("", "Pod"):  # a workload is stored as it is written
         patched = apply_own(obj, filled.undo(verdict.operations))
     places = paths(obj)
-    asks = verdict.decisions or any(inside(at(obj, path), "spec").get("resourceClaims") for path in places)
+    asks = verdict.decisions or any(inside(resolve_pointer(obj, path), "spec").get("resourceClaims") for path in places)
     devices_only = not asks or (is_unknown_kind(obj) and not rewrite_unknown)
     faults, unfilled = _refused_by_api_server(patched, places, of_devices_alone=devices_only)
     if unfilled is not None and not faults and all(decision.code != unfilled.code for decision in verdict.decisions):
@@ -286,13 +286,13 @@ def _refused_by_api_server(
             (resource,) = split(f"/{inner[2]}") if len(inner) == 3 and inner[0] == "resources" else ("",)
             if of_devices_alone and not is_extended(resource):
                 continue
-            if placeholder := find_placeholder(at(obj, key)):
+            if placeholder := find_placeholder(resolve_pointer(obj, key)):
                 text = f"{placeholder} is a placeholder that is not filled in"
                 hint = validation.CODES[UNFILLED].remedy
                 unfilled = unfilled or Decision(name, "", "", key, Outcome.UNKNOWN, text, code=UNFILLED, remedy=hint)
                 continue
             if resource:
-                container, key = str(mapping(at(obj, around)).get("name") or ""), resource
+                container, key = str(mapping(resolve_pointer(obj, around)).get("name") or ""), resource
             text = f"the API server refuses it: {fault.message}"
             faults[refused(name, key, text, fault.code, fault.remedy, container=container)] = None
     return list(faults), unfilled
@@ -303,7 +303,7 @@ def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
     judged = obj
     before = ""
     if path and template_site(obj) is None:  # a kind of another project: its operator makes a pod of the template
-        template = mapping(at(obj, path))
+        template = mapping(resolve_pointer(obj, path))
         metadata = {"name": "of-a-template"} | mapping(template.get("metadata"))
         judged = {"apiVersion": "v1", "kind": "Pod"} | template | {"metadata": metadata}
         before = path

@@ -14,7 +14,7 @@ from dra.errors import QuantityError
 from dra.quantity import NANO, Quantity, parse
 from dra.raw import Object, inside, mapping, members
 from webhook.dialects import Outcome
-from webhook.translate import Decision, apply_own, at, group_kind, name_of, namespace_of, paths
+from webhook.translate import Decision, apply_own, group_kind, name_of, namespace_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ class Filled(NamedTuple):
             if not (container in self.given and (not inside or inside.startswith("/"))):
                 reverted.append(operation)
         for container, (before, filled) in self.given.items():
-            after = _take_back(mapping(at(changed, f"{container}/resources")), before, filled)
+            after = _take_back(mapping(resolve_pointer(changed, f"{container}/resources")), before, filled)
             path = f"{container}/resources"
             if after and after != before:
                 reverted.append({"op": "add", "path": path, "value": after})
@@ -64,7 +64,7 @@ def fill_in(obj: Object, state: State) -> Filled:
         return Filled(obj, obj, {})
     given: dict[str, tuple[Json, dict[str, Json]]] = {}
     for path in paths(obj):
-        spec = inside(at(obj, path), "spec")
+        spec = inside(resolve_pointer(obj, path), "spec")
         for place, container in _containers(spec):
             before = container.get("resources")
             if before is None or isinstance(before, dict):
@@ -85,7 +85,7 @@ def out_of_bounds(obj: Object, state: State) -> list[Decision]:
         return found
     filled = fill_in(obj, state).object
     for path in paths(obj):
-        spec, written = [inside(at(one, path), "spec") for one in (filled, obj)]
+        spec, written = [inside(resolve_pointer(one, path), "spec") for one in (filled, obj)]
         judged: list[tuple[str, str, _Read, _Read]] = []
         for _, container in _containers(spec):
             limits, requests = [_amounts(container, part) for part in _PARTS]

@@ -70,7 +70,7 @@ def extended_claims(
     """
     served = state.fleet.extended
     requested = find_names(pod, served, replaced) if served else set()
-    if not requested or state.stock is None or not state.features.on(server.EXTENDED) or is_passed_by(pod):
+    if not requested or state.stock is None or not state.features.enabled(server.EXTENDED) or is_passed_by(pod):
         return ()
     changes = tuple(
         [

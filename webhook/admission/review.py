@@ -119,7 +119,7 @@ class ObjectReview(NamedTuple):
     name: str  # the object's kind, namespace and name, for the record
 
     @classmethod
-    def of(cls, path: str, request: AdmissionRequest, obj: dict[str, Json]) -> ObjectReview:
+    def from_request(cls, path: str, request: AdmissionRequest, obj: dict[str, Json]) -> ObjectReview:
         """Name the object of a request."""
         metadata = mapping(obj.get("metadata"))
         name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
@@ -148,13 +148,13 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     else:
         request, obj = reviews.decode_pod(body)
     if not concerns_us(path, request):
-        return answer(ObjectReview.of(path, request, obj or {}), NOTHING, OUT_OF_SCOPE, Mode.OFF)
+        return answer(ObjectReview.from_request(path, request, obj or {}), NOTHING, OUT_OF_SCOPE, Mode.OFF)
     if obj is None:
         try:
             obj = reviews.read(request.object)
         except WireError as error:
-            return _answer_unreadable(ObjectReview.of(path, request, {}), error)
-    question = ObjectReview.of(path, request, obj)
+            return _answer_unreadable(ObjectReview.from_request(path, request, {}), error)
+    question = ObjectReview.from_request(path, request, obj)
     owner = workload(request.namespace, mapping(obj.get("metadata")))
     mode = mode_of(state, owner)
     if mode is Mode.OFF:
@@ -417,7 +417,7 @@ def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     is not known to a canary, which makes no difference here.
     """
     request = reviews.decode(body)
-    question = ObjectReview.of(path, request, {})
+    question = ObjectReview.from_request(path, request, {})
     if not concerns_us(path, request):
         return answer(question, NOTHING, OUT_OF_SCOPE, Mode.OFF)
     mode = mode_of(state, workload(request.namespace, {}))

@@ -40,7 +40,7 @@ class ServedDemand(msgspec.Struct, frozen=True, gc=False):
     moved: bool  # whether devices are moved from the host's network namespace to the pod's
 
     @classmethod
-    def of(cls, claims: Claims, *supplies: Supply) -> ServedDemand:
+    def combine(cls, claims: Claims, *supplies: Supply) -> ServedDemand:
         classes = tuple([supply.served.name for supply in supplies])
         moved = any(supply.target.moved for supply in supplies)
         return cls(claims, supplies[0], supplies, classes, moved)
@@ -69,7 +69,7 @@ class ClaimMaker:
                     made = supply
                 else:
                     claims = claim_specs.build_claims(demand, supply, self._sizes(supply))
-                    made = ServedDemand.of(claims, supply) if isinstance(claims, Claims) else claims
+                    made = ServedDemand.combine(claims, supply) if isinstance(claims, Claims) else claims
         # Estimate the bytes in the cache: a pod's lists of models and UUIDs may be long, and so are the claims.
         weight = 2_000
         for kind in kinds(demand):
@@ -103,7 +103,7 @@ class ClaimMaker:
             parts.append(made.claims)
             supplies += made.supplies
         claims = claim_specs.combine(parts, supplies, together.attribute)
-        return ServedDemand.of(claims, *supplies) if isinstance(claims, Claims) else claims
+        return ServedDemand.combine(claims, *supplies) if isinstance(claims, Claims) else claims
 
     def _pairs(self, joint: Pairs) -> ServedDemand | Impossible:
         first = self._choose(joint.primary)
@@ -113,7 +113,7 @@ class ClaimMaker:
         if isinstance(second, Impossible):
             return second
         claims = claim_specs.build_pairs(joint, first, second, self._sizes(first))
-        return ServedDemand.of(claims, first, second) if isinstance(claims, Claims) else claims
+        return ServedDemand.combine(claims, first, second) if isinstance(claims, Claims) else claims
 
     def _choose(self, demand: Demand) -> Supply | Impossible:
         """Choose the supply of the demand's target, or of another target that serves it better (`virtual`, `instead`)."""

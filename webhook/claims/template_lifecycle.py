@@ -135,7 +135,7 @@ class _RecordedKeys(msgspec.Struct):
 def _charged_keys(specs: Iterable[Json], state: State) -> frozenset[str]:
     """The old keys whose quota the claims of these templates are charged to, as their classes say."""
     keys: set[str] = set()
-    if not state.features.on(server.EXTENDED):
+    if not state.features.enabled(server.EXTENDED):
         return frozenset()
     for spec in specs:
         for request in wire.convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:

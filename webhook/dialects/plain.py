@@ -149,7 +149,7 @@ def _read_hints(
             continue
         if hint.row.outcome is Outcome.LEFT:
             return Untranslated(hint.key, hint.row.because)
-        nearer = container.of(role)
+        nearer = container.amount_of(role)
         if nearer:
             notes.append(Note(hint.key, Outcome.TRANSLATED, f"{nearer.key} on the container says it"))
             continue
@@ -220,7 +220,7 @@ def _demand_devices(container: ContainerAmounts, hinted: _HintValues, table: Dia
     target = table.target
     for amount in (*own, *asking):
         target = amount.row.target or target
-    memory, cores = parts.of(Role.MEMORY), parts.of(Role.CORES)
+    memory, cores = parts.amount_of(Role.MEMORY), parts.amount_of(Role.CORES)
     bytes_ = memory.value * memory.row.unit.size if memory else 0
     if memory and bytes_ > MAX:
         reason = f"{memory.value} {memory.row.unit} is more than an amount may be"

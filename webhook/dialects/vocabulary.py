@@ -220,7 +220,7 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     entries: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, key: str, row: Row, text: str) -> Hint:
+    def from_row(cls, key: str, row: Row, text: str) -> Hint:
         if row.unit is not Unit.LIST:
             return cls(key, row, text)
         parts = [part.strip() for part in text.split(",")]
@@ -251,14 +251,14 @@ class ContainerAmounts(msgspec.Struct, frozen=True, gc=False):
     ordinary_init: bool = False
     init: bool = False
 
-    def of(self, role: Role) -> Amount | None:
+    def amount_of(self, role: Role) -> Amount | None:
         for amount in self.amounts:
             if amount.row.role is role:
                 return amount
         return None
 
     def number(self, role: Role, default: int = 0) -> int:
-        amount = self.of(role)
+        amount = self.amount_of(role)
         return default if amount is None else amount.value
 
 

@@ -91,7 +91,7 @@ class App:
         self._metrics = metrics
         self._limits = limits or DecisionLimits()
         self._listener = Listener(self, connections or Limits(), metrics.count_closure, _namespace)
-        self._pool = WorkerPool(self._limits.workers, _Decided, turn=self._listener.queue.turn)
+        self._pool = WorkerPool(self._limits.workers, _Decided, turn=self._listener.queue.wait_turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
         # The longest that one review has held the loop, in seconds.
@@ -238,7 +238,7 @@ class App:
         """
         await asyncio.sleep(self._limits.second_look)
         # All that were refused in one turn come back in one; each is a piece of work for the loop.
-        await self._listener.queue.turn()
+        await self._listener.queue.wait_turn()
         outcome: Answer | None = refused
         state = self._decider.state()
         if state is not earlier_state:
@@ -274,7 +274,7 @@ class App:
             note = {"path": path, "bytes": len(body), "problem": str(error)}
             logger.warning("a review was not decided", extra=note)
             # Workers end together, and to answer for one is to read its review again.
-            await self._listener.queue.turn()
+            await self._listener.queue.wait_turn()
             return self._record_decision(review, otherwise or answer_timeout(path, body, state))
         if decided.outcome is None:
             raise ReviewError(decided.status, decided.problem)

@@ -107,10 +107,10 @@ class Certificate:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._changes.run())
             while True:
-                good = await self.look()
+                good = await self.check()
                 await self._changes.wait(self._pace.certificate if good else self._pace.certificate_retry)
 
-    async def look(self) -> bool:
+    async def check(self) -> bool:
         """Look once; say whether all is well."""
         try:
             pair, keys = await self._origin.load()

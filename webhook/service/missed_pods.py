@@ -86,11 +86,11 @@ class MissedPods:
         while True:
             await asyncio.sleep(self._every)
             try:
-                await self.look()
+                await self.check()
             except ApiError as error:
                 logger.warning("cannot look for pods that were missed", extra={"problem": str(error)})
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look once."""
         clock = asyncio.get_running_loop().time
         waiting = await self._waiting()

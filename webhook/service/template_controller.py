@@ -38,7 +38,7 @@ from webhook.claims import Due, template, template_lifecycle
 from webhook.service.pod_survey import EVERYWHERE, LIVING, PodSurvey
 from webhook.state import Mode, mode_of
 from webhook.state import workload as workload_of
-from webhook.translate import at, controller_kind, name_of, origin_of, paths
+from webhook.translate import controller_kind, name_of, origin_of, paths, resolve_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -282,7 +282,7 @@ class Templates:
         obj = resource.plain(workload)
         origin = origin_of(obj, state.configuration)
         for path in paths(obj):
-            candidate = Candidate(mapping(at(obj, path)), namespace, owner, name_of(obj), origin=origin)
+            candidate = Candidate(mapping(resolve_pointer(obj, path)), namespace, owner, name_of(obj), origin=origin)
             verdict = decide_pod(candidate, state, Budget(step_limits.TEMPLATES_AHEAD))
             if verdict.refusals:  # its pods would be turned back, and so would the templates
                 for_administrator = [refusal for refusal in verdict.refusals if "administrator" in refusal.remedy]

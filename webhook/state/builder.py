@@ -266,7 +266,7 @@ class Survey:
         if self.stock.reading.server != self._server:
             self.stock = self.stock.as_read_by(self._server)
         stock = self.stock
-        self.fleet = Inventory.of(
+        self.fleet = Inventory.gather(
             stock.classes.values(),
             stock.slices.values(),
             stock.nodes.values(),

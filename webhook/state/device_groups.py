@@ -41,7 +41,7 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     parted: bool  # a claim that names no amounts gets a part of it
 
     @classmethod
-    def of(cls, driver: str, device: Device) -> Group:
+    def from_device(cls, driver: str, device: Device) -> Group:
         def amount_of(name: str) -> int:
             capacity = device.capacity.get(name) or device.capacity.get(f"{driver}/{name}")
             return capacity.value.value() if capacity else 0
@@ -66,7 +66,7 @@ class ReadAttributes(msgspec.Struct, frozen=True):
     everything: bool = False
 
     @classmethod
-    def of(cls, reads: Iterable[cel.Reads]) -> ReadAttributes:
+    def combine(cls, reads: Iterable[cel.Reads]) -> ReadAttributes:
         """Combine what selectors read with what tells kinds of device in one class apart. Capacities are always in the key."""
         reads = tuple(reads)
         names = {(domain, name) for reads_ in reads for kind, domain, name in reads_.names if kind == "attributes"}
@@ -103,7 +103,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     counted: Mapping[str, tuple[ResourceSlice, Mapping[Group, int]]] = {}
 
     @classmethod
-    def of(cls, slices: Iterable[ResourceSlice], reading: ReadAttributes, earlier: Census | None = None) -> Census:
+    def count(cls, slices: Iterable[ResourceSlice], reading: ReadAttributes, earlier: Census | None = None) -> Census:
         """Count the devices in usable pools; slices that an earlier census with the same reading has counted are skipped."""
         known = earlier if earlier is not None and earlier.reading == reading else cls(reading=reading)
         by_key = dict(known.by_key)
@@ -119,7 +119,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                     key = reading.key(driver, device)
                     group = by_key.get(key)
                     if group is None:
-                        group = by_key[key] = Group.of(driver, device)
+                        group = by_key[key] = Group.from_device(driver, device)
                     counts[group] += 1
             counted[name] = slice_, counts
             # A driver counts as one node for its devices of no node, however many pools it makes of them.

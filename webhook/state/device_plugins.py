@@ -78,7 +78,7 @@ class DevicePlugin(msgspec.Struct, frozen=True, kw_only=True):
     # Labels of the nodes that it runs on.
     nodes: Mapping[str, str] = {}
 
-    def on(self, labels: Mapping[str, str]) -> PluginConfiguration | None:
+    def configuration_for(self, labels: Mapping[str, str]) -> PluginConfiguration | None:
         if not self.nodes.items() <= labels.items():
             return None
         chosen = labels.get(LABEL) or self.default

@@ -37,9 +37,9 @@ class Features(KnownServer, frozen=True, kw_only=True):
     """The server's version and feature gates. The default is for offline use: the newest known Kubernetes."""
 
     @classmethod
-    def of(cls, server: Server) -> Features:
+    def from_server(cls, server: Server) -> Features:
         """Make the features of a server whose gates are all known."""
-        gates = {gate: server.on(gate) for gate in servers.known_gates(server.minor)}
+        gates = {gate: server.enabled(gate) for gate in servers.known_gates(server.minor)}
         return cls(minor=server.minor, gates=gates, found=gates)
 
     @classmethod
@@ -51,7 +51,7 @@ class Features(KnownServer, frozen=True, kw_only=True):
     def as_declared(self, declared: Declared) -> Features:
         return Features.combine(self.minor, self.found, declared)
 
-    def on(self, gate: str) -> bool:
+    def enabled(self, gate: str) -> bool:
         return self.gates.get(gate, self.minor >= _ON_SINCE[gate])
 
     @staticmethod
@@ -62,7 +62,7 @@ class Features(KnownServer, frozen=True, kw_only=True):
     def missing(self, needs: tuple[Need, ...], name: str, schedulers: Mapping[str, Scheduler]) -> str:
         """Explain why a pod of this scheduler cannot have claims with these needs; "" if it can."""
         for need in needs:
-            if not self.on(need.gate):
+            if not self.enabled(need.gate):
                 return f"the API server (1.{self.minor}, {need.gate} off) would drop {need.title}"
         scheduler = schedulers.get(name)
         if scheduler is None:

@@ -51,7 +51,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
     def shared_on(self, labels: Mapping[str, str]) -> dict[str, Replicated]:
         """Find the resources whose units are replicas on a node with these labels."""
-        running = [plugin.on(labels) for plugin in self.plugins]
+        running = [plugin.configuration_for(labels) for plugin in self.plugins]
         return {key: Replicated(one.where, sharing) for one in running if one for key, sharing in one.shared.items()}
 
     def usually(self, key: str) -> Replicated | None:

@@ -68,7 +68,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return msgspec.structs.replace(self, known=False, assumes=True)
 
     @classmethod
-    def of(
+    def gather(
         cls,
         classes: Iterable[DeviceClass],
         slices: Iterable[ResourceSlice],
@@ -93,8 +93,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             chosen = {node.metadata.name for node in nodes} | ({""} if evidence.drivers else set())
             slices = [piece for piece in slices if (piece.spec.node_name or "") in chosen]
         selectors = [_Selectors(class_) for class_ in classes]
-        reading = ReadAttributes.of(reads for selector in selectors for reads in selector.reads)
-        census = Census.of(slices, reading, earlier.census if earlier else None)
+        reading = ReadAttributes.combine(reads for selector in selectors for reads in selector.reads)
+        census = Census.count(slices, reading, earlier.census if earlier else None)
         served = {c.metadata.name: _survey(c, s, census) for c, s in zip(classes, selectors, strict=True)}
         shared: dict[str, dict[str, Replicated]] = {}
         for node in nodes if installed.plugins else ():

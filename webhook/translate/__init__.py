@@ -4,13 +4,13 @@ from webhook.translate.json_patch import apply_own
 from webhook.translate.known_keys import keys_of
 from webhook.translate.missed_pods import MissedPod, find_missed, find_unknown, find_unserved, why_unknown
 from webhook.translate.pod_template import (
-    at,
     controller_kind,
     is_unknown_kind,
     name_of,
     namespace_of,
     paths,
     pods_in,
+    resolve_pointer,
 )
 from webhook.translate.pod_view import (
     MIRROR,
@@ -56,7 +56,6 @@ __all__ = [
     "amounts_in",
     "apply_own",
     "asks_in_unknown_kind",
-    "at",
     "clean",
     "controller_kind",
     "counts_keys",
@@ -83,6 +82,7 @@ __all__ = [
     "paths",
     "pods_in",
     "replay",
+    "resolve_pointer",
     "scheduler_of",
     "translate",
     "translate_template",

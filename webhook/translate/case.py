@@ -123,7 +123,7 @@ def make_cases(
     for order, (slot, legacy_keys) in new_keys.items():
         by_dialect: dict[str, tuple[Dialect, list[LegacyKey]]] = {}
         for legacy_key in legacy_keys:
-            known = owners.of(legacy_key, slot, configuration)
+            known = owners.row_for(legacy_key, slot, configuration)
             narrowed = legacy_key if len(legacy_key.known) == 1 else replace(legacy_key, known=(known,))
             name = known.dialect.name
             if name in by_dialect:
@@ -203,11 +203,11 @@ def _read_pod(dialect: Dialect, hint: Hint, owners: Owners, configuration: Confi
     for (place, name), row in rows.items():
         value = places.get(place, {}).get(name)
         if value is not None and row.when in ("", value):
-            texts[former.get(name, name)] = Hint.of(name, row, text_of(value))
+            texts[former.get(name, name)] = Hint.from_row(name, row, text_of(value))
     for row in [row for row in dialect.keys if "<" in row.name]:
         for name, value in places.get(row.place, {}).items():
             if pattern(row.name)(name):
-                texts[name] = Hint.of(name, row, text_of(value))
+                texts[name] = Hint.from_row(name, row, text_of(value))
     container_keys = [
         entry.key
         for slot in pod.slots
@@ -380,7 +380,7 @@ def _variables(slot: Slot, rows: Mapping[str, Row]) -> dict[Role, Hint]:
             text = text_of(value)
         found.pop(row.role, None)
         if row.when in ("", text):
-            found[row.role] = Hint.of(name, row, text)
+            found[row.role] = Hint.from_row(name, row, text)
     return found
 
 

@@ -345,7 +345,7 @@ def leave_served_by_core(case: Case, context: Context) -> Case:
     fenced = ""
     for key, demand, _ in case.demands:
         name = context.fleet.extended.get(key)
-        if name is None or not isinstance(demand, Demand) or not context.features.on(server.EXTENDED):
+        if name is None or not isinstance(demand, Demand) or not context.features.enabled(server.EXTENDED):
             return case
         # The profile of a MIG device is in the name of its key; any other one was requested together with it.
         profile = demand.profile
@@ -375,7 +375,7 @@ def leave_to_core(case: Case, context: Context) -> Case:
     """Leave a key of unclear unit to Kubernetes, if a DeviceClass serves it whatever a unit means."""
     if case.left is None or case.left is not case.unit.left or case.quiet:
         return case
-    name = context.fleet.extended.get(case.bare, "") if context.features.on(server.EXTENDED) else ""
+    name = context.fleet.extended.get(case.bare, "") if context.features.enabled(server.EXTENDED) else ""
     served = context.fleet.classes.get(name)
     if served is None or not served.devices:  # or none of a driver that counts (`evidence`)
         return case
@@ -452,7 +452,7 @@ def leave_approximations(case: Case, context: Context) -> Case:
 
 def respect_quotas(case: Case, context: Context) -> Case:
     """Leave keys that a ResourceQuota limits, and that it would not count as claims; warn where the mapped key counts none of them."""
-    by_name = context.features.on(server.EXTENDED)
+    by_name = context.features.enabled(server.EXTENDED)
     for key, serving in () if case.keeps else _serving(case).items():
         if f"requests.{key}" not in context.quota:
             continue

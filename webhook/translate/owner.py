@@ -65,7 +65,7 @@ class Owners(msgspec.Struct, frozen=True):
     shared_sizes: Mapping[str, Untranslated] = {}
     pod: PodView | None = None
 
-    def of(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> KnownRow:
+    def row_for(self, legacy_key: LegacyKey, slot: Slot, configuration: Configuration) -> KnownRow:
         if len(legacy_key.known) == 1:
             return legacy_key.known[0]
         for known in reversed(legacy_key.known):  # an administrator's table comes after ours
@@ -191,7 +191,7 @@ def _hints(
             for known in rows:
                 if known.row.when and value != known.row.when:
                     continue
-                hint = Hint.of(key, known.row, text_of(value))
+                hint = Hint.from_row(key, known.row, text_of(value))
                 if known.row.role is Role.NONE:
                     without_role.append((known.dialect.name, hint))
                     continue

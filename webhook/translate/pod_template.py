@@ -38,7 +38,7 @@ def paths(obj: Mapping[str, Json]) -> list[str]:
     """Return the pointers to the pod templates of an object of any kind; none of a kind whose name is misspelt."""
     site = template_site(obj)
     if site is not None:
-        return [site.path] if _is_pod(at(obj, site.path)) else []
+        return [site.path] if _is_pod(resolve_pointer(obj, site.path)) else []
     if right_kind(obj) or (kind_of(obj) is None and OWN_GROUP.fullmatch(group_kind(obj)[0])):
         return []
     return [found for name in bodies(obj) for found in _search(obj[name], f"/{escape(name)}")]
@@ -51,7 +51,7 @@ def is_unknown_kind(obj: Mapping[str, Json]) -> bool:
 
 def pods_in(obj: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Return the pod templates of an object; for a pod, the pod."""
-    return [mapping(at(obj, path)) for path in paths(obj)]
+    return [mapping(resolve_pointer(obj, path)) for path in paths(obj)]
 
 
 def bodies(obj: Mapping[str, Json]) -> list[str]:
@@ -59,7 +59,7 @@ def bodies(obj: Mapping[str, Json]) -> list[str]:
     return [name for name in obj if name not in _ABOUT]
 
 
-def at(obj: Json, path: str) -> Json:
+def resolve_pointer(obj: Json, path: str) -> Json:
     """Follow a JSON pointer through maps and lists; None where it leads nowhere."""
     for part in split(path):
         if isinstance(obj, list):
@@ -71,15 +71,15 @@ def at(obj: Json, path: str) -> Json:
 
 def lost_claims(obj: Json, pruned: Json, path: str) -> str:
     """Name the field of the pod template at `path` in which claims are lost when the API server prunes an object to `pruned`; "" if none are."""
-    entries, left = (at(one, f"{path}/spec/resourceClaims") for one in (obj, pruned))
+    entries, left = (resolve_pointer(one, f"{path}/spec/resourceClaims") for one in (obj, pruned))
     if entries != left:
         # Before Kubernetes 1.31 an entry had the name of its template elsewhere.
         return "resourceClaims[].resourceClaimTemplateName" if left else "spec.resourceClaims"
     for part in ("containers", "initContainers"):
-        containers = at(obj, f"{path}/spec/{part}")
+        containers = resolve_pointer(obj, f"{path}/spec/{part}")
         for index in range(len(containers) if isinstance(containers, list) else 0):
             claims = f"{path}/spec/{part}/{index}/resources/claims"
-            if at(obj, claims) != at(pruned, claims):
+            if resolve_pointer(obj, claims) != resolve_pointer(pruned, claims):
                 return f"{part}.resources.claims"
     return ""
 

@@ -27,7 +27,7 @@ from webhook.translate.cpus import leave_cpus, with_cpus
 from webhook.translate.json_patch import apply_own
 from webhook.translate.limits import exceeded_limit
 from webhook.translate.owner import find_owners
-from webhook.translate.pod_template import at, is_unknown_kind, lost_claims, name_of, namespace_of
+from webhook.translate.pod_template import is_unknown_kind, lost_claims, name_of, namespace_of, resolve_pointer
 from webhook.translate.pod_view import view_pod
 from webhook.translate.record import (
     LARGEST,
@@ -273,7 +273,7 @@ def translate_template(
 
     The template of a kind that is not known stays, unless `rewrite_unknown`: its controller may read the keys.
     """
-    pod = at(obj, path)
+    pod = resolve_pointer(obj, path)
     version = str(obj.get("apiVersion", "")).rpartition("/")[2]
     defined = () if template_site(obj) else state.custom_kinds.get(group_kind(obj), ())
     definitions = [kind for kind in defined if version in kind.served]

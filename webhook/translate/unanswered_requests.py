@@ -184,7 +184,7 @@ def _find_dropped(container: dict[str, Json]) -> Iterator[tuple[str, str]]:
 def judge_resource(key: str, state: State, container: str = "") -> Decision | None:
     """Judge a resource that no table has; None if it has nothing to do with devices."""
     unserved = ""
-    if not state.features.on(server.EXTENDED):
+    if not state.features.enabled(server.EXTENDED):
         unserved = f"Kubernetes 1.{state.features.minor} does not serve resource names through DeviceClasses ({server.EXTENDED} is off)"
     if key.startswith(IMPLICIT) and unserved:
         return _decision(Outcome.LEFT, key, f"{unserved}: use a ResourceClaim", container, code="D220")

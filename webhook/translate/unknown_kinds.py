@@ -22,7 +22,7 @@ from dra.objects import template_site
 from dra.pointer import escape
 from dra.raw import Object, mapping, members, strings
 from webhook.dialects import Outcome
-from webhook.translate.pod_template import OWN_GROUP, at, bodies, name_of, namespace_of, paths
+from webhook.translate.pod_template import OWN_GROUP, bodies, name_of, namespace_of, paths, resolve_pointer
 from webhook.translate.pod_view import view_pod
 from webhook.translate.report import Decision
 from webhook.translate.unanswered_requests import (
@@ -211,11 +211,11 @@ def find_outside_templates(obj: Object, state: State, inside: Collection[str] = 
     is_own = OWN_GROUP.fullmatch(both[0]) and both not in _COUNTING and known is None
     if is_own or template_site(obj) is not None:
         return  # only the pod templates of such kinds ask for anything
-    named = at(obj, known.profile) if known and known.profile and not inside else None
+    named = resolve_pointer(obj, known.profile) if known and known.profile and not inside else None
     if known and named and str(named).partition(":")[0] != "cpu":  # KubeAI's profile without devices
         parent, _, profile = known.profile.rpartition("/")
         yield Mention(parent, profile)
-    pool = at(obj, "/spec/resourceName") if both in _POOLS else None
+    pool = resolve_pointer(obj, "/spec/resourceName") if both in _POOLS else None
     if isinstance(pool, str) and "/" not in pool:
         domain, _ = _POOLS[both]
         yield Mention("/spec", f"{domain}/{pool}")
@@ -258,7 +258,7 @@ def amounts_in(text: str) -> Iterator[tuple[str, int]]:
 
 def _in_annotations(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
     """Find the annotations of a workload that look like a request for devices, or whose value names a resource of devices."""
-    asks = any(view_pod(at(obj, path), state.configuration).asks_for_devices for path in templates)
+    asks = any(view_pod(resolve_pointer(obj, path), state.configuration).asks_for_devices for path in templates)
     for name, text in mapping(mapping(obj.get("metadata")).get("annotations")).items():
         if "/" not in name or is_own(name) or (asks and name in READ_BY_OTHERS):
             continue
@@ -329,7 +329,7 @@ def _in_texts(obj: Object, state: State) -> Iterator[Mention]:
 def _in_arguments(obj: Object, state: State, templates: Collection[str]) -> Iterator[Mention]:
     """Find the manifests in commands and arguments of containers, as those that a script applies, each with its first key."""
     for path in sorted(templates):
-        spec = mapping(mapping(at(obj, path)).get("spec"))
+        spec = mapping(mapping(resolve_pointer(obj, path)).get("spec"))
         for field in ("initContainers", "containers"):
             for number, container in enumerate(members(spec.get(field))):
                 for name in ("command", "args"):
@@ -372,12 +372,12 @@ def _resources(obj: Object, one: Mention, gpu: str) -> Json:
     `custom` what is there.
     """
     parent, _, last = one.where.removesuffix(_CUSTOM).rpartition("/")
-    resources = mapping(at(obj, parent))
+    resources = mapping(resolve_pointer(obj, parent))
     is_gpu = bool(gpu) and one.key == _GPU and last in _PARTS
     if "/" not in one.key and not (is_gpu and not any(_GPU_TYPE in mapping(resources.get(part)) for part in _PARTS)):
         return None
     if last not in _PARTS:
-        quantity = mapping(at(obj, one.where)).get("quantity")
+        quantity = mapping(resolve_pointer(obj, one.where)).get("quantity")
         return None if quantity is None else {"limits": {one.key: quantity}}
     requested: Object = {}
     for part in _PARTS:

@@ -145,9 +145,9 @@ class Scheduler:
                 meta = new.metadata
                 is_ours = known is not None and known.metadata.uid == meta.uid
                 if known is None or not (is_ours and is_later(known.metadata.resource_version, meta.resource_version)):
-                    self._stock = self._stock.with_(new)
+                    self._stock = self._stock.with_object(new)
             elif new is not None:
-                self._stock = self._stock.with_(new)
+                self._stock = self._stock.with_object(new)
 
     def _all_pods(self) -> list[Pod]:
         return [self._bound.get(pod.metadata.uid, pod) for pod in self._pods.objects.values()]
@@ -246,7 +246,9 @@ class Scheduler:
                 claim = await write(self._cluster, guard)
             effect = effects.PatchAllocation(claim, allocation, consumers)
         written = await write(self._cluster, effect)
-        self._stock = self._stock.with_(written)  # the next pod must not be given the same device before we are told
+        self._stock = self._stock.with_object(
+            written
+        )  # the next pod must not be given the same device before we are told
 
     async def _report_waiting(self, pod: Pod, waiting: _WaitReason) -> None:
         """Say on the pod why it waits, once per reason."""

@@ -308,5 +308,5 @@ def _shape(type_: str, made: Mapping[str, shape.JsonShape]) -> shape.JsonShape:
     if type_.startswith("{"):
         return shape.MapOf(_shape(type_[1:-1], made))
     if type_ == "meta":
-        return shape.of(ObjectMeta)
+        return shape.shape_of(ObjectMeta)
     return _PLAIN.get(type_) or made[type_]

@@ -364,7 +364,7 @@ def guess(name: object, names: Collection[str]) -> str:
 def check(value: dict[str, Any], type_: type, path: str = "") -> list[Finding]:
     """Find values of the wrong type and unknown fields."""
     found: list[Finding] = []
-    of(type_).check(value, path, found)
+    shape_of(type_).check(value, path, found)
     return found
 
 
@@ -377,11 +377,11 @@ def read(value: Any, type_: type[T]) -> T:
     """Make the wire type of a value that `check` found no wrong types in."""
     # The text is quick to make and to search, and nulls are rare.
     if b"null" in msgspec.json.encode(value) and _has_null(value):
-        return convert(of(type_).complete(value), type_)
+        return convert(shape_of(type_).complete(value), type_)
     try:
         return convert(value, type_)
     except WireError:
-        return convert(of(type_).complete(value), type_)
+        return convert(shape_of(type_).complete(value), type_)
 
 
 def _has_null(value: Any) -> bool:
@@ -389,7 +389,7 @@ def _has_null(value: Any) -> bool:
     return any(m is None or (isinstance(m, dict | list) and _has_null(m)) for m in members)
 
 
-def of(type_: type) -> JsonShape:
+def shape_of(type_: type) -> JsonShape:
     """Return the shape of a wire type, from the cache if it was made before."""
     if type_ not in _SHAPES:
         _SHAPES[type_] = _from(inspect.type_info(type_), "", {})

@@ -174,7 +174,7 @@ class _PodJudge:
                 message = f"no container uses the claim {entry.name!r}: only a driver that serves the whole pod, such as a network driver, uses it"
                 yield finding_at("D204", at, message)
             devices = self._devices(entry)
-            made = (self._namespace, entry.resource_claim_template_name or "") in self._world.made
+            made = (self._namespace, entry.resource_claim_template_name or "") in self._world.made_templates
             if complete and devices is None and not made:
                 for field, name in (
                     ("resourceClaimName", entry.resource_claim_name),

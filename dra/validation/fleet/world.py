@@ -90,7 +90,7 @@ class World:
         return Fleet(piece.slice for piece in self.pieces)
 
     @cached_property
-    def made(self) -> frozenset[_Key]:
+    def made_templates(self) -> frozenset[_Key]:
         """The templates that ComputeDomains make."""
         return frozenset(self.domains.by_template)
 
@@ -98,6 +98,6 @@ class World:
     def homes(self) -> dict[str, list[str]]:
         """The namespaces in which there is a claim or template of a name."""
         namespaces: dict[str, list[str]] = {}
-        for namespace, name in (*self.claims, *self.templates, *self.made):
+        for namespace, name in (*self.claims, *self.templates, *self.made_templates):
             namespaces.setdefault(name, []).append(namespace)
         return namespaces

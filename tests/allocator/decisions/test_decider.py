@@ -34,7 +34,7 @@ from tests.objects import exactly, typed
 def stock_of(*claims, nodes=2, each=2):
     stock = Stock.of()
     for obj in (*sidecar.fleet(nodes, each), *claims):
-        stock = stock.with_(obj if isinstance(obj, ResourceClaim) else typed(obj))
+        stock = stock.with_object(obj if isinstance(obj, ResourceClaim) else typed(obj))
     return stock
 
 
@@ -56,7 +56,7 @@ def granted(name, count, stock, node, *pods):
 
 def test_a_full_fleet_is_told_from_one_that_never_could():
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), sidecar.claim("three", 3), nodes=1)
-    full = stock.with_(granted("all", 2, stock, "n0", "x"))
+    full = stock.with_object(granted("all", 2, stock, "n0", "x"))
     decider = Decider()
     assert decider.outlook(typed_pod("p", "one"), stock).outlook is Outlook.FITS
     assert decider.outlook(typed_pod("p", "one"), full).outlook is Outlook.FULL
@@ -66,7 +66,7 @@ def test_a_full_fleet_is_told_from_one_that_never_could():
 def test_the_message_counts_every_node_by_its_commonest_reason():
     stock = stock_of(sidecar.claim("two", 2), nodes=3)
     single = typed(sidecar.gpus("n2", 1))
-    found = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_(single))
+    found = Decider().outlook(typed_pod("p", "two", nodeName=""), stock.with_object(single))
     assert found.outlook is Outlook.FITS
     assert [(hindrance.count, hindrance.nodes) for hindrance in found.hindrances] == [(1, ("n2",))]
     assert Decider().outlook(typed_pod("p", "two"), Stock.of()).message
@@ -79,10 +79,10 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
         labels = {"zone": "b"} if at < 3 else {}
         meta = {"name": f"n{at}", "labels": labels}
         spec = {"taints": [{"key": f"team-{at}", "effect": "NoSchedule"}], "unschedulable": at > 8} if at > 5 else {}
-        stock = stock.with_(convert({"metadata": meta, "spec": spec}, Node))
+        stock = stock.with_object(convert({"metadata": meta, "spec": spec}, Node))
     for at in (0, 1):  # no devices there
-        stock = stock.with_(typed(sidecar.gpus(f"n{at}", 0)))
-    stock = stock.with_(granted("all", 2, stock, "n2", "x"))
+        stock = stock.with_object(typed(sidecar.gpus(f"n{at}", 0)))
+    stock = stock.with_object(granted("all", 2, stock, "n2", "x"))
     pinned = typed_pod("p", "one", nodeSelector={"zone": "b"})
     found = Decider().outlook(pinned, stock)
     assert found.outlook is Outlook.FULL
@@ -98,7 +98,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
     nowhere = typed_pod("p", "one", nodeSelector={"zone": "c"})
     assert Decider().outlook(nowhere, stock).outlook is Outlook.FITS  # its scheduler says the rest
     for name in [name for name in stock.nodes if name not in ("n0", "n1", "n2")]:
-        stock = stock.with_(typed(sidecar.gpus(name, 0)))
+        stock = stock.with_object(typed(sidecar.gpus(name, 0)))
     found = Decider().outlook(nowhere, stock)
     assert found.outlook is Outlook.NEVER
     assert "in use" not in found.message
@@ -107,7 +107,7 @@ def test_a_pinned_pod_gets_the_reasons_of_its_nodes_first():
 
 def test_a_strategy_scores_nodes_differently_and_equal_nodes_equally():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=3)
-    used = stock.with_(granted("held", 1, stock, "n1", "x"))
+    used = stock.with_object(granted("held", 1, stock, "n1", "x"))
     scores = Decider().outlook(typed_pod("p", "one"), used, read_placement("CompactFirst")).nodes
     assert scores["n1"] > scores["n0"] == scores["n2"]
     spread = Decider().outlook(typed_pod("p", "one"), used, read_placement("LowLoadFirst")).nodes
@@ -152,8 +152,8 @@ def test_foreign_and_terminating_template_claims_are_not_used():
 def test_a_claim_that_256_pods_share_has_no_room(consumers, waits):
     stock = stock_of(sidecar.claim("a"))
     shared = granted("a", 1, stock, "n0", *(f"u{at}" for at in range(consumers)))
-    assert bool(find_claims(typed_pod("p", "a"), stock.with_(shared)).waits_for) is waits
-    assert find_claims(typed_pod("u0", "a"), stock.with_(shared)).waits_for == ""
+    assert bool(find_claims(typed_pod("p", "a"), stock.with_object(shared)).waits_for) is waits
+    assert find_claims(typed_pod("u0", "a"), stock.with_object(shared)).waits_for == ""
 
 
 def test_earlier_pods_take_devices_and_leaving_pods_return_them():
@@ -161,7 +161,7 @@ def test_earlier_pods_take_devices_and_leaving_pods_return_them():
     first = with_pods(stock, "n0", [typed_pod("p", "a")])
     decider = Decider()
     assert isinstance(decider.serve(typed_pod("q", "b"), "n0", first, uncached=Options()), str)
-    held = stock.with_(granted("a", 1, stock, "n0", "p", "other"))
+    held = stock.with_object(granted("a", 1, stock, "n0", "p", "other"))
     still = without_pods(held, [typed_pod("p", "a")])
     assert isinstance(decider.serve(typed_pod("q", "b"), "n0", still, uncached=Options()), str)
     free = without_pods(held, [typed_pod("p", "a"), typed_pod("other", "a")])
@@ -179,7 +179,7 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
     """Whether the claim is only thought of, or is there and the pod's status names it."""
     init = [{"name": f"i{at}", "resources": one, "restartPolicy": policy} for at, (one, policy) in enumerate(starting)]
     main = [{"name": f"c{at}", "resources": one} for at, one in enumerate(containers)]
-    stock = stock_of(nodes=2, each=each).with_(convert(NAMED, DeviceClass))
+    stock = stock_of(nodes=2, each=each).with_object(convert(NAMED, DeviceClass))
     thought = typed_pod("p", initContainers=init, containers=main)
     before = find_claims(thought, stock)
     found = Decider().outlook(thought, stock)
@@ -190,9 +190,9 @@ def test_an_extended_resource_is_decided_like_its_claim(starting, containers, ea
     made = replace(made, metadata=replace(made.metadata, uid="u"))
     status = PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=made.metadata.name)
     there = replace(thought, status=replace(thought.status, extended_resource_claim_status=status))
-    after = find_claims(there, stock.with_(made))
+    after = find_claims(there, stock.with_object(made))
     assert (after.claims, after.unmade, after.waits_for) == ((made,), None, "")
-    later = Decider().outlook(there, stock.with_(made))
+    later = Decider().outlook(there, stock.with_object(made))
     assert (later.outlook, later.nodes) == (found.outlook, found.nodes)
     assert (found.outlook is Outlook.FITS) == (most_at_once(init, main) <= each)
 
@@ -249,7 +249,7 @@ def test_a_device_that_consumes_node_cpu_is_refused():
     taking = {"cpu": {"mapping": {"deviceMultiplier": "4"}}}
     device = convert({"name": "gpu-0", "nodeAllocatableResources": taking}, Device)
     changed = replace(slice_, spec=replace(slice_.spec, devices=(device,)))
-    found = Decider().serve(typed_pod("p", "a"), "n0", stock.with_(changed))
+    found = Decider().serve(typed_pod("p", "a"), "n0", stock.with_object(changed))
     assert isinstance(found, str)
     assert "device gpu.example.com/n0/gpu-0 uses cpu of the node" in found
     assert "leave the pod to the default scheduler" in found
@@ -268,7 +268,7 @@ def pairs(count=12):
 
 
 def scores(stock, strategy):
-    wanted = stock.with_(fleets.claim("two", exactly("gpu", count=2)))
+    wanted = stock.with_object(fleets.claim("two", exactly("gpu", count=2)))
     return Decider().outlook(typed_pod("p", "two"), wanted, read_placement(strategy)).nodes
 
 
@@ -302,7 +302,7 @@ def test_all_callers_weigh_hardware_by_the_largest_of_the_fleet():
     simulated = {node: round(ask(here, node, [wanted]).score) for node in here.nodes}
     alone = {node: round(choose_devices(here, node, [wanted], strategy="CompactFirst").score) for node in here.nodes}
     decider = Decider()
-    live = decider.outlook(typed_pod("p", "one"), here.with_(wanted), read_placement("CompactFirst")).nodes
+    live = decider.outlook(typed_pod("p", "one"), here.with_object(wanted), read_placement("CompactFirst")).nodes
     assert live == simulated == alone == {"n0": 29, "n1": 15}
     [large] = fleets.fleet({"n2": [gpu("gpu-0", "800Gi", "10")]}).slices.values()
     later = here.with_all([wanted, large])  # what was weighed before is weighed anew

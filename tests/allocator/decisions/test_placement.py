@@ -59,7 +59,7 @@ def test_the_strategy_of_a_pod_precedes_namespace_and_configuration():
 
 def test_weights_scale_the_node_scores_of_strategies():
     stock = stock_of(sidecar.claim("held"), sidecar.claim("one"), nodes=2)
-    used = stock.with_(granted("held", 1, stock, "n0", "x"))
+    used = stock.with_object(granted("held", 1, stock, "n0", "x"))
 
     def scores(text):
         return Decider().outlook(typed_pod("p", "one"), used, read_placement(text)).nodes

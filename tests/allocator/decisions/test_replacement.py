@@ -27,7 +27,7 @@ def stock(*held, nodes=("n0",)):
     made = Stock.of(slices=[slice_(name, gpu, node=name, pool=name) for name in nodes], nodes=[node(name) for name in nodes], classes=[CLASS])  # fmt: skip
     for claim, where in held:
         [granted] = allocate(made, where, [claim]).allocations
-        made = made.with_(with_allocation(claim, granted.allocation))
+        made = made.with_object(with_allocation(claim, granted.allocation))
     return made
 
 
@@ -71,6 +71,6 @@ def test_asking_changes_nothing():
     [("default/x", "r", "does not exist"), ("default/new", "r", "no devices yet"), ("default/a", "q", "no request q")],
 )
 def test_an_impossible_resize_is_refused_with_the_reason(key, request_, words):
-    found = stock((wanting("a", "10Gi"), "n0")).with_(wanting("new", "1Gi"))
+    found = stock((wanting("a", "10Gi"), "n0")).with_object(wanting("new", "1Gi"))
     with pytest.raises(Unreplaceable, match=words):
         plan_replacement(found, key, request_, memory("2Gi"))

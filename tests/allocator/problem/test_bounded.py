@@ -60,7 +60,7 @@ def test_a_rule_over_many_pairs_respects_the_budget():
         "metadata": {"name": "lonely"},
         "spec": {"driver": fleets.DRIVER, "compatibleOnlyWith": 'device.driver == "other"'},
     }
-    stock = crowd(3_000).with_(convert(rule, DeviceCompatibility))
+    stock = crowd(3_000).with_object(convert(rule, DeviceCompatibility))
     answer = allocate(stock, "n0", [fleets.claim("c", exactly("gpu"))])
     assert answer.verdict is Verdict.UNDECIDED
 

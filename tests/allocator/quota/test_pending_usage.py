@@ -108,7 +108,7 @@ class World:
         found = self.pending.waiting(
             quota,
             stock,
-            demand=lambda one: Demands().of(one, stock),
+            demand=lambda one: Demands().upper_bound(one, stock),
             find_pod=lambda namespace, name: known.get(name) if namespace == "team" else None,
             find_spec=lambda *_: None,
             but=but,
@@ -182,7 +182,7 @@ def test_a_stored_template_precedes_the_pod_annotation():
     found = pending.waiting(
         QUOTA,
         stock,
-        demand=lambda one: Demands().of(one, stock),
+        demand=lambda one: Demands().upper_bound(one, stock),
         find_pod=lambda *_: None,
         find_spec=lambda namespace, name: spec(7) if (namespace, name) == ("team", "one") else None,
     )
@@ -224,7 +224,7 @@ def waits_in(pending, namespace, *claims):
     found = pending.waiting(
         quota,
         stock,
-        demand=lambda one: Demands().of(one, stock),
+        demand=lambda one: Demands().upper_bound(one, stock),
         find_pod=lambda *_: None,
         find_spec=lambda *_: None,
     )

@@ -76,7 +76,7 @@ def test_an_unmatched_selector_shows_the_published_values_first(selector, words)
     stock = fleet({"n0": (gpu("a", memory="40Gi"), gpu("b", memory="40Gi", profile="1g"))})
     driver = next(iter(stock.slices.values())).spec.driver
     asked = selector.replace("{0}", driver)
-    stock = stock.with_(replace(stock.classes["gpu"], spec=replace(stock.classes["gpu"].spec, selectors=())))
+    stock = stock.with_object(replace(stock.classes["gpu"], spec=replace(stock.classes["gpu"].spec, selectors=())))
     found = reasons(stock, claim("x", exactly("gpu", selector=asked)))[Stage.SELECTOR].text
     assert found.startswith(words.replace("{0}", driver))
     assert asked in found

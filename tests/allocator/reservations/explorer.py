@@ -64,7 +64,7 @@ class Scene:
         if key not in self._decided:
             stock = self.stock
             for one in held.values():
-                stock = stock.with_(one)
+                stock = stock.with_object(one)
             claims = [self.claims[uid] for uid in wanted]
             answer = allocate(stock, NODE, claims)
             self._decided[key] = (
@@ -87,7 +87,7 @@ class Scene:
             pinned = _pinned(self.claims[uid], one.status.allocation)
             if not allocate(stock, NODE, [pinned]).feasible:
                 return f"{uid} holds what is not free"
-            stock = stock.with_(one)
+            stock = stock.with_object(one)
         return ""
 
 

@@ -170,7 +170,7 @@ def test_a_reservation_beyond_a_quota_is_refused():
     world = World(claim("c"))
     line = QuotaLine("team/gpus", requested=3, hard=8, used=6)
     assert world.assume("a", part(claim("c"), granted("d0")), quota=[line]) == [Exceeded("t-a", line)]
-    assert line.left == 2
+    assert line.remaining == 2
     assert world.state("a") is ReservationState.PENDING
 
 

@@ -37,9 +37,9 @@ def fleet_of(seed):
     stock = stock_of(sidecar.claim("wanted", chance.choice((1, 1, 2, 3))), nodes=0)
     names = [f"n{at}" for at in range(chance.randint(1, 12))]
     for name in names:
-        stock = stock.with_(convert(sidecar.node(name), Node))
+        stock = stock.with_object(convert(sidecar.node(name), Node))
         if has := chance.choice((0, 1, 2, 2, 2)):
-            stock = stock.with_(convert(sidecar.gpus(name, has), ResourceSlice))
+            stock = stock.with_object(convert(sidecar.gpus(name, has), ResourceSlice))
             if chance.random() < chance.choice((0, 0.5)):
                 stock = held(stock, name, chance.randint(1, has))
     crowded = {name: "it has pods enough" for name in names if chance.random() < chance.choice((0, 0, 0.6))}
@@ -49,7 +49,7 @@ def fleet_of(seed):
 def held(stock, node, count):
     name = f"on-{node}"
     wanted = stock_of(sidecar.claim(name, count), nodes=0).claims[f"default/{name}"]
-    return stock.with_(granted(name, count, stock.with_(wanted), node, "x"))
+    return stock.with_object(granted(name, count, stock.with_object(wanted), node, "x"))
 
 
 def plugin_of(find, stock):

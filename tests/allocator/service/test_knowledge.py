@@ -34,8 +34,8 @@ def serving(*objects):
 async def test_the_stock_is_read_as_the_server_and_what_is_a_guess_is_said():
     async with running(serving()) as one:
         one.service.declare(Declared(0, {PARTITIONS: False, SHARES: False}))
-        await until(lambda: not one.bridge.knowledge.stock.reading.on(PARTITIONS))
-        assert one.bridge.knowledge.stock.reading.on(SHARES)  # the server's own word
+        await until(lambda: not one.bridge.knowledge.stock.reading.enabled(PARTITIONS))
+        assert one.bridge.knowledge.stock.reading.enabled(SHARES)  # the server's own word
         status, told = await one.ask("/api/v1/server")
         assert (status, told["kubernetes"], told["told"]) == (200, "1.36", {SHARES: True})
         assert told["declared"] == {PARTITIONS: False}
@@ -71,6 +71,6 @@ async def test_a_server_that_is_upgraded_is_read_anew_while_questions_are_still_
         finally:
             go_on.set()
         await until(lambda: knowledge.stock.reading.server.minor == 37)
-        assert not knowledge.stock.reading.on(SHARES)
+        assert not knowledge.stock.reading.enabled(SHARES)
         assert knowledge.stock.claims.keys() == {"default/a"}
         assert knowledge.stock.claims["default/a"].status.allocation is not None

@@ -172,14 +172,14 @@ async def test_a_token_is_asked_about_once_in_a_while_whether_it_counts_or_not()
     known = TokenReviews(cluster, AUDIENCE, lambda: now[0])
     for token, account in (("n0", Account(AGENT, "n0")), ("no-account", Account())):
         before = cluster.reviews
-        assert [(await known.of(token))[:2] for _ in range(5)] == [account[:2]] * 5
+        assert [(await known.account_of(token))[:2] for _ in range(5)] == [account[:2]] * 5
         assert cluster.reviews == before + 1
     now[0] = accounts.INVALID_SECONDS
     cluster.tokens["no-account"] = user("n1")
-    assert (await known.of("no-account"))[:2] == (AGENT, "n1")
+    assert (await known.account_of("no-account"))[:2] == (AGENT, "n1")
     now[0] = accounts.VALID_SECONDS
     del cluster.tokens["n0"]
-    assert await known.of("n0") == Account(), "one that was taken back does not count forever"
+    assert await known.account_of("n0") == Account(), "one that was taken back does not count forever"
     await cluster.close()
 
 
@@ -189,12 +189,12 @@ async def test_garbage_is_neither_sent_on_in_masses_nor_kept(monkeypatch):
     cluster = Reviewing()
     known = TokenReviews(cluster, AUDIENCE, lambda: 0.0)
     for none in ("x" * (accounts.LONGEST + 1), "", "\udcff", "é"):
-        assert await known.of(none) == Account()
+        assert await known.account_of(none) == Account()
     assert cluster.reviews == 0
-    answers = await asyncio.gather(*(known.of(f"t{number}") for number in range(9)), return_exceptions=True)
+    answers = await asyncio.gather(*(known.account_of(f"t{number}") for number in range(9)), return_exceptions=True)
     assert [type(answer) for answer in answers] == [Account] * 3 + [TooManyTokens] * 6
     for number in range(9):
-        await known.of(f"u{number}")
+        await known.account_of(f"u{number}")
     assert len(known._known) == 3
     await cluster.close()
 
@@ -225,13 +225,13 @@ async def test_an_address_that_guesses_keeps_no_token_of_another_address_from_it
     server, now = SlowServer(), 0.0
     reviews = TokenReviews(server, "", lambda: now)
     server.answers.set()
-    assert (await reviews.of("good-known", "10.0.0.9")).name == "good-known"
+    assert (await reviews.account_of("good-known", "10.0.0.9")).name == "good-known"
     server.answers.clear()
     now = 1000.0  # it is reviewed again
-    guesses = [asyncio.create_task(reviews.of(f"bad-{at}", "10.0.0.1")) for at in range(100)]
+    guesses = [asyncio.create_task(reviews.account_of(f"bad-{at}", "10.0.0.1")) for at in range(100)]
     await asyncio.sleep(0)
-    valid = [asyncio.create_task(reviews.of(f"good-{at}", f"10.0.1.{at}")) for at in range(23)]
-    known = asyncio.create_task(reviews.of("good-known", "10.0.0.1"))
+    valid = [asyncio.create_task(reviews.account_of(f"good-{at}", f"10.0.1.{at}")) for at in range(23)]
+    known = asyncio.create_task(reviews.account_of("good-known", "10.0.0.1"))
     await asyncio.sleep(0)
     assert server.reviewed[-1] == "good-known", "it does not wait behind new ones"
     server.answers.set()

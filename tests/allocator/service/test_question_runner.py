@@ -48,7 +48,7 @@ def asked(family, seed):
     """Make a stock with unallocated claims, and the pod that uses them."""
     stock, claims = assembled(family, 70_000 + seed, random.Random(seed))
     for claim in claims:
-        stock = stock.with_(claim)
+        stock = stock.with_object(claim)
     return pod_of(claims), stock
 
 

@@ -69,7 +69,7 @@ def count(one):
     waits = admission.pending.waiting(
         found,
         stock,
-        demand=lambda spec: admission._demands.of(spec, stock),
+        demand=lambda spec: admission._demands.upper_bound(spec, stock),
         find_pod=one.bridge.knowledge.pod,
         find_spec=admission._spec,
     )

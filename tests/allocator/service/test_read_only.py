@@ -46,7 +46,7 @@ class Told:
 def full(*claims, holder="x"):
     """One node with two devices, both held."""
     stock = stock_of(sidecar.claim("all", 2), *claims, nodes=1)
-    return stock.with_(granted("all", 2, stock, "n0", holder))
+    return stock.with_object(granted("all", 2, stock, "n0", holder))
 
 
 async def test_a_pod_that_waits_is_told_why_and_what_would_help_once_its_scheduler_had_its_time():
@@ -66,7 +66,7 @@ async def test_a_claim_of_another_namespace_is_not_named_to_a_pod():
     held = stock.claims["default/all"]
     foreign = replace(held, metadata=replace(held.metadata, namespace="secret"))
     told.explanations.see(None, typed_pod("p", "one"))
-    [(_, sentence)] = await told.after(GRACE, stock.without("ResourceClaim", "default/all").with_(foreign))
+    [(_, sentence)] = await told.after(GRACE, stock.without("ResourceClaim", "default/all").with_object(foreign))
     assert sentence.endswith("would fit once a claim of another namespace ends")
     assert "secret" not in sentence
 
@@ -75,8 +75,8 @@ async def test_nodes_without_devices_do_not_hide_what_would_help_on_another():
     told = Told()
     stock = stock_of(sidecar.claim("all", 2), sidecar.claim("one"), nodes=1)
     for name in ("a", "z"):
-        stock = stock.with_(convert(sidecar.node(name), Node))
-    stock = stock.with_(granted("all", 2, stock, "n0", "x"))
+        stock = stock.with_object(convert(sidecar.node(name), Node))
+    stock = stock.with_object(granted("all", 2, stock, "n0", "x"))
     told.explanations.see(None, typed_pod("p", "one"))
     [(_, sentence)] = await told.after(GRACE, stock)
     assert sentence.endswith("nearest is n0: would fit once default/all ends")
@@ -105,12 +105,12 @@ async def test_of_a_name_that_the_other_scheduler_serves_the_claim_that_it_would
     told = Told()
     served = sidecar.device_class("served", extendedResourceName="example.com/gpu")
     asks = [{"name": "c", "resources": {"limits": {"example.com/gpu": "1"}}}]
-    stock = full(sidecar.claim("one")).with_(convert(served, DeviceClass))
+    stock = full(sidecar.claim("one")).with_object(convert(served, DeviceClass))
     plugin = convert(sidecar.node("n1", allocatable={"example.com/gpu": "1"}), Node)
     told.explanations.see(None, typed_pod("p", containers=asks))
-    nowhere = stock.with_(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
+    nowhere = stock.with_object(replace(plugin, metadata=replace(plugin.metadata, name="n0")))
     assert await told.after(GRACE, nowhere) == []
-    [(name, sentence)] = await told.after(AGAIN, stock.with_(plugin))
+    [(name, sentence)] = await told.after(AGAIN, stock.with_object(plugin))
     assert (name, sentence.endswith("would fit once default/all ends")) == ("p", True)
     assert "1 a device plugin serves example.com/gpu there, so no device is allocated for it" in sentence
     assert "no node could serve it" not in sentence
@@ -123,7 +123,7 @@ async def test_the_same_is_said_again_only_before_an_api_server_forgets_it_and_a
     stock = full(sidecar.claim("one"))
     told.explanations.see(None, typed_pod("p", "one"))
     [first] = await told.after(GRACE, stock)
-    same = stock.with_(stock.nodes["n0"])
+    same = stock.with_object(stock.nodes["n0"])
     assert await told.after(AGAIN, same) == []
     assert await told.after(REPEAT, same) == [first]
     classless = stock.without("DeviceClass", "gpu")
@@ -249,7 +249,7 @@ def test_series_beyond_the_bound_are_left_out_and_counted(monkeypatch):
     monkeypatch.setattr("allocator.service.metrics.MOST_SERIES", 1)
     stock = stock_of(sidecar.claim("a"), sidecar.claim("b"))
     for name, where in (("a", "n0"), ("b", "n1")):
-        stock = stock.with_(granted(name, 1, stock, where, name))
+        stock = stock.with_object(granted(name, 1, stock, where, name))
     devices, _, left_out = pod_devices(lambda: stock, list).collect()
     assert len(devices.samples) == 1
     assert [sample.value for sample in left_out.samples] == [1]

@@ -127,7 +127,7 @@ async def test_an_allocation_that_cannot_be_read_concerns_its_own_pod_only():
             }
         },
     }
-    cluster = Embedded.of(
+    cluster = Embedded.holding(
         [
             node("mine"),
             claim,
@@ -144,7 +144,7 @@ async def test_an_allocation_that_cannot_be_read_concerns_its_own_pod_only():
 
 async def test_pods_placed_in_one_go_do_not_share_what_only_one_can_have():
     asks = {"container": {"resources": {"requests": {"cpu": "1"}}}}
-    cluster = Embedded.of(
+    cluster = Embedded.holding(
         [node("mine", allocatable={"cpu": "1", "pods": "10"}), plain_pod("a", **asks), plain_pod("b", **asks)]
     )
 
@@ -188,7 +188,7 @@ async def test_equal_pods_and_equal_nodes_share_one_allocator_search(monkeypatch
 async def test_a_pod_without_its_claims_is_told_apart_from_one_that_fits_nowhere():
     missing = [{"name": "later", "resourceClaimName": "later"}]
     large = {"container": {"resources": {"requests": {"cpu": "9"}}}}
-    cluster = Embedded.of(
+    cluster = Embedded.holding(
         [
             node("mine", allocatable={"cpu": "1", "pods": "10"}),
             plain_pod("a", resourceClaims=missing),

@@ -43,7 +43,7 @@ def table(events, times):
     """A pod that waited for room, and was woken."""
     pods = WaitingPods(events, times)
     pods.put(BIG, WaitReason.ROOM, b"two")
-    pods.wake(pods.of(WaitReason.ROOM))
+    pods.wake(pods.waiting_for(WaitReason.ROOM))
     return pods
 
 
@@ -74,14 +74,14 @@ def test_a_pod_that_no_watch_ever_shows_is_not_named_for_good(events, times, tab
     while times.now <= UNSEEN:
         table.wake(table.due(WaitReason.SCHEDULER, lambda _: False))
         times.now += AGAIN
-    assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.of(*WaitReason) == []
+    assert table.due(WaitReason.SCHEDULER, lambda _: False) == table.waiting_for(*WaitReason) == []
 
 
 def test_a_pod_waits_for_one_thing_at_a_time(events, times):
     table = WaitingPods(events, times)
     for reason in WaitReason:
         table.put(BIG, reason)
-        assert [one for one in WaitReason if table.of(one)] == [reason]
+        assert [one for one in WaitReason if table.waiting_for(one)] == [reason]
 
 
 async def verdict(one, name):
@@ -121,7 +121,7 @@ async def test_a_pod_is_woken_when_the_object_that_it_lacked_comes_and_again_unt
         times.now += AGAIN
         await until(lambda: "default/p" in events.since(told).pods)
         assert await verdict(one, "p") == "fits"
-        assert one.bridge.pods.waiting.of(*WaitReason) == []
+        assert one.bridge.pods.waiting.waiting_for(*WaitReason) == []
 
 
 @pytest.mark.parametrize("what", ["its claim is being made", "nothing makes its claim", "the claim has come unnoticed"])

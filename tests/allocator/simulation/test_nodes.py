@@ -80,7 +80,7 @@ def test_nodes_that_are_added_are_idle_and_healthy_copies():
         metadata=replace(sick.metadata, labels=labels),
         spec=replace(sick.spec, taints=taints, unschedulable=True),
     )
-    here = replace(here, stock=here.stock.with_(sick))
+    here = replace(here, stock=here.stock.with_object(sick))
     more = with_more_nodes(here, "n0", 2)
     copy = more.stock.nodes["n0-2"]
     assert copy.metadata.labels == {"kubernetes.io/hostname": "n0-2", "rack": "r"}

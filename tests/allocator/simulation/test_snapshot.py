@@ -184,7 +184,7 @@ def test_extended_resources_that_a_class_offers_are_devices():
         "extendedResourceName": "example.com/gpu",
         "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
     }
-    stock = TWO.with_(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass))
+    stock = TWO.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass))
     found = run(stock, requesting("a", {"example.com/gpu": "2"}), requesting("b", {"example.com/gpu": "2"}))
     assert places(found) == {"a": ("n1", ["gpu-0", "gpu-1"]), "b": (None, [])}
 
@@ -198,7 +198,7 @@ def test_a_pod_with_an_extended_claim_has_its_devices():
     on_n1 = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
     status = {"allocation": {"devices": {"results": results}, "nodeSelector": on_n1}}
     made = convert({"metadata": {"name": "made", "namespace": "default", "uid": "m"}, "status": status}, ResourceClaim)
-    stock = TWO.with_(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_(made)
+    stock = TWO.with_object(convert({"metadata": {"name": "whole"}, "spec": spec}, DeviceClass)).with_object(made)
     waits = requesting("a", {"example.com/gpu": "2"})
     named = replace(waits, status=replace(waits.status, extended_resource_claim_status=PodExtendedResourceClaimStatus(resource_claim_name="made")))  # fmt: skip
     assert places(run(stock, waits, claims=[made]))["a"][0] is None
@@ -292,7 +292,7 @@ def crowded(*priorities, **wanted):
     stock = fleet({node: [gpu("gpu-0"), gpu("gpu-1")] for node in ("n0", "n1")}, *claims)
     for name, here in stock.nodes.items():
         roomy = replace(here, status=replace(here.status, allocatable={"cpu": Quantity.parse("2")}))
-        stock = stock.with_(roomy)
+        stock = stock.with_object(roomy)
         assert stock.nodes[name] is roomy
     return run(stock, *runners, pending_pod("urgent", **wanted), claims=claims, templates=[SINGLE, DOUBLE]).pods[0]
 
@@ -344,6 +344,6 @@ def test_victims_of_the_namespace_make_room_in_its_quota():
     hard = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"gpu/devices": 1}}}
     pods = (pending_pod("low", "low", nodeName="n0", phase="Running"), pending_pod("urgent", "want", priority=5))
     claims = (low, claim("want", exactly("gpu")))
-    snapshot = Snapshot(stock.with_(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
+    snapshot = Snapshot(stock.with_object(low), pods, claims, quotas=(convert(hard, DeviceQuota),))
     [found] = simulate(snapshot, ask=lambda now, node, some: choose_devices(now, node, some, strategy="first-fit")).pods
     assert (found.node, found.victims, found.exceeded["largest"]) == (None, ("default/low",), "0")

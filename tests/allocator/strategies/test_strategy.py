@@ -265,5 +265,5 @@ def test_chosen_devices_are_load_for_the_next_claim():
         wanted = claim(f"c{at}", exactly("gpu", memory="40Gi"))
         chosen = ask(stock, wanted, strategy="LowLoadFirst")
         got += devices(chosen)
-        stock = stock.with_(allocated(wanted, chosen.answer))
+        stock = stock.with_object(allocated(wanted, chosen.answer))
     assert got == ["gpu-0", "gpu-1", "gpu-0", "gpu-1"]

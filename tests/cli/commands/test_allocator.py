@@ -32,7 +32,7 @@ def test_the_file_says_how_pods_are_placed():
     assert rules == PlacementRules(
         read_placement("topology=3,CompactFirst=1"), {"ml": read_placement("LowLoadFirst")}, most_pods=4
     )
-    assert [rules.of(name) for name in ("ml", "", "default")] == [
+    assert [rules.for_namespace(name) for name in ("ml", "", "default")] == [
         read_placement("LowLoadFirst"),
         *[read_placement("topology=3,CompactFirst=1")] * 2,
     ]
@@ -42,7 +42,7 @@ def test_command_line_settings_override_the_file_but_not_its_namespaces():
     said = replace(SETTINGS, strategy=read_placement("CompactFirst"), most_pods_per_node=0)
     rules = rules_of(configured(**PLACEMENT), said)
     assert (rules.otherwise, rules.most_pods) == (read_placement("CompactFirst"), 0)
-    assert rules.of("ml") == read_placement("LowLoadFirst")
+    assert rules.for_namespace("ml") == read_placement("LowLoadFirst")
 
 
 def test_without_a_word_about_it_pods_are_placed_as_the_stock_scheduler_would():

@@ -92,7 +92,7 @@ def test_the_doctor_names_nodes_on_which_one_device_could_be_given_twice_and_tho
 
 
 async def test_the_doctor_sees_the_same_in_a_live_cluster():
-    ills = diagnose(await survey(Embedded.of(FLEET), datetime.now(UTC)))
+    ills = diagnose(await survey(Embedded.holding(FLEET), datetime.now(UTC)))
     assert [(ill.code, ill.object) for ill in ills] == [("O202", "Node/both-1"), ("O203", "Node/half-1")]
 
 
@@ -134,7 +134,7 @@ def test_an_explanation_of_a_pod_that_waits_says_what_the_webhook_would_do(tmp_p
 
 
 async def test_a_look_at_one_namespace_does_not_take_the_pods_of_others_for_absent():
-    cluster = Embedded.of([CLASS, *MIXED, *OLD_FULL, gpu_pod("idle", 1, on="new-1", namespace="other")])
+    cluster = Embedded.holding([CLASS, *MIXED, *OLD_FULL, gpu_pod("idle", 1, on="new-1", namespace="other")])
 
     async def counted(namespace):
         in_force = ConfigurationInForce(configured(mixed={GPU: PLUGIN}))

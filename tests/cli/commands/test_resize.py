@@ -245,7 +245,7 @@ def test_a_resize_that_the_webhook_refuses_is_reported_as_refused(tmp_path):
 
 def test_a_live_cluster_is_asked_as_a_dump_is(tmp_path, monkeypatch):
     file = dump(tmp_path)
-    store = Embedded.of([one.object for one in manifests.read([file])])
+    store = Embedded.holding([one.object for one in manifests.read([file])])
     monkeypatch.setattr(Kubernetes, "connect", lambda **_: store)
     live, dumped = (run_json("resize", "deployment/serve", f"{MEM}=8192", *more)[1] for more in ((), ("-f", file)))
     assert (live["pods"], live["quotas"]) == (dumped["pods"], dumped["quotas"])

@@ -41,7 +41,7 @@ def given_cluster(monkeypatch, tmp_path):
     """Say what is in the cluster that the command finds; the file that it is to write."""
 
     def give(*objects, cluster=Embedded):
-        monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster.of(objects))
+        monkeypatch.setattr(Kubernetes, "connect", lambda **_: cluster.holding(objects))
         return tmp_path / "snapshot.json"
 
     return give

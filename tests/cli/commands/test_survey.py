@@ -1024,7 +1024,7 @@ async def visit(cluster, namespace=""):
 
 
 async def test_a_live_cluster_is_read_page_by_page():
-    cluster = Embedded.of([*running_deployment(1200), plugin_node("n1", nvidia_gpu=10)])
+    cluster = Embedded.holding([*running_deployment(1200), plugin_node("n1", nvidia_gpu=10)])
     reading, told = await visit(cluster)
     [one] = overview(reading, SurveyScope()).workloads
     assert (one.pods, reading.unread) == (1200, ())
@@ -1032,7 +1032,7 @@ async def test_a_live_cluster_is_read_page_by_page():
 
 
 async def test_unreadable_resources_are_named_and_the_survey_goes_on():
-    reading, _ = await visit(Narrow.of(running_deployment()))
+    reading, _ = await visit(Narrow.holding(running_deployment()))
     kinds = {one.kind for one in reading.unread}
     assert {kind for kind in kinds if " in " not in kind} == {"nodes", "deployments.apps"}
     [one] = overview(reading, SurveyScope()).workloads
@@ -1049,7 +1049,7 @@ async def test_kinds_that_can_hold_pods_are_found_by_their_schema():
 
     holds = {"spec": {"type": "object", "properties": {"template": {"properties": {"containers": {}}}}}}
     kinds = [definition("PyTorchJob", "pytorchjobs", holds), definition("Note", "notes", {})]
-    await visit(Listening.of([*kinds, running_pod("p", HAMI)]))
+    await visit(Listening.holding([*kinds, running_pod("p", HAMI)]))
     assert "pytorchjobs" in asked
     assert "notes" not in asked
 
@@ -1062,7 +1062,7 @@ async def test_one_namespace_is_read_alone():
             asked[resource.plural] = namespace
             return await super().list(resource, namespace, **more)
 
-    await visit(Listening.of(running_deployment()), "a")
+    await visit(Listening.holding(running_deployment()), "a")
     assert (asked["pods"], asked["nodes"]) == ("a", None)
 
 

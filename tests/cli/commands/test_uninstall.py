@@ -96,7 +96,7 @@ async def test_uninstall_keeps_and_names_objects_that_others_use(objects, said):
         _, left = await uninstall(cluster)
         assert said in " ".join(left)
     for obj in objects:
-        assert await cluster.get(resources.of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
+        assert await cluster.get(resources.resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
 
 async def test_kinds_go_with_their_objects_if_that_is_said():
@@ -141,7 +141,7 @@ async def test_our_label_in_a_namespace_of_another_deletes_and_keeps_nothing(hom
     )
     assert not [one for one in left if one.startswith("Namespace team")]
     for one in forged():
-        assert await cluster.get(resources.of(one), one["metadata"]["name"], one["metadata"].get("namespace"))
+        assert await cluster.get(resources.resource_of(one), one["metadata"]["name"], one["metadata"].get("namespace"))
 
 
 async def test_of_two_installations_one_goes_and_what_they_share_stays():

@@ -88,9 +88,9 @@ async def watched(reached, heard=None, **options):
 
 def test_a_successful_eviction_returns_a_status_without_name():
     done = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
-    assert answers.one(done, eviction_of("p"))["status"] == "Success"
+    assert answers.decode_object(done, eviction_of("p"))["status"] == "Success"
     with pytest.raises(Unavailable, match="it has no name"):
-        answers.one(done, CONFIG_MAPS)
+        answers.decode_object(done, CONFIG_MAPS)
 
 
 @pytest.mark.parametrize(

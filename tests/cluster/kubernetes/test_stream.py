@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ApiError, Gone, Throttled, Unavailable
-from cluster.kubernetes.answers import Lines, Stream, line, one, page
+from cluster.kubernetes.answers import Lines, Stream, decode_object, line, page
 from cluster.protocol import Bookmark, Change, Unreadable
 from cluster.resources import CONFIG_MAPS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.objects import claim
@@ -215,6 +215,6 @@ def test_a_list_answer_of_the_wrong_shape_is_unavailable(body):
 def test_an_object_answer_of_the_wrong_shape_is_unavailable():
     for body in (b"OK", b"{}", b'{"status":"ok"}', b'{"metadata":{"name":""}}'):
         with pytest.raises(Unavailable, match="not a ResourceClaim"):
-            one(body, RESOURCE_CLAIMS)
+            decode_object(body, RESOURCE_CLAIMS)
         with pytest.raises(Unavailable, match="not a ResourceClaim"):
-            one(body, RESOURCE_CLAIMS.raw)
+            decode_object(body, RESOURCE_CLAIMS.raw)

@@ -36,7 +36,7 @@ def exactly(**more):
 
 def demand(of, *requests, **options):
     spec = convert({"devices": {"requests": list(requests)}}, ResourceClaimSpec)
-    found = Demands(**options).of(spec, of)
+    found = Demands(**options).upper_bound(spec, of)
     return {f"{class_name}/{what}": amount / 10**9 for (class_name, what), amount in found.items()}
 
 
@@ -137,7 +137,7 @@ def test_a_selector_longer_than_one_step_is_still_evaluated():
     assert 9_000 < len(text) < 10_240
     turns, found = in_turns(spec, Demands(), PAIRS)
     assert turns > 1
-    assert found == Demands().of(spec, PAIRS)
+    assert found == Demands().upper_bound(spec, PAIRS)
     assert found["gpu", "memory"] == 10 * 10**9
 
 
@@ -158,11 +158,11 @@ def test_an_answer_is_remembered_until_what_is_published_changes():
     demands = Demands()
     spec = convert({"devices": {"requests": [exactly()]}}, ResourceClaimSpec)
     key = "gpu", "memory"
-    assert demands.of(spec, PAIRS)[key] == 80 * 10**9
+    assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
     one, other = (slice_(at, device("d0", "160"), pool=at, nodeName=at) for at in "ef")
-    assert demands.of(spec, PAIRS.with_(one))[key] == 80 * 10**9
-    assert demands.of(spec, PAIRS.with_(one).with_(other))[key] == 160 * 10**9
-    assert demands.of(spec, PAIRS)[key] == 80 * 10**9
+    assert demands.upper_bound(spec, PAIRS.with_object(one))[key] == 80 * 10**9
+    assert demands.upper_bound(spec, PAIRS.with_object(one).with_object(other))[key] == 160 * 10**9
+    assert demands.upper_bound(spec, PAIRS)[key] == 80 * 10**9
 
 
 def spec_of(**more):
@@ -198,7 +198,9 @@ def test_a_scan_resumes_where_its_budget_ended(mode):
 def test_a_scan_continues_although_slices_change_each_time():
     spec, nodes = spec_of(), many(40)
     first = stock(*nodes)
-    changed = [first.with_(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)]
+    changed = [
+        first.with_object(slice_(f"x{at}", device("x", "5"), pool=f"x{at}", nodeName=f"x{at}")) for at in range(30)
+    ]
     found, turns = look_in_turns(Demands(), spec, [first, *changed], 300)
     assert found == Demands().most_held(spec, changed[-1], Budget())
     assert turns <= 30

@@ -219,7 +219,7 @@ def held_by(name, *pods):
 
 def test_the_wildcard_class_counts_every_device_in_scope():
     quotas = [of(quota_samples.scoped_quota({"*/devices": 2})), of(quota_samples.scoped_quota({"*/devices": 9}, quota_samples.scope("In", "high")))]  # fmt: skip
-    stock = STOCK.with_(holding("a", {}, class_name="other"))
+    stock = STOCK.with_object(holding("a", {}, class_name="other"))
     asked = amounts([holding("b", {}, {})])
     held = partial(held_of_quota, stock=stock, find_pod=lambda *_: None)
     for priority_class, lines_ in (("", 1), ("high", 2)):

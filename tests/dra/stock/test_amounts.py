@@ -78,9 +78,9 @@ def pages(draw):
 
 
 changes = st.one_of(
-    st.builds(lambda one: lambda stock: stock.with_(one), claims()),
-    st.builds(lambda one: lambda stock: stock.with_(one), pages()),
-    st.builds(lambda one: lambda stock: stock.with_(rule(device=one)), names(DEVICE_NAMES)),
+    st.builds(lambda one: lambda stock: stock.with_object(one), claims()),
+    st.builds(lambda one: lambda stock: stock.with_object(one), pages()),
+    st.builds(lambda one: lambda stock: stock.with_object(rule(device=one)), names(DEVICE_NAMES)),
     st.builds(lambda some: lambda stock: stock.with_all(some), st.lists(claims() | pages(), max_size=3)),
     st.builds(
         lambda some, gone: lambda stock: stock.with_all(some, gone),
@@ -176,7 +176,7 @@ def test_a_recreated_claim_counts_for_its_own_class():
         convert({"metadata": meta, "spec": {"devices": {"requests": [one]}}, "status": status}, ResourceClaim)
         for one in REQUESTS[:2]
     )
-    stock = Stock.of(claims=[first]).with_(second)
+    stock = Stock.of(claims=[first]).with_object(second)
     assert stock.sums == {"team": {("small", DEVICES): 10**9, (ALL_CLASSES, DEVICES): 10**9}}
 
 

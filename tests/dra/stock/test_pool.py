@@ -225,10 +225,10 @@ def test_a_node_cannot_reuse_the_name_of_a_shared_device():
 def test_a_claim_prefers_the_device_of_its_own_node(of, where):
     slices = [slice_("a", "x"), slice_("b", "x", node="n1"), slice_("c", "x", **SHARED)]
     for given in (slices, slices[::-1]):
-        found = PoolDevices.of(map(page_of, given)).find("x", of)
+        found = PoolDevices.index(map(page_of, given)).find("x", of)
         assert found is not None
         assert (found[0].slice.spec.node_name or "") == where
-    alone = PoolDevices.of([page_of(slices[0])])
+    alone = PoolDevices.index([page_of(slices[0])])
     assert (alone.find("x", of) is not None) is (of in ("", "n0"))
 
 

@@ -50,7 +50,7 @@ def test_single_changes_and_one_batch_give_equal_stocks():
     stock = Stock.of()
     for _ in range(400):
         obj = lots(rng)
-        stock = without(stock, obj) if rng.random() < 0.3 else stock.with_(obj)
+        stock = without(stock, obj) if rng.random() < 0.3 else stock.with_object(obj)
         afresh = Stock.of(
             slices=stock.slices.values(),
             nodes=stock.nodes.values(),
@@ -71,7 +71,7 @@ def test_a_batch_counts_as_one_change_of_each_kind():
         for one in gone.values():
             each = without(each, one)
         for one in there:
-            each = each.with_(one)
+            each = each.with_object(one)
         at_once = stock.with_all(there, gone.values())
         assert view(at_once) == view(each)
         assert at_once.history.length - stock.history.length == len({kind for kind, _ in some})
@@ -92,7 +92,7 @@ def test_the_cost_of_a_claim_is_independent_of_their_number():
 
 def test_a_change_leaves_the_older_stock_as_it_was():
     before = Stock.of(slices=[slice_("a", "x")], nodes=[node()])
-    after = before.with_(slice_("a", "x", "y")).with_(holding("c", "x"))
+    after = before.with_object(slice_("a", "x", "y")).with_object(holding("c", "x"))
     assert len(before.slices["a"].spec.devices) == 1
     assert before.use(POOL) is FREE
     assert after.use(POOL).dedicated == {"x"}
@@ -100,7 +100,7 @@ def test_a_change_leaves_the_older_stock_as_it_was():
 
 def test_a_change_shares_what_it_did_not_touch():
     before = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", pool="q")], nodes=[node()])
-    after = before.with_(slice_("a", "y"))
+    after = before.with_object(slice_("a", "y"))
     assert after.pages["b"] is before.pages["b"]
     assert after.nodes is before.nodes
 
@@ -140,7 +140,7 @@ def test_rules_taint_the_devices_they_select():
 
 
 def concerned(stock, obj):
-    return stock.with_(obj).changed_since(stock)
+    return stock.with_object(obj).changed_since(stock)
 
 
 def test_only_the_nodes_of_a_changed_pool_are_concerned():
@@ -157,10 +157,10 @@ def test_only_the_nodes_of_a_changed_pool_are_concerned():
 
 def test_two_futures_of_one_stock_do_not_mix():
     stock = Stock.of(slices=[slice_("a", "x"), slice_("b", "x", node="n1", pool="q")])
-    first, second = stock.with_(slice_("a", "y")), stock.with_(slice_("b", "y", node="n1", pool="q"))
+    first, second = stock.with_object(slice_("a", "y")), stock.with_object(slice_("b", "y", node="n1", pool="q"))
     assert first.changed_since(stock) == {"n0"}
     assert second.changed_since(first) is None
-    assert second.with_(slice_("a", "z")).changed_since(second) == {"n0"}
+    assert second.with_object(slice_("a", "z")).changed_since(second) == {"n0"}
     assert Stock.of(slices=[slice_("a", "x")]).changed_since(stock) is None
 
 
@@ -168,17 +168,17 @@ def test_changes_since_a_very_old_stock_are_unknown():
     first = Stock.of(slices=[slice_("a", "x")])
     stock = first
     for _ in range(9000):
-        before, stock = stock, stock.with_(node())
+        before, stock = stock, stock.with_object(node())
     assert stock.changed_since(first) is None
     assert stock.changed_since(before) == {"n0"}
 
 
 def test_a_stock_is_immutable_once_handed_out():
     stock = Stock.of(slices=[slice_("a", "x")])
-    second = stock.with_(node())
+    second = stock.with_object(node())
     held = second.history, second.history.newer, second.history.newer.before
-    stock.with_(slice_("a", "y"))
-    second.with_(slice_("a", "z"))
+    stock.with_object(slice_("a", "y"))
+    second.with_object(slice_("a", "z"))
     assert (second.history, second.history.newer, second.history.newer.before) == held
     assert second.changed_since(stock) == {"n0"}
     assert stock.changed_since(second) is None
@@ -186,14 +186,14 @@ def test_a_stock_is_immutable_once_handed_out():
 
 def test_a_trial_leaves_the_line_as_it_was():
     stock = Stock.of(slices=[slice_("a", "x")])
-    stock.with_(holding("c", "x")).with_(holding("d", "x"))
-    assert stock.with_(node()).changed_since(stock) == {"n0"}
+    stock.with_object(holding("c", "x")).with_object(holding("d", "x"))
+    assert stock.with_object(node()).changed_since(stock) == {"n0"}
 
 
 def test_a_long_chain_of_stocks_keeps_a_bounded_history():
     stock = Stock.of()
     for _ in range(50_000):
-        stock = stock.with_(node())
+        stock = stock.with_object(node())
     length = 0
     for newest in (stock.history.newer, stock.history.older):
         change = newest

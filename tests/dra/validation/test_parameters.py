@@ -491,7 +491,7 @@ def test_no_json_makes_the_judge_fail(seed):
             known = DRIVERS.get(driver)
             kinds = list(known.kinds) if known is not None else []
             value |= {"apiVersion": known.version if known else "", "kind": rng.choice([*kinds, "Other"])}
-        opaque = OpaqueDeviceConfiguration(driver=driver, parameters=Opaque.of(value))
+        opaque = OpaqueDeviceConfiguration(driver=driver, parameters=Opaque.encode(value))
         for problem in parameter_problems(opaque, "/opaque"):
             assert problem.path.startswith("/opaque/parameters")
             assert problem.message
@@ -536,7 +536,7 @@ def test_mps_is_refused_where_all_nodes_have_dynamic_mig(without, strategy, foun
 
 def test_an_entry_with_many_errors_has_few_findings():
     fields = {f"sharin{number}": number for number in range(500)}
-    opaque = OpaqueDeviceConfiguration(driver=GPU, parameters=Opaque.of(typed("GpuConfig", **fields)))
+    opaque = OpaqueDeviceConfiguration(driver=GPU, parameters=Opaque.encode(typed("GpuConfig", **fields)))
     assert len(list(parameter_problems(opaque, ""))) == 16
 
 

@@ -219,7 +219,7 @@ def _compare(read, known, path):
 
 def test_both_field_tables_reject_the_same_pod_values():
     """A spec without a finding of the table is read without another check of its types."""
-    assert list(_compare(shape.of(PodSpec), pod_schema._shapes()["PodSpec"], "/spec")) == []
+    assert list(_compare(shape.shape_of(PodSpec), pod_schema._shapes()["PodSpec"], "/spec")) == []
 
 
 def test_wrong_types_are_found_in_the_pod_fields_read():

@@ -20,7 +20,7 @@ from node.checkpoint import (
 HELD = HeldDevice(request="r", device="d", share_id="s", consumed={"memory": parse("1Gi")}, cpus="0-3")
 ONE = Prepared(uid="u1", namespace="ns", name="one", pool="n", devices=(HELD,))
 TWO = Prepared(uid="u2", namespace="ns", name="two", pool="n")
-WHOLE = encode(Checkpoint().with_(ONE, TWO))
+WHOLE = encode(Checkpoint().with_records(ONE, TWO))
 
 
 def test_a_written_checkpoint_is_read_back():
@@ -65,7 +65,7 @@ def signed(body, version, oldest):
 def test_a_way_back_keeps_what_the_later_version_wrote_of_claims_that_stay():
     later = decode(signed(with_more(WHOLE), 2, 1))
     assert later.claims == {"u1": ONE, "u2": TWO}
-    body = encode(later.without("u1").with_(ONE)).partition(b"\n")[2]
+    body = encode(later.without("u1").with_records(ONE)).partition(b"\n")[2]
     claims = msgspec.json.decode(body)["claims"]
     assert claims["u2"]["later"] == {"x": 1}
     assert "later" not in claims["u1"]
@@ -73,7 +73,7 @@ def test_a_way_back_keeps_what_the_later_version_wrote_of_claims_that_stay():
 
 def test_a_record_that_changes_is_written_as_it_is_now():
     other = Prepared(uid="u1", namespace="ns", name="one", pool="another")
-    assert decode(encode(decode(WHOLE).with_(other))).claims == {"u1": other, "u2": TWO}
+    assert decode(encode(decode(WHOLE).with_records(other))).claims == {"u1": other, "u2": TWO}
 
 
 def test_a_version_that_this_one_cannot_read_is_named():

@@ -391,7 +391,7 @@ async def test_no_broken_source_ends_another(cluster, kubelet, root, agent):
     record = Prepared(
         uid=UID, namespace="ns", name="gone", pool=NODE, devices=(HeldDevice(request="r", device="gpu-1"),)
     )
-    (whole / "checkpoint").write_bytes(encode(Checkpoint().with_(record)))
+    (whole / "checkpoint").write_bytes(encode(Checkpoint().with_records(record)))
     kubelet.said = None
     look = await agent.look_once()
     assert set(look.snapshot.unread) == {"kubelet", str(root / "dra_manager_state"), str(broken / "checkpoint")}
@@ -519,7 +519,7 @@ def lie(root, driver, *records, broken=False):
     """A checkpoint as any program may write it into the kubelet's folder."""
     folder = root / "plugins" / driver
     folder.mkdir()
-    (folder / "checkpoint").write_bytes(encode(Checkpoint().with_(*records))[: 30 if broken else None])
+    (folder / "checkpoint").write_bytes(encode(Checkpoint().with_records(*records))[: 30 if broken else None])
 
 
 ESCAPE = "\x1b[2J\nall is well\u202e"

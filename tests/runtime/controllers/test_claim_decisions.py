@@ -24,7 +24,7 @@ from cluster.errors import (
     map_exceptions,
 )
 from cluster.protocol import Change, Unreadable
-from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, of
+from cluster.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, key, metadata, resource_of
 from cluster.server import PROBES, survives
 from dra.pointer import field_path
 from runtime.controllers.workqueue import WorkQueue
@@ -288,9 +288,9 @@ def test_paths_of_the_api():
 def test_objects_give_equal_answers_in_both_forms():
     plain = claim("a", metadata={"namespace": "ns", "uid": "1"})
     assert key(plain) == key(typed("a", 1)) == ("ns", "a")
-    assert of(plain) is of(typed("a", 1)) is RESOURCE_CLAIMS
+    assert resource_of(plain) is resource_of(typed("a", 1)) is RESOURCE_CLAIMS
     assert metadata(plain).uid == "1"
-    assert of({"apiVersion": "v9", "kind": "Riddle"}) is None
+    assert resource_of({"apiVersion": "v9", "kind": "Riddle"}) is None
     assert CONFIG_MAPS.raw.plain({"metadata": {}})["kind"] == "ConfigMap"
 
 

@@ -235,7 +235,7 @@ async def test_unfinished_requests_continue_in_order_and_others_come_between(log
     line = FairQueue()
 
     async def go_on(number):
-        await line.turn()
+        await line.wait_turn()
         log.append(number)
 
     tasks = [asyncio.create_task(go_on(number)) for number in range(8)]
@@ -325,7 +325,7 @@ async def test_a_client_waits_under_100_ms_beside_32_others(log, clock, monkeypa
 
     async def late():
         while not others[0].is_over:
-            await line.turn()
+            await line.wait_turn()
             honest.ask()
             clock.now += LATE
 
@@ -420,7 +420,7 @@ async def test_no_crowd_keeps_slow_work_from_its_turn(clock, kind):
     while clock.now < 0.3:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
     came = clock.now
-    task = asyncio.create_task(line.turn())
+    task = asyncio.create_task(line.wait_turn())
     while not task.done() and clock.now < came + 2.0:  # noqa: ASYNC110  as above
         await asyncio.sleep(0)
     is_done = task.done()

@@ -325,7 +325,7 @@ async def test_a_storm_of_changes_ends_in_the_right_copy():
 
 
 async def test_a_misshapen_object_is_an_error_for_each_reader():
-    cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
+    cluster = Embedded.holding([claim("bad", spec={"devices": {"requests": "none"}}), claim("worse", spec=7)])
     with pytest.raises(Unavailable, match="what is stored is not a ResourceClaim"):
         await cluster.get(RESOURCE_CLAIMS, "bad", "default")
     assert (await cluster.get(RESOURCE_CLAIMS.raw, "bad", "default"))["spec"] == {"devices": {"requests": "none"}}
@@ -340,7 +340,7 @@ async def test_a_misshapen_object_is_an_error_for_each_reader():
 )
 def test_an_object_that_cannot_be_loaded_is_named(obj, text):
     with pytest.raises(BadRequest, match=text):
-        Embedded.of([obj])
+        Embedded.holding([obj])
 
 
 async def test_others_get_their_turn_in_a_storm():

@@ -14,8 +14,7 @@ from cluster.errors import ApiError, BadRequest, ConfigError
 from cluster.kubernetes import Kubernetes, answers
 from cluster.kubernetes.answers import elements, members
 from cluster.protocol import Unreadable
-from cluster.resources import ALL, CONFIG_MAPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from cluster.resources import of as resource_of
+from cluster.resources import ALL, CONFIG_MAPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, resource_of
 from dra.wire import WireError
 from runtime.controllers.claim_controller import ClaimController
 from runtime.controllers.workqueue import WorkQueue
@@ -94,7 +93,7 @@ def test_many_bad_objects_are_counted_and_not_all_remembered():
 
 
 async def test_a_failing_listener_gets_all_other_objects():
-    cluster = Embedded.of([config_map(name, data={"n": name}) for name in "abcdef"])
+    cluster = Embedded.holding([config_map(name, data={"n": name}) for name in "abcdef"])
     informer, seen = Informer(cluster, CONFIG_MAPS), {}
 
     def listener(batch):
@@ -114,7 +113,7 @@ async def test_a_failing_listener_gets_all_other_objects():
 
 
 async def test_a_change_after_quarantine_has_the_last_good_object():
-    cluster = Embedded.of([config_map("a", data={"n": "1"})])
+    cluster = Embedded.holding([config_map("a", data={"n": "1"})])
     informer, heard = Informer(cluster, CONFIG_MAPS), []
 
     def listener(batch):
@@ -135,7 +134,7 @@ async def test_a_change_after_quarantine_has_the_last_good_object():
 
 
 async def test_a_failing_listener_does_not_affect_other_listeners():
-    cluster = Embedded.of([config_map("a")])
+    cluster = Embedded.holding([config_map("a")])
     informer, seen = Informer(cluster, CONFIG_MAPS), []
     informer.listen(lambda batch: [1 / 0 for _ in batch.deltas])
     informer.listen(lambda batch: seen.extend(delta.key[1] for delta in batch.deltas))
@@ -147,7 +146,7 @@ async def test_a_failing_listener_does_not_affect_other_listeners():
 
 async def test_an_unreadable_object_is_quarantined_until_deleted(caplog):
     caplog.set_level(logging.WARNING)
-    cluster = Embedded.of([claim("bad", spec={"devices": {"requests": "none"}}), claim("good")])
+    cluster = Embedded.holding([claim("bad", spec={"devices": {"requests": "none"}}), claim("good")])
     informer = Informer(cluster, RESOURCE_CLAIMS)
     async with running(informer):
         assert await informer.wait_for_sync(PATIENCE)
@@ -161,7 +160,7 @@ async def test_an_unreadable_object_is_quarantined_until_deleted(caplog):
 async def test_no_stored_object_ends_an_informer_or_hides_another(what):
     hostile = stored()[what]
     good = {"apiVersion": hostile["apiVersion"], "kind": hostile["kind"], "metadata": {"name": "good"}}
-    cluster = Embedded.of([hostile, good])
+    cluster = Embedded.holding([hostile, good])
     resource = resource_of(hostile)
     for read_as in (resource, resource.raw):
         informer, seen = Informer(cluster, read_as), set()
@@ -175,7 +174,7 @@ async def test_no_stored_object_ends_an_informer_or_hides_another(what):
 @pytest.mark.parametrize("what", stored())
 async def test_no_stored_object_ends_the_claim_controller(what):
     hostile = stored()[what]
-    cluster = Embedded.of([hostile, template("t")])
+    cluster = Embedded.holding([hostile, template("t")])
     task = asyncio.ensure_future(ClaimController(cluster).run())
     try:
         claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
@@ -195,7 +194,7 @@ async def test_no_stored_object_ends_the_claim_controller(what):
 async def test_a_bad_template_does_not_delay_other_pods():
     odd = template("odd")
     odd["spec"]["metadata"] = {"annotations": ["x"]}
-    cluster = Embedded.of([odd, template("t")])
+    cluster = Embedded.holding([odd, template("t")])
     controller = ClaimController(cluster)
     task = asyncio.ensure_future(controller.run())
     try:
@@ -271,7 +270,7 @@ async def test_work_that_never_waits_leaves_others_their_turn():
 
 
 async def test_a_caller_that_never_waits_yields_to_the_loop():
-    cluster, turns = Embedded.of([config_map("a")]), 0
+    cluster, turns = Embedded.holding([config_map("a")]), 0
 
     async def other():
         nonlocal turns

@@ -25,7 +25,7 @@ def world(*objects, mode="enforce", **fields):
     classes, slices, nodes = held(*NODES, *objects)
     return State(
         configuration=configured(mode=mode, **(EVERYWHERE | WHOLE | fields)),
-        fleet=Inventory.of(classes, slices, nodes),
+        fleet=Inventory.gather(classes, slices, nodes),
         stock=Stock.of(slices=slices, classes=classes, nodes=nodes),
         keys=(KEY,),
     )

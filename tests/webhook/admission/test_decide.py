@@ -53,7 +53,11 @@ STOCK = Stock.of(slices=[SLICE], classes=[CLASS], nodes=[NODE])
 def state(*, mode="enforce", canary=100, stock=STOCK, **changes):
     configuration = Configuration(msgspec.structs.replace(DEFAULT, mode=mode, canary=canary))
     return State(
-        configuration=configuration, fleet=Inventory.of([CLASS], [SLICE], [NODE]), keys=(KEY,), stock=stock, **changes
+        configuration=configuration,
+        fleet=Inventory.gather([CLASS], [SLICE], [NODE]),
+        keys=(KEY,),
+        stock=stock,
+        **changes,
     )
 
 

@@ -75,7 +75,7 @@ def test_a_class_of_devices_of_which_some_are_left_is_a_risk_as_long_as_others_w
     both = convert({"metadata": {"name": "both"}, "spec": {"selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].mode in ["mig", "mps"]'}}]}}, DeviceClass)  # fmt: skip
     asked = convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "both", "allocationMode": "ExactCount", "count": 1}}]}}}, ResourceClaim)  # fmt: skip
     found = find_broken_rule(
-        stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_(both), [asked], Budget(1_000_000)
+        stock("plain", "expressions", held=[("mig", "gpu-0-mig-1")]).with_object(both), [asked], Budget(1_000_000)
     )
     assert found == "on gpu-node it may give gpu-0-mps-0 beside gpu-0-mig-1, against DeviceCompatibility/gpu-mig"
 
@@ -89,7 +89,7 @@ def test_a_rule_about_nodes_is_a_risk_across_pools(scope, said):
 
 def world(bridge=None):
     file = msgspec.structs.replace(DEFAULT, mode="enforce", bridge=bridge and convert(bridge, BridgeSettings))
-    held = stock("plain", "expressions", held=BESIDE_MPS).with_(claim_in_mode("mig"))
+    held = stock("plain", "expressions", held=BESIDE_MPS).with_object(claim_in_mode("mig"))
     return msgspec.structs.replace(state(stock=held), configuration=Configuration(file))
 
 

@@ -286,7 +286,7 @@ def test_a_pod_served_by_a_device_plugin_is_left():
     others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
     slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
-    fleet = Inventory.of([CLASS], slices, [NODE, *others, old])
+    fleet = Inventory.gather([CLASS], slices, [NODE, *others, old])
     mixed = msgspec.structs.replace(ENFORCE, fleet=fleet)
     forged = gpu_pod(limits={"nvidia.com/gpu": "16"}, annotations={"drawbridge.dev/devices": "[]"})
     outcome = given(forged, mixed)
@@ -309,7 +309,7 @@ def in_pool(world, **changes):
     for node in world.fleet.nodes.values():
         metadata = msgspec.structs.replace(node.metadata, labels={"cloud.google.com/gke-nodepool": "a"})
         nodes.append(msgspec.structs.replace(node, metadata=metadata))
-    fleet = Inventory.of([CLASS], [SLICE, *map(_slice_of, "mo")], nodes)
+    fleet = Inventory.gather([CLASS], [SLICE, *map(_slice_of, "mo")], nodes)
     file = msgspec.structs.replace(world.configuration.file, **changes)
     return msgspec.structs.replace(world, fleet=fleet, configuration=Configuration(file))
 
@@ -356,7 +356,7 @@ def test_a_pod_impossible_for_both_mechanisms_is_refused():
     old = wire.convert({"metadata": {"name": "old"}, "status": {"allocatable": {"nvidia.com/gpu": "16"}}}, Node)
     others = [wire.convert({"metadata": {"name": name}}, Node) for name in ("m", "o")]
     slices = [SLICE, *(_slice_of(node.metadata.name) for node in others)]
-    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], slices, [NODE, *others, old]))
+    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.gather([CLASS], slices, [NODE, *others, old]))
     mixed = msgspec.structs.replace(mixed, stock=mixed.stock.with_all([*others, old]))
     many = gpu_pod(limits={"nvidia.com/gpu": "17"})
     message = answer(given(many, mixed))["status"]["message"]
@@ -370,7 +370,9 @@ def with_old_node():
     labels = {"metadata": {"name": "old", "labels": {"of": "old"}}}
     amounts = {"nvidia.com/gpu": "16", "rdma/hca": "1"}
     old = wire.convert(labels | {"status": {"allocatable": amounts}}, Node)
-    mixed = msgspec.structs.replace(ENFORCE, fleet=Inventory.of([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old]))
+    mixed = msgspec.structs.replace(
+        ENFORCE, fleet=Inventory.gather([CLASS], [SLICE, *map(_slice_of, "mo")], [NODE, old])
+    )
     return msgspec.structs.replace(mixed, stock=mixed.stock.with_all([old]))
 
 
@@ -432,7 +434,7 @@ def sized(*, plugins=0, **fields):
         named["old"] = wire.convert({"metadata": {"name": "old", "labels": {"of": "old"}}, "status": amounts}, Node)
     slices = [_slice_with(2, "small"), _slice_with(4, "large")]
     configuration = configured(mode="enforce", **fields)
-    fleet = Inventory.of([CLASS], slices, named.values())
+    fleet = Inventory.gather([CLASS], slices, named.values())
     stock = Stock.of(slices=slices, classes=[CLASS], nodes=named.values())
     coming = prospects(configuration.file.node_templates, stock)
     return msgspec.structs.replace(ENFORCE, configuration=configuration, fleet=fleet, stock=stock, prospects=coming)
@@ -538,7 +540,7 @@ def test_a_device_plugin_daemon_set_runs_where_possible():
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
     small = wire.convert({"metadata": {"name": "less"}, "status": {"allocatable": {"rdma/hca": "1"}}}, Node)
     large = wire.convert({"metadata": {"name": "more"}, "status": {"allocatable": {"rdma/hca": "2"}}}, Node)
-    fleet = Inventory.of([CLASS], [SLICE], [NODE, small, large])
+    fleet = Inventory.gather([CLASS], [SLICE], [NODE, small, large])
     world = msgspec.structs.replace(mixed, fleet=fleet, stock=STOCK.with_all([small, large]))
     asked = confined(1, "less", by="name")
     asked["spec"]["containers"][0]["resources"]["limits"] = {"rdma/hca": "2"}
@@ -553,7 +555,7 @@ def test_a_daemon_set_of_a_mixed_fleet_runs_where_possible(prefer):
     mixed = sized(plugins=2, mixed={"nvidia.com/gpu": {"prefer": prefer}})
     more = {"metadata": {"name": "more"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
     nodes = [*mixed.stock.nodes.values(), wire.convert(more, Node)]
-    fleet = Inventory.of([CLASS], [_slice_with(2, "small"), _slice_with(4, "large")], nodes)
+    fleet = Inventory.gather([CLASS], [_slice_with(2, "small"), _slice_with(4, "large")], nodes)
     world = msgspec.structs.replace(mixed, fleet=fleet, stock=mixed.stock.with_all(nodes))
     assert not answer(given(confined(3, "old"), world))["allowed"]
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}

@@ -215,7 +215,7 @@ def nics(*bandwidths: str, shared: bool = True, missing: int = 0) -> Inventory:
 
 def seen(*published: tuple[str, str, list[dict]]) -> Inventory:
     """A node on which drivers publish devices, each with a class that takes in all of them."""
-    return Inventory.of(classes_of(published), slices_of("n", published), ())
+    return Inventory.gather(classes_of(published), slices_of("n", published), ())
 
 
 def classes_of(published: tuple[tuple[str, str, list[dict]], ...]) -> list[DeviceClass]:
@@ -241,7 +241,7 @@ def test_one_node_that_shares_its_card_does_not_decide_for_the_pods_of_all(shari
     shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "100G"}}}
     fleet = {f"n{i}": ("dra.net", "dranet", [{"name": "c", **(shared if i < sharing else {})}]) for i in range(3)}
     slices = [slice_ for node, published in fleet.items() for slice_ in slices_of(node, (published,))]
-    done = koordinator({"rdma": 30}, fleet=Inventory.of(classes_of(tuple(fleet.values())), slices, ()))
+    done = koordinator({"rdma": 30}, fleet=Inventory.gather(classes_of(tuple(fleet.values())), slices, ()))
     assert done.changed == translated
     assert untouched(done) != translated
 

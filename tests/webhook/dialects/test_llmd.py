@@ -180,7 +180,7 @@ def test_parameters_that_the_driver_would_not_read_are_warned_of():
 
 def test_pairs_stay_where_no_class_gives_network_devices_and_a_warning_says_what_to_declare():
     given = read_objects(manifests.read([EXAMPLES / "drivers" / "gpu.nvidia.com.yaml"]))
-    fleet = Inventory.of(given.of(DeviceClass), given.of(ResourceSlice), given.of(Node))
+    fleet = Inventory.gather(given.of_type(DeviceClass), given.of_type(ResourceSlice), given.of_type(Node))
     done = became(pod({PAIRS: 2}), fleet=fleet)
     assert untouched(done)
     assert "classes: {nic: NAME}" in done.warnings[0]

@@ -103,9 +103,9 @@ def nics(*, shared=False):
         )
         if shared
         else one
-        for one in given.of(ResourceSlice)
+        for one in given.of_type(ResourceSlice)
     ]
-    return Inventory.of(given.of(DeviceClass), slices, given.of(Node))
+    return Inventory.gather(given.of_type(DeviceClass), slices, given.of_type(Node))
 
 
 def test_a_pool_with_a_target_is_asked_for_by_the_selectors_of_the_target():

@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands.demo import EXAMPLES
 from cluster import manifests
-from cluster.resources import of
+from cluster.resources import resource_of
 from dra import cel
 from dra.budget import Budget
 from dra.wire import convert
@@ -34,7 +34,7 @@ def example_state():
     """The example cluster, with stock to judge claims by."""
     builder = StateBuilder(Source(str(EXAMPLES / "configuration.yaml")).current, keys=(b"k" * 32,))
     for document in manifests.read([EXAMPLES / "fleet"]):
-        if kind := of(document.object):
+        if kind := resource_of(document.object):
             builder.take_in([convert(document.object, kind.type)])
     builder.settle()
     return builder.state(fresh=True)

@@ -108,7 +108,7 @@ def gpu_pod(name, node, phase="Running"):
 
 
 async def test_pods_on_nodes_are_counted_from_when_a_policy_asks_for_them():
-    cluster = Embedded.of([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
+    cluster = Embedded.holding([gpu_pod("one", "a"), gpu_pod("two", "a"), gpu_pod("ended", "a", "Succeeded")])
     world = StateBuilder(Configuration())
 
     async def check(follower):
@@ -168,7 +168,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
         "metadata": {"name": "odd"},
         "spec": {"selectors": "none"},
     }
-    cluster = Embedded.of([unreadable])
+    cluster = Embedded.holding([unreadable])
 
     async def check(follower):
         decider = ReviewDecider(follower._builder, follower, str)
@@ -197,7 +197,7 @@ async def test_a_kind_is_incomplete_as_long_as_an_object_of_it_cannot_be_read():
     ids=["Namespace", "ResourceQuota", "LimitRange"],
 )
 async def test_a_namespace_with_an_unreadable_object_is_left_alone_and_a_warning_says_why(resource, odd):
-    cluster = Embedded.of([{"apiVersion": "v1", "kind": resource.kind, **odd}])
+    cluster = Embedded.holding([{"apiVersion": "v1", "kind": resource.kind, **odd}])
     world = StateBuilder(Configuration(msgspec.structs.replace(DEFAULT, mode="enforce")))
 
     async def check(follower):
@@ -230,7 +230,7 @@ async def test_of_many_namespaces_some_are_named_and_the_others_counted():
         assert "ns-04 (ResourceQuota could not be read) and 3 more" in follower.unsure()
         assert "ns-05" not in follower.unsure()
 
-    await following(Embedded.of(quotas), check)
+    await following(Embedded.holding(quotas), check)
 
 
 @pytest.mark.parametrize("broken", [True, False])

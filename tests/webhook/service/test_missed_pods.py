@@ -41,7 +41,7 @@ def waiting(name="p", namespace="default", *, owner=OWNER, conditions=(REFUSED,)
 
 def handing_out(amount):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": amount}}}, Node)
-    return msgspec.structs.replace(state(), fleet=Inventory.of([CLASS], [SLICE], [node]))
+    return msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
 
 
 def test_a_pod_that_would_be_translated_now_and_that_no_plugin_serves_was_missed():
@@ -65,7 +65,7 @@ NOT_MISSED = {
     "its namespace is off": (waiting(), state(namespaces={"default": {MODE_LABEL: "off"}})),
     "nothing is known": (waiting(), msgspec.structs.replace(state(), fleet=Inventory())),
     "of an old copy": (waiting(), state(confirmed=False)),
-    "no class": (waiting(), msgspec.structs.replace(state(), fleet=Inventory.of([], [SLICE], [NODE]))),
+    "no class": (waiting(), msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))),
 }
 
 
@@ -95,7 +95,7 @@ MISSPELT = [
 @pytest.mark.parametrize(("limits", "allocatable", "meant"), MISSPELT)
 def test_a_name_that_no_table_node_or_class_has_is_found_with_the_one_that_is_meant(limits, allocatable, meant):
     node = wire.convert({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, Node)
-    known = msgspec.structs.replace(state(), fleet=Inventory.of([CLASS], [SLICE], [node]))
+    known = msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], [node]))
     assert find_unknown(wire.convert(waiting(limits=limits), Pod), known) == meant
     assert find_unknown(wire.convert(waiting(limits=limits, conditions=()), Pod), known) == meant
 
@@ -113,7 +113,7 @@ NOT_JUDGED = {
     "gated": (with_spec(schedulingGates=[{"name": "g"}]), state()),
     "being deleted": (waiting(limits=UNKNOWN, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), state()),
     "of an old copy": (waiting(limits=UNKNOWN), state(confirmed=False)),
-    "no node is known": (waiting(limits=UNKNOWN), msgspec.structs.replace(state(), fleet=Inventory.of([CLASS], [SLICE], []))),
+    "no node is known": (waiting(limits=UNKNOWN), msgspec.structs.replace(state(), fleet=Inventory.gather([CLASS], [SLICE], []))),
 }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ async def test_an_author_is_told_of_a_misspelt_name_once():
     await made(cluster, waiting(limits=UNKNOWN), skipped, waiting("other", limits={"example.com/x": "1"}))
     controller = looking(cluster, evict=60)
     for _ in range(3):
-        await controller.look()
+        await controller.check()
     [event] = (await cluster.list(resources.EVENTS)).items
     assert (event.involved_object.name, event.reason, event.type, event.count) == ("p", "UnknownResource", "Warning", 1)
     assert event.message == "no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Correct the template of ReplicaSet web, or its owner's"  # fmt: skip
@@ -148,7 +148,7 @@ def test_the_policy_admits_what_the_controller_says_of_pods():
 async def test_a_misspelt_name_is_told_where_authors_are_warned(mode, events):
     cluster = Evicting()
     await made(cluster, waiting(limits=UNKNOWN, owner=None))
-    await looking(cluster, known=state(mode=mode)).look()
+    await looking(cluster, known=state(mode=mode)).check()
     messages = [item.message for item in (await cluster.list(resources.EVENTS)).items]
     assert messages == ["no node has nvdia.com/gpu: did you mean nvidia.com/gpu? Create the pod again with that name"] * events  # fmt: skip
 
@@ -197,7 +197,7 @@ async def test_it_is_told_once_with_what_helps():
     await made(cluster, waiting(), waiting("fine", limits={"cpu": "1"}))
     controller = looking(cluster)
     for _ in range(3):
-        await controller.look()
+        await controller.check()
     [event] = (await cluster.list(resources.EVENTS)).items
     assert (event.involved_object.name, event.reason, event.type, event.count) == ("p", "NotTranslated", "Warning", 1)
     assert event.message.endswith("without a claim for it: delete the pod, and ReplicaSet web creates another")
@@ -212,9 +212,9 @@ async def test_so_many_a_minute_are_evicted_of_those_that_were_told_and_that_a_c
         cluster, *(waiting(f"p{at}") for at in range(5)), waiting("bare", owner=None), waiting("static", owner=mirror)
     )
     controller = looking(cluster, evict=2)
-    await controller.look()
+    await controller.check()
     assert cluster.evicted == []
-    await controller.look()
+    await controller.check()
     stored = {item.metadata.name: item.metadata.uid for item in (await cluster.list(resources.PODS)).items}
     paths = [
         path.removeprefix("/api/v1/namespaces/default/pods/").removesuffix("/eviction") for path, _ in cluster.evicted
@@ -230,7 +230,7 @@ async def test_where_the_next_pod_is_missed_as_well_its_owner_is_left_alone():
     controller = looking(cluster, evict=60)
     controller._evicted["rs"] = "2000-01-01T00:00:00Z"
     for _ in range(3):
-        await controller.look()
+        await controller.check()
     assert cluster.evicted == []
 
 
@@ -241,13 +241,13 @@ async def test_a_clock_ahead_of_the_api_servers_evicts_no_third_pod():
         cluster._api._identity = msgspec.structs.replace(cluster._api._identity, now=lambda at=second: f"2020-01-01T00:00:{at}Z")  # fmt: skip
         if name == "next":
             for _ in range(2):
-                await controller.look()
+                await controller.check()
             assert len(cluster.evicted) == 3, "those that were there at the first eviction"
             for gone in ("p0", "p1", "p2"):
                 await cluster.delete(resources.PODS, gone, "default")
         await made(cluster, waiting(name))
     for _ in range(3):
-        await controller.look()
+        await controller.check()
     assert len(cluster.evicted) == 3
 
 
@@ -258,8 +258,8 @@ async def test_an_eviction_that_is_refused_ends_nothing(answer, asked):
     cluster = Evicting(answer)
     await made(cluster, *(waiting(f"p{at}") for at in range(3)))
     controller = looking(cluster, evict=60)
-    await controller.look()
-    await controller.look()
+    await controller.check()
+    await controller.check()
     assert len(cluster.evicted) == asked
 
 
@@ -267,12 +267,12 @@ async def test_a_namespace_full_of_missed_pods_keeps_no_other_from_being_told():
     cluster = Evicting()
     await made(cluster, *(waiting(f"a{at:03}", "a") for at in range(2 * EVENTS)), waiting("only", "z"))
     controller = looking(cluster)
-    await controller.look()
+    await controller.check()
     first = await told(cluster)
     assert len(first) == EVENTS
     assert ("z", "only", "NotTranslated") in first
-    await controller.look()
-    await controller.look()
+    await controller.check()
+    await controller.check()
     assert len(await told(cluster)) == 2 * EVENTS + 1
 
 
@@ -281,9 +281,9 @@ async def test_pods_beyond_what_a_round_judges_have_their_turn_in_the_next(monke
     cluster = Evicting()
     await made(cluster, *(waiting(f"p{at}") for at in range(5)))
     controller = looking(cluster)
-    await controller.look()
+    await controller.check()
     assert len(await told(cluster)) == 3
-    await controller.look()
+    await controller.check()
     assert len(await told(cluster)) == 5
 
 
@@ -296,7 +296,7 @@ async def administered(*pods, refused=None):
     await cluster.create(resources.NAMESPACES, {"metadata": {"name": "drawbridge-system"}})
     await cluster.create(resources.DEPLOYMENTS, DEPLOYMENT, "drawbridge-system")
     await made(cluster, *pods)
-    known = msgspec.structs.replace(state(), fleet=Inventory.of([], [SLICE], [NODE]))
+    known = msgspec.structs.replace(state(), fleet=Inventory.gather([], [SLICE], [NODE]))
     return cluster, looking(cluster, known=known, refused=refused)
 
 
@@ -306,7 +306,7 @@ async def test_problems_for_an_admin_are_reported_once_on_the_controller_deploym
         waiting("p"), waiting("q"), refused={("Deployment", ("a", name)): denial for name in ("web", "worker")}
     )
     for _ in range(3):
-        await controller.look()
+        await controller.check()
     stored = await cluster.get(resources.DEPLOYMENTS, "drawbridge-controller", "drawbridge-system")
     events = (await cluster.list(resources.EVENTS)).items
     assert {(event.reason, event.type, event.involved_object.kind, event.involved_object.uid) for event in events} == {
@@ -326,10 +326,10 @@ async def test_an_administrator_is_told_so_much_of_one_namespace_and_so_much_in_
 
     refused = denials("hostile")
     cluster, controller = await administered(refused=refused)
-    await controller.look()
+    await controller.check()
     assert len((await cluster.list(resources.EVENTS)).items) == OF_NAMESPACE
     for at in range(2 * EVENTS):
         refused |= denials(f"n{at}")
-    await controller.look()
-    await controller.look()
+    await controller.check()
+    await controller.check()
     assert len((await cluster.list(resources.EVENTS)).items) == EVENTS

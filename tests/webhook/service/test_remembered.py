@@ -59,7 +59,7 @@ def fleet():
     """The objects of the example fleet, by kind and name."""
     found = {}
     for document in manifests.read([EXAMPLES / "fleet"]):
-        resource = resources.of(document.object)
+        resource = resources.resource_of(document.object)
         if resource is not None:
             obj = wire.convert(document.object, resource.type)
             found[type(obj).__name__, obj.metadata.namespace, obj.metadata.name] = obj

@@ -27,7 +27,7 @@ from webhook.state.inventory import Inventory
 from webhook.state.state import State
 
 KEY = b"k" * 32
-STATE = State(fleet=Inventory.of([CLASS], [SLICE], [NODE]), keys=(KEY,))
+STATE = State(fleet=Inventory.gather([CLASS], [SLICE], [NODE]), keys=(KEY,))
 
 
 def spec(count=1):

@@ -202,7 +202,7 @@ def test_devices_are_judged_by_the_allocator_of_the_server():
     assert NODE.metadata.name in whole.nodes
     assert NODE.metadata.name not in made.state(fresh=True).stock.nodes  # a change meanwhile is not lost
     stock = made.state(fresh=True).stock
-    assert (stock.reading.server.minor, stock.reading.on("DRAConsumableCapacity")) == (36, False)
+    assert (stock.reading.server.minor, stock.reading.enabled("DRAConsumableCapacity")) == (36, False)
     assert stock.slices == whole.slices
     made.refresh()
     made.learn(features=Features.combine(36, {"DRAConsumableCapacity": False}))
@@ -224,12 +224,12 @@ def test_unreported_feature_gates_come_from_the_configuration():
     made.configure(declaring(featureGates={shares: False, counters: False}))
     made.refresh()
     state = made.state(fresh=True)
-    assert (state.features.on(shares), state.features.on(counters)) == (False, True)
-    assert (state.stock.reading.on(shares), state.stock.reading.on(counters)) == (False, True)
+    assert (state.features.enabled(shares), state.features.enabled(counters)) == (False, True)
+    assert (state.stock.reading.enabled(shares), state.stock.reading.enabled(counters)) == (False, True)
     assert f"{counters}=false: it is true" in state.features.doubts()
     made.learn(features=Features.combine(37, {shares: True, counters: True}))
     made.refresh()
-    assert made.state(fresh=True).stock.reading.on(shares)
+    assert made.state(fresh=True).stock.reading.enabled(shares)
     made.configure(declaring())
     assert f"{counters}=false" not in made.state(fresh=True).features.doubts()
     told = made.state(fresh=True).features

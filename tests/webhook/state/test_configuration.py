@@ -386,7 +386,7 @@ def test_a_class_of_another_driver_does_not_serve_a_target():
     ]
     example = read_objects(manifests.read([EXAMPLES / "fleet"]))
     odd = [wire.convert(device_class, DeviceClass) for device_class in classes]
-    fleet = Inventory.of(odd, example.of(ResourceSlice), example.of(Node))
+    fleet = Inventory.gather(odd, example.of_type(ResourceSlice), example.of_type(Node))
     done = became(pod({"nvidia.com/gpu": 1}), fleet=fleet, classes={"gpu": "odd"}, **WHOLE)
     assert untouched(done)
     assert "dra.net" in done.warnings[0]

@@ -38,10 +38,10 @@ def given():
 def fleet(*, classes=None, slices=None, nodes=()) -> Inventory:
     """The example fleet with parts replaced and nodes added."""
     example = given()
-    return Inventory.of(
-        example.of(DeviceClass) if classes is None else classes,
-        example.of(ResourceSlice) if slices is None else slices,
-        [*example.of(Node), *nodes],
+    return Inventory.gather(
+        example.of_type(DeviceClass) if classes is None else classes,
+        example.of_type(ResourceSlice) if slices is None else slices,
+        [*example.of_type(Node), *nodes],
     )
 
 
@@ -137,13 +137,13 @@ def test_without_the_class_a_count_is_left():
 
 
 def test_an_incomplete_pool_is_not_evidence():
-    incomplete = [s for s in given().of(ResourceSlice) if s.metadata.name == "slice-1-gpu-devices"]
+    incomplete = [s for s in given().of_type(ResourceSlice) if s.metadata.name == "slice-1-gpu-devices"]
     assert untouched(became(GPU, fleet=fleet(slices=incomplete)))
 
 
 def test_a_pool_with_duplicate_device_names_is_not_evidence():
     """It is complete, and no node can use it: what asks for a whole GPU would wait forever."""
-    slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "gpu.nvidia.com"]
+    slices = [s for s in given().of_type(ResourceSlice) if s.spec.driver == "gpu.nvidia.com"]
     assert fleet(slices=slices).classes["gpu.nvidia.com"].devices
     doubled = []
     for slice_ in slices:
@@ -155,7 +155,7 @@ def test_a_pool_with_duplicate_device_names_is_not_evidence():
 
 
 def test_only_the_newest_generation_counts():
-    slices = [s for s in given().of(ResourceSlice) if s.spec.driver == "dra.net"]
+    slices = [s for s in given().of_type(ResourceSlice) if s.spec.driver == "dra.net"]
     newer = [
         msgspec.structs.replace(
             s,
@@ -252,7 +252,7 @@ def stripped(driver: str, *names: str) -> list[ResourceSlice]:
         )
         return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices))
 
-    return [bare(one) if one.spec.driver == driver else one for one in given().of(ResourceSlice)]
+    return [bare(one) if one.spec.driver == driver else one for one in given().of_type(ResourceSlice)]
 
 
 JOINT = {
@@ -305,7 +305,7 @@ def test_without_any_common_attribute_joint_requests_are_left():
 
 
 def test_an_empty_root_is_told_apart():
-    slices = given().of(ResourceSlice)
+    slices = given().of_type(ResourceSlice)
     text = wire.encode(next(s for s in slices if s.metadata.name == "train-1-dra"))
     blank = wire.decode(text.replace(b'"pci0000:15"', b'""'), ResourceSlice)
     facts = fleet(slices=[*(s for s in slices if s.metadata.name != "train-1-dra"), blank])
@@ -332,7 +332,7 @@ def test_koordinators_pairs_fall_back_to_the_numa_node_too():
 
 
 def test_a_partition_that_is_published_ties_the_gpus():
-    slices = given().of(ResourceSlice)
+    slices = given().of_type(ResourceSlice)
     partitioned = []
     for slice_ in slices:
         text = wire.encode(slice_)
@@ -349,11 +349,11 @@ def test_a_partition_that_is_published_ties_the_gpus():
 
 def test_an_incremental_inventory_equals_a_new_one():
     example = given()
-    classes, nodes, slices = example.of(DeviceClass), example.of(Node), example.of(ResourceSlice)
-    first = Inventory.of(classes, slices, nodes)
+    classes, nodes, slices = example.of_type(DeviceClass), example.of_type(Node), example.of_type(ResourceSlice)
+    first = Inventory.gather(classes, slices, nodes)
     for changed in (slices[1:], [*slices[2:], slices[0]], stripped("dra.net", PCIE_ROOT), []):
         for more in (classes, [*classes, typed_class("c", "device.attributes['dra.net'].ifName == 'eth1'")]):
-            again, fresh = Inventory.of(more, changed, nodes, first), Inventory.of(more, changed, nodes)
+            again, fresh = Inventory.gather(more, changed, nodes, first), Inventory.gather(more, changed, nodes)
             assert again.classes == fresh.classes
 
 
@@ -361,7 +361,7 @@ def test_a_driver_may_write_its_own_domain():
     example = given()
     slices = [
         wire.decode(wire.encode(one).replace(b'"type":', b'"gpu.nvidia.com/type":'), ResourceSlice)
-        for one in example.of(ResourceSlice)
+        for one in example.of_type(ResourceSlice)
         if one.spec.driver == "gpu.nvidia.com"
     ]
     assert fleet(slices=slices).classes["gpu.nvidia.com"].devices == 10
@@ -426,7 +426,7 @@ def share_on(done, where: str, slices) -> str:
     """How much memory a claim is given on a node of a fleet."""
     (spec,) = done.templates.values()
     claim = wire.convert({"metadata": {"name": "c", "namespace": "d"}, **spec}, ResourceClaim)
-    stock = Stock.of(slices=slices, classes=given().of(DeviceClass), nodes=[old_node(where)])
+    stock = Stock.of(slices=slices, classes=given().of_type(DeviceClass), nodes=[old_node(where)])
     answer = allocate(stock, where, [claim])
     [result] = answer.allocations[0].allocation.devices.results
     return str(result.consumed_capacity["memory"])
@@ -480,7 +480,7 @@ def test_invented_products_of_one_node_displace_no_real_one():
 
 def test_odd_attributes_of_one_node_do_not_affect_others():
     value = pod({"koordinator.sh/rdma": 100}, {"nvidia.com/gpumem": 1000})
-    example = given().of(ResourceSlice)
+    example = given().of_type(ResourceSlice)
     text = wire.encode(next(one for one in example if one.spec.driver == "dra.net"))
     odd = text.replace(b'"rdma":', b'"rdmaCapable":').replace(b'"train-', b'"evil-')
     spelled = wire.encode(shares("evil", ("X", "40Gi"))).replace(b'"memory"', f'"{HAMI}/memory"'.encode())
@@ -501,10 +501,10 @@ VOUCHED = {"node-restriction.kubernetes.io/vouched": "yes"}
 def believed(*, evidence, slices=None, nodes=()):
     """The example fleet as it is seen where only some nodes count."""
     example = given()
-    return Inventory.of(
-        example.of(DeviceClass),
-        example.of(ResourceSlice) if slices is None else slices,
-        [*example.of(Node), *nodes],
+    return Inventory.gather(
+        example.of_type(DeviceClass),
+        example.of_type(ResourceSlice) if slices is None else slices,
+        [*example.of_type(Node), *nodes],
         evidence=configured(evidence=evidence).file.evidence,
     )
 
@@ -516,7 +516,7 @@ def vouched(name):
 @pytest.mark.parametrize("old", OLD)
 def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
     """More of them than there are others: if all nodes counted they would decide."""
-    names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
+    names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
     honest = [vouched(name) for name in names]
     stolen = [old_node(f"stolen-{i}", **old) for i in range(20)]
     assert untouched(became(GPU, fleet=believed(evidence={}, nodes=[*honest, *stolen])))
@@ -528,10 +528,10 @@ def test_old_nodes_outside_the_evidence_selector_do_not_stop_translation(old):
 
 
 def test_slices_outside_the_evidence_selector_are_ignored():
-    names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
+    names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
     stolen = [shares(f"stolen-{i}", ("Made up", "1Mi")) for i in range(20)]
     nodes = [*(vouched(name) for name in names), *(old_node(f"stolen-{i}") for i in range(20))]
-    slices = [*given().of(ResourceSlice), *stolen]
+    slices = [*given().of_type(ResourceSlice), *stolen]
     heard = believed(evidence={"nodeSelector": VOUCHED}, slices=slices, nodes=nodes)
     alone = believed(evidence={"nodeSelector": VOUCHED}, nodes=[vouched(name) for name in names])
     assert heard.classes == alone.classes
@@ -540,7 +540,7 @@ def test_slices_outside_the_evidence_selector_are_ignored():
 
 
 def test_one_counted_node_does_not_decide_for_the_others():
-    names = sorted({s.spec.node_name for s in given().of(ResourceSlice)})
+    names = sorted({s.spec.node_name for s in given().of_type(ResourceSlice)})
     one_of_them = old_node("old", labels=VOUCHED, allocatable={"nvidia.com/gpu": "8"})
     facts = believed(evidence={"nodeSelector": VOUCHED}, nodes=[*(vouched(name) for name in names), one_of_them])
     assert became(GPU, fleet=facts).changed
@@ -559,7 +559,7 @@ def test_a_driver_that_is_not_named_shows_nothing():
 def test_devices_without_a_node_count_if_their_driver_is_named(drivers, heard):
     slices = [
         msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, node_name=None, all_nodes=True))
-        for one in given().of(ResourceSlice)
+        for one in given().of_type(ResourceSlice)
         if one.spec.driver == "dra.net"
     ]
     facts = believed(evidence={"nodeSelector": VOUCHED, "drivers": list(drivers)}, slices=slices)
@@ -615,5 +615,5 @@ def test_a_selector_that_costs_something_is_asked_about_every_kind_as_long_as_th
 @pytest.mark.parametrize(("key", "offered"), [("by/plugin", True), ("by/class", True), ("by/template", True), ("by/none", False), ("by/nobody", False)])  # fmt: skip
 def test_classes_device_plugins_and_node_templates_offer_resources(key, offered):
     configuration = configured(nodeTemplates=[{"name": "t", "allocatable": {"by/template": "1"}}])
-    served = Inventory.of([typed_class("c", extendedResourceName="by/class")], [], [old_node(allocatable={"by/plugin": 1, "by/none": 0})])  # fmt: skip
+    served = Inventory.gather([typed_class("c", extendedResourceName="by/class")], [], [old_node(allocatable={"by/plugin": 1, "by/none": 0})])  # fmt: skip
     assert State(configuration=configuration, fleet=served).offers(key) is offered

@@ -32,7 +32,7 @@ def fleet(*nodes: tuple) -> Inventory:
             "devices": [{"name": "d", "attributes": attributes}],
         }
         slices.append(wire.convert({"metadata": {"name": f"s{number}"}, "spec": spec}, ResourceSlice))
-    return Inventory.of(classes, slices, ())
+    return Inventory.gather(classes, slices, ())
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def gpus(*policies: dict | None) -> Inventory:
         spec = {"driver": "gpu.nvidia.com", "nodeName": f"n{number}", "pool": pool, "devices": [device]}
         slices.append(wire.convert({"metadata": {"name": f"s{number}"}, "spec": spec}, ResourceSlice))
     value = {"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
-    return Inventory.of([wire.convert(value, DeviceClass)], slices, ())
+    return Inventory.gather([wire.convert(value, DeviceClass)], slices, ())
 
 
 ONE, ALL, PLAIN = {"default": "1"}, {"default": "4"}, {}

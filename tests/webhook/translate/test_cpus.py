@@ -93,7 +93,7 @@ def held(*objects):
 
 
 def fleet(*objects):
-    return Inventory.of(*held(*objects))
+    return Inventory.gather(*held(*objects))
 
 
 def cpus_on(*names, made=GROUPS, others=()):
@@ -394,7 +394,7 @@ def test_cpus_that_the_node_counts_by_the_claim_are_not_claimed_beside_a_request
 
 def test_the_example_of_the_driver_serves_both_ways():
     given_ = read_objects(manifests.read([EXAMPLES / "drivers" / "dra.cpu.yaml"]))
-    done = became(pod(TWO), given=Inventory.of(given_.of(DeviceClass), given_.of(ResourceSlice), []))
+    done = became(pod(TWO), given=Inventory.gather(given_.of_type(DeviceClass), given_.of_type(ResourceSlice), []))
     assert devices(done)["requests"][0]["exactly"]["capacity"] == {"requests": {"dra.cpu/cpu": "2"}}
 
 

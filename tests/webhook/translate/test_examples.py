@@ -15,7 +15,7 @@ from tests.webhook.pods import EXAMPLES, example_fleet, read_objects
 from webhook.admission import decide_object
 from webhook.state import State
 from webhook.state.configuration import read
-from webhook.translate import at, paths
+from webhook.translate import paths, resolve_pointer
 
 
 def example(name: str) -> dict:
@@ -29,14 +29,14 @@ def translated(name: str):
 
 def stock() -> Stock:
     given = read_objects(manifests.read([EXAMPLES / "fleet"]))
-    return Stock.of(slices=given.of(ResourceSlice), classes=given.of(DeviceClass), nodes=given.of(Node))
+    return Stock.of(slices=given.of_type(ResourceSlice), classes=given.of_type(DeviceClass), nodes=given.of_type(Node))
 
 
 def claims_of(name: str) -> list[ResourceClaim]:
     """The claims that kube-controller-manager would make for a pod of the translated object."""
     obj, done = example(name), translated(name)
     (path,) = paths(obj)
-    spec = at(apply_json_patch(obj, done.operations), path)["spec"]
+    spec = resolve_pointer(apply_json_patch(obj, done.operations), path)["spec"]
     made = []
     for entry in spec["resourceClaims"]:
         template = done.templates.get(entry["resourceClaimTemplateName"])

@@ -7,7 +7,7 @@ from dra.objects.pod import POD_TEMPLATES
 from tests.webhook.pods import configured, container, pod
 from webhook.admission import decide_object
 from webhook.state import State
-from webhook.translate import at, name_of, paths
+from webhook.translate import name_of, paths, resolve_pointer
 
 KINDS = [
     ("v1", "Pod", ""),
@@ -60,7 +60,7 @@ def test_every_kind_with_a_pod_template_is_rewritten_there(api_version, kind, pa
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpumem": 1000}))
     done = run(obj)
     after = apply_json_patch(obj, done.operations)
-    assert at(after, f"{path}/spec")["resourceClaims"][0]["name"] == "drawbridge-c0-gpu"
+    assert resolve_pointer(after, f"{path}/spec")["resourceClaims"][0]["name"] == "drawbridge-c0-gpu"
     assert all(operation["path"].startswith(path or "/") for operation in done.operations)
     assert {decision.object for decision in done.decisions} == {f"{kind}/n/w"}
     assert not run(after).changed
@@ -69,7 +69,7 @@ def test_every_kind_with_a_pod_template_is_rewritten_there(api_version, kind, pa
 @pytest.mark.parametrize(("api_version", "kind", "path"), KINDS)
 def test_templates_get_the_tolerations_that_their_pods_would_have_got(api_version, kind, path):
     obj = workload(api_version, kind, path, pod({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}))
-    found = at(apply_json_patch(obj, run(obj).operations), f"{path}/spec").get("tolerations")
+    found = resolve_pointer(apply_json_patch(obj, run(obj).operations), f"{path}/spec").get("tolerations")
     wanted = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "nvidia.com/gpumem")
     ]

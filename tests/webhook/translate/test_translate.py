@@ -50,7 +50,7 @@ def annotations(value: dict) -> dict:
 def serving(name: str, **more) -> Inventory:
     """A fleet whose only class carries an extended resource name."""
     metadata = {"name": "gpu.nvidia.com", **more}
-    return Inventory.of(
+    return Inventory.gather(
         [wire.convert({"metadata": metadata, "spec": {"extendedResourceName": name}}, DeviceClass)], [], []
     )
 

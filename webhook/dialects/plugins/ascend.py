@@ -174,7 +174,11 @@ def read(request: DialectRequest[AscendOptions]) -> DialectAnswer | Stop:
     if mode and mode.text not in ("", "hami-core"):
         return Untranslated(mode.key, f"mode {mode.text[:40]!r} has no counterpart")
     name = f"Ascend{first.part}"
-    count, memory, cores = container.of(Role.COUNT), container.of(Role.MEMORY), container.number(Role.CORES)
+    count, memory, cores = (
+        container.amount_of(Role.COUNT),
+        container.amount_of(Role.MEMORY),
+        container.number(Role.CORES),
+    )
     if count is None or not count.value:
         return Untranslated(first.key, f"requests no card without a number of cards (huawei.com/{name})")
     product = (_PRODUCTS | options.products).get(name)

@@ -120,9 +120,9 @@ def _read(containers: tuple[ContainerAmounts, ...], unit: int) -> DialectAnswer 
     for amount in sums.amounts:
         if amount.row.outcome is Outcome.LEFT and amount.value:
             return Untranslated(amount.key, amount.row.because)
-    count = sums.of(Role.COUNT)
-    memory = sums.of(Role.MEMORY)
-    cores = sums.of(Role.CORES)
+    count = sums.amount_of(Role.COUNT)
+    memory = sums.amount_of(Role.MEMORY)
+    cores = sums.amount_of(Role.CORES)
     if count and count.value:
         key, other_amount = count.key, memory or cores
         if other_amount and other_amount.value:

@@ -126,7 +126,11 @@ def read(request: DialectRequest[VolcanoOptions]) -> DialectAnswer | Stop:
     first = container.amounts[0]
     if container.init or container.ordinary_init:
         return Untranslated(first.key, "Volcano counts no GPUs of init containers")
-    counted, memory, percent = container.of(Role.COUNT), container.of(Role.MEMORY), container.of(Role.MEMORY_PERCENT)
+    counted, memory, percent = (
+        container.amount_of(Role.COUNT),
+        container.amount_of(Role.MEMORY),
+        container.amount_of(Role.MEMORY_PERCENT),
+    )
     if not (counted.value if counted else container.number(Role.MEMORY)):
         return Untranslated(first.key, "requests no GPU without vgpu-number or vgpu-memory")
     mode = request.hints.get(Role.MODE)

@@ -202,7 +202,7 @@ def total(containers: tuple[ContainerAmounts, ...], *, webhook: bool) -> dict[Ro
     lasting: Counter[Role] = Counter()
     most: Counter[Role] = Counter()
     for container in containers:
-        amounts = {part: amount.value for part in _PARTS if (amount := container.of(part)) is not None}
+        amounts = {part: amount.value for part in _PARTS if (amount := container.amount_of(part)) is not None}
         if webhook and not container.init:
             amounts = _after_webhook(amounts)
         if not container.ordinary_init:
