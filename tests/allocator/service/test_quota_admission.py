@@ -152,16 +152,16 @@ async def test_an_admitted_pod_that_is_never_stored_is_forgotten_in_time():
 async def test_a_template_that_only_the_pod_has_yet_counts_if_its_name_says_what_is_in_it():
     spec = template_of("x", 2)["spec"]
     name = ours.name_of(spec)
-    sealed = ours.seal(
-        {name: spec, "drawbridge-" + "0" * 32: template_of("x", 1)["spec"]}, b"k", ours.SealedPod("default")
+    signed = ours.sign(
+        {name: spec, "drawbridge-" + "0" * 32: template_of("x", 1)["spec"]}, b"k", ours.SignedPod("default")
     )
     cluster = loaded(*fleet(1, 8), quota_of(gpu__devices=1))
     async with running(cluster, **HERE) as one:
         thing = using("p", name)
-        thing["metadata"]["annotations"] = {"drawbridge.dev/templates": sealed}
+        thing["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
         assert "2 asked for" in await ask(one, thing)
         forged = using("p", "drawbridge-" + "0" * 32)
-        forged["metadata"]["annotations"] = {"drawbridge.dev/templates": sealed}
+        forged["metadata"]["annotations"] = {"drawbridge.dev/templates": signed}
         assert await ask(one, forged) == "", "nothing is known of it; its claim counts once it is made"
 
 
