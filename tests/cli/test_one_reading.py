@@ -51,7 +51,7 @@ WITHOUT_ONE = {
 
 @pytest.mark.parametrize(("arguments", "code", "rest"), WITHOUT_ONE.values(), ids=WITHOUT_ONE)
 def test_the_rest_is_used_and_the_object_is_named_with_its_file(arguments, code, rest, tmp_path):
-    files = (manifest(tmp_path / "pod.json", pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
+    files = (manifest(tmp_path / "pod.json", gpu_pod()), manifest(tmp_path / "others.json", BAD_NODE), FLEET)
     done = run(*arguments, *(argument for file in files for argument in ("-f", file)))
     assert (done.exit_code, rest in done.stdout) == (code, True), done.output
     assert f"warning: not read: Node default/bad: {tmp_path}/others.json:1: " in done.stderr

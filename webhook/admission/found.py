@@ -57,9 +57,7 @@ def deny_or_warn(found: Found, state: State) -> Found:
         return found
     file = state.configuration.file
     may_come = MayServe.NEW_NODE in found.may_serve and not file.node_templates
-    if state.is_sample:
-        opening = "this may never work, if the files show the whole fleet (--inventory): "
-    elif state.unseen:
+    if state.unseen:
         unseen = f"some {' and '.join(f'{kind} objects' for kind in state.unseen)} could not be read"
         opening = f"this may never work, but {unseen}: "
     elif found.waits:

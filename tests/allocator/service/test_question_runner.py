@@ -213,19 +213,20 @@ async def test_a_search_for_victims_rests_while_questions_of_others_are_computed
     runner = runner_of(turn=0.001)
     search, rested, question = Slow("search", []), Slow("rested", []), Slow("question", [])
     question.may_end.set()
-    searching = asyncio.create_task(runner.search("n", search, 0.5))
+    searching = asyncio.create_task(runner.search("n", search, 1.0))
     await until(search.begun.is_set)
     begun = asyncio.get_running_loop().time()
-    assert await asyncio.wait_for(runner.ask("other", question), 0.4) == "question"
+    assert await runner.ask("other", question) == "question"
+    assert not searching.done()
     long = Slow("long", [])
     asking = asyncio.create_task(runner.ask("other", long))
     await until(long.begun.is_set)
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(1.5)
     assert not searching.done(), "its time went on while it rested"
     long.may_end.set()
     assert await asking == "long"
     assert await searching == "search"
-    assert asyncio.get_running_loop().time() - begun >= 1.0
+    assert asyncio.get_running_loop().time() - begun >= 1.5
     rested.may_end.set()
     assert await runner.search("n", rested, 0.5) == "rested"
 

@@ -140,7 +140,7 @@ def test_pods_that_share_a_claim_get_its_devices_once():
 
 def test_a_pod_that_names_a_claim_twice_gets_its_devices_once():
     twice = [{"name": name, "resourceClaimName": "c"} for name in ("first", "second")]
-    found = run(ONE, pod("p", resourceClaims=twice), claims=[claim("c", exactly("gpu"))])
+    found = run(ONE, pending_pod("p", resourceClaims=twice), claims=[claim("c", exactly("gpu"))])
     assert places(found) == {"p": ("n0", ["gpu-0"])}
 
 
