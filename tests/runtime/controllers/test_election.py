@@ -9,6 +9,7 @@ from cluster.embedded.embedded import Embedded
 from cluster.errors import Unavailable
 from cluster.patch import Merge
 from runtime.controllers.election import Election, StoreRestoredError, Term
+from tests.limits import PATIENCE
 from tests.waiting import until
 
 # Terms that end while the test goes on, for one candidate; where there are several, a machine that stalls must end none.
@@ -191,7 +192,7 @@ async def test_a_candidate_that_ends_on_a_restore_of_the_store_says_so(leads):
     await until(lambda: bool(leading) is leads)
     cluster.older = True
     with pytest.raises(StoreRestoredError, match=r"has resourceVersion 1 after [0-9]+: .* restored to an older copy"):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, PATIENCE)
     assert not election.leading
     if not leads:
         await first.leave()
