@@ -154,6 +154,8 @@ OLDER = tuple(
     if minor != CURRENT
 )
 HOME = {name: module for module in (*MODULES, *OLDER) for name in module.programs}
+# The programs of the newest minor.
+ALL = [name for module in MODULES for name in module.programs]
 
 
 class BuildError(RuntimeError):
@@ -185,7 +187,7 @@ def source_of(name: str, dependency: str = "") -> Path:
 
 def everything(*minors: str, node: bool = True) -> dict[str, Path]:
     """Build what is missing of all programs, without a `node` of those for tests without one; and older minors that are named."""
-    names = [name for module in MODULES for name in module.programs] if node else [*CLUSTER, "drawbridge-scheduler"]
+    names = ALL if node else [*CLUSTER, "drawbridge-scheduler"]
     older = [(name, minor) for minor in minors if minor != CURRENT for name in CONTROL_PLANE]
     return {name: program(name) for name in names} | {f"{name}-{minor}": program(name, minor) for name, minor in older}
 

@@ -239,7 +239,7 @@ def prepare() -> None:
     foreign.refuse()
     packages.require(packages.BROWSER)
     drive_browser()
-    to_build = build.missing(build.HOME)
+    to_build = build.missing(build.ALL)
     print("This runs a real Kubernetes cluster on this machine, on loopback and in namespaces of its own. It needs:")
     print(f"  programs built from Go modules: {', '.join(to_build) or 'all there'}{' (to build)' * bool(to_build)}")
     print(f"  in {cache()} (set DRAWBRIDGE_CACHE to have it elsewhere); Go modules go to Go's own cache")
