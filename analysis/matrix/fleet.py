@@ -5,6 +5,7 @@ The cost is bounded: pools beyond the bound are named as not judged.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +14,7 @@ from allocator.reasons import Matrix, matrix
 from analysis.capacity import holder_of
 from dra import step_limits
 from dra.budget import Budget
-from dra.errors import OutOfBudget
+from dra.errors import NodeSelectorError, OutOfBudget
 from dra.policy import Rules
 from dra.wire import encode
 
@@ -66,11 +67,15 @@ class EqualPools(msgspec.Struct, frozen=True):
 
 
 def reachable(stock: Stock, nodes: Iterable[str]) -> dict[str, Pool]:
-    """List the pools that these nodes can reach, by driver/pool in order. Raise NodeSelectorError."""
+    """List the pools that these nodes can reach, by driver/pool in order.
+
+    A slice whose node selector cannot be parsed fails every allocation on its nodes, so these have no pools; `check` names it.
+    """
     found: dict[str, Pool] = {}
     for node in nodes:
-        for pool in stock.pools(node):
-            found.setdefault("/".join(pool.id), pool)
+        with suppress(NodeSelectorError):
+            for pool in stock.pools(node):
+                found.setdefault("/".join(pool.id), pool)
     return dict(sorted(found.items()))
 
 

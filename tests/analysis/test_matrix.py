@@ -85,6 +85,16 @@ def test_a_pool_that_cannot_be_used_is_shown_with_the_reason():
     assert "cannot be used (incomplete)" in shown(*objects)
 
 
+def test_a_slice_whose_node_selector_cannot_be_parsed_hides_no_page():
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Riddle"}]}]}
+    objects = fleet(1, 2)
+    slices = [obj for obj in objects if obj["kind"] == "ResourceSlice"]
+    spec = {name: value for name, value in slices[0]["spec"].items() if name != "nodeName"}
+    bad = slices[0] | {"metadata": {"name": "bad"}, "spec": spec | {"nodeSelector": terms}}
+    assert judged(*objects) != []
+    assert judged(*objects, bad) == []
+
+
 def test_equal_pools_are_shown_once_with_their_holders():
     text = shown(*fleet(5, 2), held("a", "p", on="n3/gpu-1"), pod("p", "a"))
     assert text.count(f"5 equal pools: n0, n1, n2 and 2 more of driver {DRIVER}") == 1
