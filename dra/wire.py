@@ -116,15 +116,21 @@ def builtins(value: object) -> Json:
     return msgspec.json.decode(encode(value))
 
 
+# Maps from names to quantities.
+_AMOUNTS = frozenset(("limits", "requests"))
+
+
 def without_nulls(value: Json, *, keep: str = "") -> Json:
-    """Drop null members at every depth, except inside members named `keep`."""
+    """Drop null members at every depth, except inside members named `keep`. A null amount of a container is 0, as in Go."""
     if isinstance(value, list):
         return [without_nulls(item, keep=keep) for item in value]
     if not isinstance(value, dict):
         return value
-    present = {}
+    present: dict[str, Json] = {}
     for key, member in value.items():
-        if member is not None:
+        if key in _AMOUNTS and isinstance(member, dict):
+            present[key] = {name: "0" if amount is None else amount for name, amount in member.items()}
+        elif member is not None:
             present[key] = member if keep and key == keep else without_nulls(member, keep=keep)
     return present
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster.objects import Namespace
+from cluster.objects import Lease, Namespace
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -126,11 +126,12 @@ class _DumpedRegistration(Shape, frozen=True):
     webhooks: list[_Webhook] = []
 
 
-SHAPES: dict[str, type[Shape | Namespace]] = {
+SHAPES: dict[str, type[Shape | Namespace | Lease]] = {
     "Deployment": _Workload,
     "DaemonSet": _Workload,
     "Pod": _DumpedPod,
     "Namespace": Namespace,
+    "Lease": Lease,
     "ConfigMap": _DumpedConfigMap,
     "Secret": _DumpedSecret,
     "MutatingWebhookConfiguration": _DumpedRegistration,

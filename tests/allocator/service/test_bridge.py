@@ -640,7 +640,7 @@ async def test_a_missing_permission_no_longer_needed_does_not_block_readiness():
     async with running(cluster) as one:
         await one.place("p")
         assert one.service.metrics.readiness()[0]["rights"]
-        lacking = one.bridge.ledger.commits.lacking
+        lacking = one.bridge.ledger.commits.missing_rights
         assert lacking()
         assert lacking(0.0) == "", "once the time is over"
 

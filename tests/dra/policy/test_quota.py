@@ -62,7 +62,7 @@ def lines_of(of_team, given, holders):
 
 def line_of(key, hard, given, holders=()):
     [line] = lines_of(quota_of(**{key: hard}), given, holders)
-    return [line.write(amount) for amount in (line.requested, line.used, line.left)]
+    return [line.write(amount) for amount in (line.requested, line.used, line.remaining)]
 
 
 @pytest.mark.parametrize(
