@@ -110,11 +110,6 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether new connections are accepted."""
-        return self._listener is not None
-
     def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, with or without TLS; return the port."""
         family = socket.AF_INET
@@ -143,12 +138,6 @@ class Listener:
         listener.listen(BACKLOG)
         self._listen(listener)
 
-    def renew(self, tls: ssl.SSLContext) -> None:
-        """Use this context for new connections, and end those of the previous one (`PeerConnection.leave`)."""
-        self._tls = tls
-        for connection in tuple(self.connections):
-            connection.leave()
-
     def _listen(self, listener: socket.socket) -> None:
         listener.setblocking(False)
         self._listener = listener
@@ -156,80 +145,12 @@ class Listener:
         self._sweeping = loop.create_task(self._sweep())
         loop.add_reader(listener, self._accept, listener)
 
-    def close(self) -> None:
-        """Stop accepting connections."""
-        if self._listener is None:
-            return
-        listener, self._listener = self._listener, None
-        asyncio.get_running_loop().remove_reader(listener)
-        listener.close()
+    @property
+    def is_open(self) -> bool:
+        """Whether new connections are accepted."""
+        return self._listener is not None
 
-    async def end(self, grace: float, linger: float = 0.0) -> None:
-        """End all connections: idle ones after `linger` seconds, others after their answer or after `grace` more seconds.
-
-        During `linger` clients can still send requests or close their connections: a review sent while its connection is being closed fails.
-        """
-        self.draining = True
-        self.close()
-        loop = asyncio.get_running_loop()
-        idle = loop.time() + linger
-        while self.connections and loop.time() < idle + grace:
-            if loop.time() >= idle:
-                for connection in tuple(self.connections):
-                    connection.close()
-            await asyncio.sleep(SWEEP_INTERVAL / 10)
-        for connection in (*self.connections, *self._parting):
-            connection.cut()
-        tasks = [*self._tasks]
-        if self._sweeping is not None:
-            tasks.append(self._sweeping)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    # ---- called by connections
-
-    def forget(self, connection: PeerConnection) -> None:
-        """Remove a connection that has ended."""
-        self.connections.discard(connection)
-        self._parting.pop(connection, None)
-        others = self._by_peer.get(connection.peer)
-        if others is not None:
-            others.discard(connection)
-            if not others:
-                del self._by_peer[connection.peer]
-
-    def free_bytes(self) -> None:
-        """Close connections of the address with the most body bytes, until all bodies fit `limits.bytes`."""
-        while self.body_bytes > self.limits.bytes:
-            bodies = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
-            if not bodies:
-                return
-            self._refused("bytes")
-            of_peer: Counter[str] = Counter()
-            for one in bodies:
-                of_peer[one.peer] += one.received
-            _, most = max((size, peer) for peer, size in of_peer.items())
-            of_largest_peer = [body for body in bodies if body.peer == most]
-            min(of_largest_peer, key=lambda one: one.since).give_way()
-
-    def queue_request(self, connection: PeerConnection, head: Head, body: bytes) -> None:
-        """Queue a complete request, and remember its address."""
-        peer = connection.peer
-        self._known.pop(peer, None)
-        self._known[peer] = None
-        if len(self._known) > KNOWN:
-            del self._known[next(iter(self._known))]
-        self.queue.join(connection, self._account(body), head, body)
-
-    def run_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run work in a task that `end` cancels."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    # ---- accepting connections
+    # ---- from accept() to the end of the handshake
 
     def _accept(self, listener: socket.socket) -> None:
         """Accept up to ACCEPT_BATCH connections: when the backlog is full, clients wait a second or more for a retransmission.
@@ -312,6 +233,50 @@ class Listener:
             transport.abort()
             raise
 
+    # ---- called by connections
+
+    def queue_request(self, connection: PeerConnection, head: Head, body: bytes) -> None:
+        """Queue a complete request, and remember its address."""
+        peer = connection.peer
+        self._known.pop(peer, None)
+        self._known[peer] = None
+        if len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]
+        self.queue.join(connection, self._account(body), head, body)
+
+    def run_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run work in a task that `end` cancels."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def free_bytes(self) -> None:
+        """Close connections of the address with the most body bytes, until all bodies fit `limits.bytes`."""
+        while self.body_bytes > self.limits.bytes:
+            bodies = [connection for connection in self.connections if connection.phase is ConnectionPhase.BODY]
+            if not bodies:
+                return
+            self._refused("bytes")
+            of_peer: Counter[str] = Counter()
+            for one in bodies:
+                of_peer[one.peer] += one.received
+            _, most = max((size, peer) for peer, size in of_peer.items())
+            of_largest_peer = [body for body in bodies if body.peer == most]
+            min(of_largest_peer, key=lambda one: one.since).give_way()
+
+    def forget(self, connection: PeerConnection) -> None:
+        """Remove a connection that has ended."""
+        self.connections.discard(connection)
+        self._parting.pop(connection, None)
+        others = self._by_peer.get(connection.peer)
+        if others is not None:
+            others.discard(connection)
+            if not others:
+                del self._by_peer[connection.peer]
+
+    # ---- making room
+
     def _make_room(self, among: Collection[PeerConnection], why: str) -> bool:
         self._refused(why)
         victim = self._find_victim(among)
@@ -375,6 +340,45 @@ class Listener:
                 except Exception:
                     logger.exception("a bug in the listener; please report it")
                     self.forget(connection)
+
+    # ---- the end
+
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Use this context for new connections, and end those of the previous one (`PeerConnection.leave`)."""
+        self._tls = tls
+        for connection in tuple(self.connections):
+            connection.leave()
+
+    def close(self) -> None:
+        """Stop accepting connections."""
+        if self._listener is None:
+            return
+        listener, self._listener = self._listener, None
+        asyncio.get_running_loop().remove_reader(listener)
+        listener.close()
+
+    async def end(self, grace: float, linger: float = 0.0) -> None:
+        """End all connections: idle ones after `linger` seconds, others after their answer or after `grace` more seconds.
+
+        During `linger` clients can still send requests or close their connections: a review sent while its connection is being closed fails.
+        """
+        self.draining = True
+        self.close()
+        loop = asyncio.get_running_loop()
+        idle = loop.time() + linger
+        while self.connections and loop.time() < idle + grace:
+            if loop.time() >= idle:
+                for connection in tuple(self.connections):
+                    connection.close()
+            await asyncio.sleep(SWEEP_INTERVAL / 10)
+        for connection in (*self.connections, *self._parting):
+            connection.cut()
+        tasks = [*self._tasks]
+        if self._sweeping is not None:
+            tasks.append(self._sweeping)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def listens(path: Path) -> bool:
