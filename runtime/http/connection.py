@@ -110,8 +110,8 @@ class Handler(Protocol):
 class PeerConnection(BaseProtocol):
     """A connection, from the time it is accepted."""
 
-    def __init__(self, owner: Listener, handler: Handler, peer: str, sock: socket.socket) -> None:
-        self._owner = owner
+    def __init__(self, listener: Listener, handler: Handler, peer: str, sock: socket.socket) -> None:
+        self._listener = listener
         self._handler = handler
         self._sock = sock
         loop = asyncio.get_running_loop()
@@ -122,66 +122,67 @@ class PeerConnection(BaseProtocol):
         # These two decide which connections are closed first to make room.
         self.certified = False
         self.has_posted = False
-        self.waits: asyncio.Task[None] | None = None  # the task that waits to begin the handshake
+        self.handshake_task: asyncio.Task[None] | None = None  # the task that waits to begin the handshake
         self.cost = UNKNOWN_COST  # CPU seconds that its requests have cost recently
-        self._wire: PeerTransport | None = None
-        self._name = ""
+        self._peer_transport: PeerTransport | None = None
+        self._common_name = ""
         self._head: Head | None = None
         # The body so far of an incomplete request, and whether the peer may still be sending.
         self._body = bytearray()
-        self._unread = False
+        self._is_body_unread = False
         self._parser: HttpRequestParser | None = None
-        self._counted = 0
-        self._close = False
-        self._leaves = False
+        self._counted_bytes = 0
+        self._closes_after_answer = False
+        self._is_outdated = False
 
     # ---- callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read the peer's certificate after the handshake."""
         super().connection_made(transport)
-        self._wire = cast("PeerTransport", transport)
+        self._peer_transport = cast("PeerTransport", transport)
         shown: Mapping[str, Any] = transport.get_extra_info("peercert") or {}
         self.certified = bool(shown)
         names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
-        self._name = str(names[0]) if names else ""
+        self._common_name = str(names[0]) if names else ""
         self._enter(ConnectionPhase.QUIET)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Clean up, whichever side closed the connection."""
         super().connection_lost(exc)
-        self._wire = None  # no cycle that waits for the garbage collector
-        self._count(0)
+        self._peer_transport = None  # no cycle that waits for the garbage collector
+        self._count_body(0)
         self.phase = ConnectionPhase.CLOSED
-        self._owner.forget(self)
+        self._listener.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes according to the phase."""
         match self.phase:
             case ConnectionPhase.ANSWER | ConnectionPhase.CLOSED:
                 # Pipelining is not supported, and API servers do not use it: this answer is the last one.
-                self._close = True
+                self._closes_after_answer = True
             case ConnectionPhase.BODY:
                 self._body += data
                 received, head = len(self._body), self._head
                 assert head is not None
                 if received < head.length:
-                    self._count(received)
+                    self._count_body(received)
                 else:
-                    self._close = self._close or received > head.length  # nothing may be sent before the answer
+                    if received > head.length:  # nothing may be sent before the answer
+                        self._closes_after_answer = True
                     body = bytes(memoryview(self._body)[: head.length])
-                    self._unread, self._head, self._body = False, None, bytearray()
-                    self._begin(head, body, None, is_whole=True)
+                    self._is_body_unread, self._head, self._body = False, None, bytearray()
+                    self._queue_or_refuse(head, body, None, is_whole=True)
             case ConnectionPhase.HEAD:
-                self._parse(data)
+                self._parse_head(data)
             case _:
                 self._enter(ConnectionPhase.HEAD)
                 # The size of bodies is checked before they are read, so the parser never has to pause.
-                limit, line = 2 * self._owner.limits.body, self._owner.limits.line
+                limit, line = 2 * self._listener.limits.body, self._listener.limits.line
                 self._parser = HttpRequestParser(
                     self, self._loop, limit, max_line_size=line, max_field_size=line, max_headers=MAX_HEADERS, auto_decompress=False
                 )  # fmt: skip
-                self._parse(data)
+                self._parse_head(data)
 
     def pause_reading(self) -> None:
         """Do nothing: the size of a body is checked before it is read."""
@@ -191,10 +192,10 @@ class PeerConnection(BaseProtocol):
 
     # ---- one request
 
-    def _parse(self, data: bytes) -> None:
+    def _parse_head(self, data: bytes) -> None:
         """Parse a part of a head, and pass on what follows. The parser reads all requests of what it is given, so it gets a little."""
         assert self._parser is not None
-        most = self._owner.limits.line
+        most = self._listener.limits.line
         data, later = data[:most], data[most:]
         try:
             messages, upgraded, rest = self._parser.feed_data(data)
@@ -206,7 +207,7 @@ class PeerConnection(BaseProtocol):
             return
         if not messages:
             if later:
-                self._parse(later)
+                self._parse_head(later)
             return
         self._parser = None
         message, payload = messages[0]
@@ -219,10 +220,10 @@ class PeerConnection(BaseProtocol):
             headers=message.headers,
             length=int(length) if length.isdigit() and len(length) < 19 else 1 << 62,
             certified=self.certified,
-            name=self._name,
+            name=self._common_name,
             peer=self.peer,
         )
-        self._close = bool(upgraded or rest or len(messages) > 1 or message.should_close)
+        self._closes_after_answer = bool(upgraded or rest or len(messages) > 1 or message.should_close)
         if message.chunked or "Transfer-Encoding" in message.headers:
             refused: Reply | None = text(411, "send Content-Length: chunked bodies are not supported", close=True)
         elif message.upgrade or message.method == "CONNECT":
@@ -233,28 +234,28 @@ class PeerConnection(BaseProtocol):
         if refused is None and not is_whole and message.headers.get("Expect", "").lower() == "100-continue":
             assert self.transport is not None
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._begin(head, payload.read_nowait(), refused, is_whole=is_whole)
+        self._queue_or_refuse(head, payload.read_nowait(), refused, is_whole=is_whole)
         if later:
             self.data_received(later)
 
-    def _begin(self, head: Head, body: bytes, refused: Reply | None, *, is_whole: bool) -> None:
+    def _queue_or_refuse(self, head: Head, body: bytes, refused: Reply | None, *, is_whole: bool) -> None:
         """Queue a complete request, refuse it, or wait for the rest of the body."""
         if refused is not None:
             # The rest of the body is not read, so the connection ends with this answer.
-            self._unread = not is_whole
+            self._is_body_unread = not is_whole
             self._reply(refused if is_whole else refused._replace(close=True))
         elif is_whole:
-            self._count(len(body))
+            self._count_body(len(body))
             self._enter(ConnectionPhase.ANSWER)
-            self._owner.queue_request(self, head, body)
+            self._listener.queue_request(self, head, body)
         else:
             self._enter(ConnectionPhase.BODY)
-            self._unread, self._head, self._body = True, head, bytearray(body)
-            self._count(len(body))
+            self._is_body_unread, self._head, self._body = True, head, bytearray(body)
+            self._count_body(len(body))
 
     def answer(self, head: Head, body: bytes) -> None:
         """Answer the request, unless the peer has disconnected."""
-        self._count(0)
+        self._count_body(0)
         if self.phase is not ConnectionPhase.ANSWER:
             return
         self.has_posted = head.method == "POST"
@@ -275,20 +276,20 @@ class PeerConnection(BaseProtocol):
             if reply is not None and self.phase is ConnectionPhase.ANSWER:
                 self._reply(reply)
 
-        self._owner.run_task(wait())
+        self._listener.run_task(wait())
 
     def _reply(self, reply: Reply) -> None:
         transport = self.transport
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
-        self._count(0)
+        self._count_body(0)
         # A peer that does not read gets no further answer, because unsent bytes take memory.
         close = (
             reply.close
             or reply.parts is not None
-            or self._close
-            or self._leaves
-            or self._owner.draining
+            or self._closes_after_answer
+            or self._is_outdated
+            or self._listener.draining
             or len(reply.body) > LARGE
             or self._paused
         )
@@ -301,20 +302,20 @@ class PeerConnection(BaseProtocol):
         )
         transport.write(head.encode("latin-1", "replace") + reply.body)
         if reply.parts is not None:
-            self._owner.run_task(self._send(reply.parts))
+            self._listener.run_task(self._send_parts(reply.parts))
         elif close:
-            self._finish()
+            self._close_after_last()
         else:
             self._enter(ConnectionPhase.IDLE)
 
-    def _finish(self) -> None:
+    def _close_after_last(self) -> None:
         """Close after the last answer."""
         self._enter(ConnectionPhase.CLOSED)
         self._parser, self._head, self._body = None, None, bytearray()
-        if self.transport is not None and not self._unread:
+        if self.transport is not None and not self._is_body_unread:
             self.transport.close()
 
-    async def _send(self, parts: AsyncGenerator[bytes, None]) -> None:
+    async def _send_parts(self, parts: AsyncGenerator[bytes, None]) -> None:
         """Send an answer in parts, and close. A peer that does not read is cut."""
         try:
             async with aclosing(parts):
@@ -322,9 +323,9 @@ class PeerConnection(BaseProtocol):
                     if self.transport is None:
                         return
                     self.transport.write(part)
-                    async with asyncio.timeout(self._owner.limits.flush):
+                    async with asyncio.timeout(self._listener.limits.flush):
                         await self._drain_helper()
-            self._finish()
+            self._close_after_last()
         except (ConnectionError, TimeoutError):
             self.cut()
         except Exception:
@@ -335,7 +336,7 @@ class PeerConnection(BaseProtocol):
 
     def sweep(self, now: float) -> None:
         """Enforce the time limit of the current phase."""
-        limits, took = self._owner.limits, now - self.since
+        limits, took = self._listener.limits, now - self.since
         match self.phase:
             case ConnectionPhase.HANDSHAKE if took > limits.handshake:
                 self.cut()
@@ -363,8 +364,8 @@ class PeerConnection(BaseProtocol):
         """Abort at once, in any phase."""
         if self.transport is not None:
             self.transport.abort()
-        elif self.waits is not None:
-            self.waits.cancel()
+        elif self.handshake_task is not None:
+            self.handshake_task.cancel()
         else:
             # asyncio has the socket during the handshake, which fails after a shutdown.
             with suppress(OSError):  # closed already
@@ -376,37 +377,39 @@ class PeerConnection(BaseProtocol):
         Clients retry on a closed connection, but not a POST, and every review is a POST.
         """
         idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
-        if idle and self._wire is not None and not self._wire.has_unread:
-            self._wire.close()
+        if idle and self._peer_transport is not None and not self._peer_transport.has_unread:
+            self._peer_transport.close()
 
     def has_asked(self) -> bool:
         """Report whether an idle connection has received bytes that are not read yet."""
-        return self.phase is ConnectionPhase.IDLE and self._wire is not None and self._wire.has_unread
+        return (
+            self.phase is ConnectionPhase.IDLE and self._peer_transport is not None and self._peer_transport.has_unread
+        )
 
     def leave(self) -> None:
         """Close with the next answer; at once if the peer showed a certificate, because its CA may no longer be trusted.
 
         API servers usually show none. A review that one sends while the connection is being closed would fail.
         """
-        self._leaves = True
+        self._is_outdated = True
         if self.certified:
             self.close()
 
     @property
     def received(self) -> int:
         """The bytes of a body that is not answered yet."""
-        return self._counted
+        return self._counted_bytes
 
     def _enter(self, phase: ConnectionPhase) -> None:
         self.phase = phase
         self.since = self._loop.time()
 
-    def _count(self, received: int) -> None:
-        if received != self._counted:
-            change, self._counted = received - self._counted, received
-            self._owner.body_bytes += change
-            if self._owner.body_bytes > self._owner.limits.bytes:
-                self._owner.free_bytes()
+    def _count_body(self, received: int) -> None:
+        if received != self._counted_bytes:
+            change, self._counted_bytes = received - self._counted_bytes, received
+            self._listener.body_bytes += change
+            if self._listener.body_bytes > self._listener.limits.bytes:
+                self._listener.free_bytes()
 
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}

@@ -64,7 +64,7 @@ class FairQueue:
         self._slow = Turns["Queued | asyncio.Future[None]"]()  # known: what is left of earlier requests
         self._length = 0
         self._accounts: dict[str, float] = {}
-        self._called = False
+        self._is_scheduled = False
         self._is_slow_next = False
         self.waited = 0.0  # of the request that is being answered
 
@@ -82,7 +82,7 @@ class FairQueue:
             insort(self._ranked, rank)
         else:
             self._slow.add(queued, account, is_known=False)
-        self._begin()
+        self._schedule()
 
     def _cost_of(self, queued: Queued) -> float:
         return min(queued.client.cost, self._accounts.get(queued.account, UNKNOWN_COST))
@@ -91,13 +91,13 @@ class FairQueue:
         """Wait for a slow turn to continue the work on an earlier request."""
         future = self._loop.create_future()
         self._slow.add(future, "", is_known=True)
-        self._begin()
+        self._schedule()
         await future
 
-    def _begin(self) -> None:
+    def _schedule(self) -> None:
         self._length += 1
-        if not self._called:
-            self._called, self._is_slow_next, self._is_oldest_next = True, False, False
+        if not self._is_scheduled:
+            self._is_scheduled, self._is_slow_next, self._is_oldest_next = True, False, False
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
@@ -108,8 +108,8 @@ class FairQueue:
         else:
             self._is_slow_next = True
             self._serve_quick()
-        self._called = bool(self._length)
-        if self._called:
+        self._is_scheduled = bool(self._length)
+        if self._is_scheduled:
             # `call_soon` alone would run before new I/O; the timer that it starts runs after it.
             self._loop.call_soon(self._loop.call_later, 0, self._serve)
 

@@ -68,7 +68,7 @@ class _ClosableConnections(NamedTuple):
     since: float
     queue: deque[Candidate]
 
-    def leave(self, among: Collection[PeerConnection]) -> PeerConnection | None:
+    def pop_unchanged(self, among: Collection[PeerConnection]) -> PeerConnection | None:
         """Remove and return the first that has not changed since."""
         while self.queue:
             first, phase, since = self.queue.popleft()
@@ -102,13 +102,13 @@ class Listener:
         self._handler = handler
         self._refused = refused
         self._account = account
-        self._listener: socket.socket | None = None
+        self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._handshakes = Handshakes()
-        self._reads = ReadQueue(self._known, refused)
+        self._read_queue = ReadQueue(self._known, refused)
         self._failure_logged = False  # whether the last failure to accept was logged
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweep_task: asyncio.Task[None] | None = None
 
     def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, with or without TLS; return the port."""
@@ -140,15 +140,15 @@ class Listener:
 
     def _listen(self, listener: socket.socket) -> None:
         listener.setblocking(False)
-        self._listener = listener
+        self._socket = listener
         loop = asyncio.get_running_loop()
-        self._sweeping = loop.create_task(self._sweep())
+        self._sweep_task = loop.create_task(self._sweep())
         loop.add_reader(listener, self._accept, listener)
 
     @property
     def is_open(self) -> bool:
         """Whether new connections are accepted."""
-        return self._listener is not None
+        return self._socket is not None
 
     # ---- from accept() to the end of the handshake
 
@@ -183,7 +183,7 @@ class Listener:
                 sock.close()
 
     def _resume_accepting(self, listener: socket.socket) -> None:
-        if self._listener is listener:  # not closed meanwhile
+        if self._socket is listener:  # not closed meanwhile
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
@@ -223,7 +223,7 @@ class Listener:
             self._refused("handshake")
 
     async def _establish(self, connection: PeerConnection, sock: socket.socket) -> None:
-        transport = PeerTransport(connection, sock, self._reads, self._tls)
+        transport = PeerTransport(connection, sock, self._read_queue, self._tls)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: transport, sock)
             # Only a fallback: the sweep ends slow handshakes earlier, without counting time in which the loop was blocked.
@@ -259,11 +259,11 @@ class Listener:
                 return
             self._refused("bytes")
             of_peer: Counter[str] = Counter()
-            for one in bodies:
-                of_peer[one.peer] += one.received
+            for body in bodies:
+                of_peer[body.peer] += body.received
             _, most = max((size, peer) for peer, size in of_peer.items())
             of_largest_peer = [body for body in bodies if body.peer == most]
-            min(of_largest_peer, key=lambda one: one.since).give_way()
+            min(of_largest_peer, key=lambda body: body.since).give_way()
 
     def forget(self, connection: PeerConnection) -> None:
         """Remove a connection that has ended."""
@@ -297,25 +297,27 @@ class Listener:
         """Return the connection to close first. One with an unread request is skipped."""
         now = asyncio.get_running_loop().time()
         if self._victims.since >= now - VICTIMS_SECONDS:
-            found = self._victims.leave(among)
+            found = self._victims.pop_unchanged(among)
             if found is not None:
                 return found
         long_ago = now - self.limits.settled
-        waiting = [one for one in among if one.phase is not ConnectionPhase.ANSWER]
-        without_request = sum(one.phase in _WITHOUT_REQUEST for one in waiting)
+        candidates = [connection for connection in among if connection.phase is not ConnectionPhase.ANSWER]
+        without_request = sum(connection.phase in _WITHOUT_REQUEST for connection in candidates)
         known = self._known if without_request > CROWD * len(among) else {}
 
-        def rank(one: PeerConnection) -> tuple[bool, bool, int, bool, float]:
+        def rank(connection: PeerConnection) -> tuple[bool, bool, int, bool, float]:
             # A new connection is about to send a request; one idle for long is hardly needed: API servers keep idle connections for each
             # CA bundle that they ever had.
-            stage = int(one.phase not in _WITHOUT_REQUEST) + (0 if one.since < long_ago else 2)
-            return one.peer in known, one.certified, stage, one.has_posted, one.since
+            stage = int(connection.phase not in _WITHOUT_REQUEST) + (0 if connection.since < long_ago else 2)
+            return connection.peer in known, connection.certified, stage, connection.has_posted, connection.since
 
         # More candidates are only needed if the first few all have unread requests.
         for count in (min(VICTIMS, 1 + len(among) // 8), VICTIMS):
-            first = nsmallest(count, waiting, key=rank)
-            self._victims = _ClosableConnections(now, deque([(one, one.phase, one.since) for one in first]))
-            found = self._victims.leave(among)
+            first = nsmallest(count, candidates, key=rank)
+            self._victims = _ClosableConnections(
+                now, deque([(connection, connection.phase, connection.since) for connection in first])
+            )
+            found = self._victims.pop_unchanged(among)
             if found is not None:
                 return found
         return None
@@ -351,9 +353,9 @@ class Listener:
 
     def close(self) -> None:
         """Stop accepting connections."""
-        if self._listener is None:
+        if self._socket is None:
             return
-        listener, self._listener = self._listener, None
+        listener, self._socket = self._socket, None
         asyncio.get_running_loop().remove_reader(listener)
         listener.close()
 
@@ -374,8 +376,8 @@ class Listener:
         for connection in (*self.connections, *self._parting):
             connection.cut()
         tasks = [*self._tasks]
-        if self._sweeping is not None:
-            tasks.append(self._sweeping)
+        if self._sweep_task is not None:
+            tasks.append(self._sweep_task)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

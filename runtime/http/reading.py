@@ -49,14 +49,14 @@ class ReadQueue:
         self._known = known
         self._waiting = Turns[PeerTransport]()
         self._wasteful = Turns[PeerTransport]()
-        self._called = False
+        self._is_scheduled = False
 
     def join(self, transport: PeerTransport) -> None:
         """Read from this connection in its turn."""
         turns = self._wasteful if transport.is_wasteful else self._waiting
         turns.add(transport, transport.peer, is_known=transport.peer in self._known)
-        if not self._called:
-            self._called = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self.loop.call_soon(self._serve)
 
     def _serve(self) -> None:
@@ -71,8 +71,8 @@ class ReadQueue:
                 logger.exception("a bug while reading; please report it")
                 transport.abort()
             transport = self._waiting.pop() if thread_time() < until else None
-        self._called = bool(self._waiting or self._wasteful)
-        if self._called:
+        self._is_scheduled = bool(self._waiting or self._wasteful)
+        if self._is_scheduled:
             # `call_soon` alone would run before new I/O; the timer that it starts runs after it.
             self.loop.call_soon(self.loop.call_later, 0, self._serve)
 
@@ -99,8 +99,8 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._is_paused = False
         self._is_closing = False
         # Records since the last answer, and their bytes.
-        self._records = 0
-        self._bytes = 0
+        self._record_count = 0
+        self._record_bytes = 0
 
     # ---- the raw transport's protocol
 
@@ -133,7 +133,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if len(self._received) >= READ and not self._is_paused and self._raw is not None:
             self._is_paused = True
             self._raw.pause_reading()
-        if not self._is_queued and self._end_of_record(0):
+        if not self._is_queued and self._record_end(0):
             self._is_queued = True
             self._queue.join(self)
 
@@ -154,7 +154,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
     @property
     def is_wasteful(self) -> bool:
         """Whether the records of this request have been small."""
-        return self._records > FREE_RECORDS and self._bytes < SMALL * self._records
+        return self._record_count > FREE_RECORDS and self._record_bytes < SMALL * self._record_count
 
     @property
     def has_unread(self) -> bool:
@@ -181,22 +181,22 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._received.clear()
         else:
             try:
-                self._feed()
+                self._feed_openssl()
                 data, has_ended = self._decrypt(self._tls)
             except OSError:  # an SSLError is one
-                self._fail()
+                self._fail_tls()
                 return False
         if data:
             self._connection.data_received(data)
         if has_ended:
             self.close()
         # Nothing is left of a connection that has been closed meanwhile.
-        self._is_queued = self._end_of_record(0) > 0
+        self._is_queued = self._record_end(0) > 0
         if not self._is_queued:
-            self._resume()
+            self._resume_reading()
         return self._is_queued
 
-    def _end_of_record(self, start: int) -> int:
+    def _record_end(self, start: int) -> int:
         """Return the end of the whole record that begins here; 0 if it has not arrived completely. Without TLS, anything is one."""
         received = self._received
         if self._tls is None:
@@ -208,21 +208,21 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         end = start + _HEADER + (length if length <= _LARGEST else 0)
         return end if len(received) >= end else 0
 
-    def _feed(self) -> None:
+    def _feed_openssl(self) -> None:
         """Give OpenSSL a few records. Raises ConnectionAbortedError if there have been too many."""
         fed, is_established = 0, self._established.done()
         # In a handshake one at a time: application data that follows it does not count as handshake.
         for _ in range(RECORDS if is_established else 1):
-            end = self._end_of_record(fed)
+            end = self._record_end(fed)
             if not end:
                 break
             fed = end
-            self._records += 1
-        self._bytes += fed
-        if self._records > MOST_SMALL and self.is_wasteful:
+            self._record_count += 1
+        self._record_bytes += fed
+        if self._record_count > MOST_SMALL and self.is_wasteful:
             self._queue.refused("records")
             raise ConnectionAbortedError("too many small records")
-        if not is_established and self._bytes > HANDSHAKE:
+        if not is_established and self._record_bytes > HANDSHAKE:
             raise ConnectionAbortedError("too long a handshake")
         self._incoming.write(bytes(self._received[:fed]))
         del self._received[:fed]
@@ -233,7 +233,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         try:
             if not self._established.done():
                 tls.do_handshake()
-                self._flush()
+                self._send_encrypted()
                 self._establish()
             while not has_ended:
                 piece = tls.read(_LARGEST)
@@ -242,15 +242,15 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         except ssl.SSLWantReadError:
             pass
         finally:
-            self._flush()  # also alerts and answers to key updates
+            self._send_encrypted()  # also alerts and answers to key updates
         return b"".join(pieces), has_ended
 
     def _establish(self) -> None:
-        self._records = self._bytes = 0
+        self._record_count = self._record_bytes = 0
         self._established.set_result(True)
         self._connection.connection_made(self)
 
-    def _fail(self) -> None:
+    def _fail_tls(self) -> None:
         if not self._established.done():
             self._established.set_result(False)
         # The alert that says why is written first.
@@ -258,7 +258,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._raw is not None:
             self._raw.close()
 
-    def _resume(self) -> None:
+    def _resume_reading(self) -> None:
         if self._is_paused and self._raw is not None:
             self._is_paused = False
             self._raw.resume_reading()
@@ -269,14 +269,14 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """Send; this settles the records of the request."""
         if self._is_closing or self._raw is None:
             return
-        self._records = self._bytes = 0
+        self._record_count = self._record_bytes = 0
         if self._tls is None:
             self._raw.write(data)
             return
         self._tls.write(data)
-        self._flush()
+        self._send_encrypted()
 
-    def _flush(self) -> None:
+    def _send_encrypted(self) -> None:
         if self._outgoing.pending and self._raw is not None:
             self._raw.write(self._outgoing.read())
 
@@ -289,16 +289,16 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._tls is not None:
             with suppress(ssl.SSLError):  # nothing waits for the peer's
                 self._tls.unwrap()
-            self._flush()
+            self._send_encrypted()
         try:
             self._raw.write_eof()
         except OSError:  # the peer has reset it
             self._raw.abort()
             return
-        self._resume()
-        self._queue.loop.call_later(LINGER, self._end)
+        self._resume_reading()
+        self._queue.loop.call_later(LINGER, self._abort_if_sent)
 
-    def _end(self) -> None:
+    def _abort_if_sent(self) -> None:
         if self._raw is not None and not self._raw.get_write_buffer_size():  # the sweep ends a slow reader
             self._raw.abort()
 

@@ -41,36 +41,36 @@ class Handshakes:
     def __init__(self, turn: int = TURN, most: int = MOST) -> None:
         """Begin up to `turn` in a turn of the loop, with up to `most` in progress."""
         self._loop = asyncio.get_running_loop()
-        self._turn = turn
-        self._most = most
+        self._per_turn = turn
+        self._most_in_progress = most
         self._waiting = Turns[asyncio.Future[None]]()
-        self._called = False
-        self._under_way: dict[PeerConnection, None] = {}
+        self._is_scheduled = False
+        self._in_progress: dict[PeerConnection, None] = {}
 
     @asynccontextmanager
     async def turn_of(self, connection: PeerConnection, sock: socket.socket, *, is_known: bool) -> AsyncIterator[None]:
         """Wait for a complete hello and a turn, for the duration of a handshake. Raises OSError if the client is gone or sends something else."""
-        connection.waits = asyncio.current_task()
+        connection.handshake_task = asyncio.current_task()
         try:
             await self._wait_for_hello(sock)
             future = self._loop.create_future()
             self._waiting.add(future, connection.peer, is_known=is_known)
-            if not self._called:
-                self._call()
+            if not self._is_scheduled:
+                self._schedule()
             await future
         finally:
-            connection.waits = None
-        if len(self._under_way) >= self._most:  # abort the oldest of the address with the most
-            of_peer = Counter([one.peer for one in self._under_way])
+            connection.handshake_task = None
+        if len(self._in_progress) >= self._most_in_progress:  # abort the oldest of the address with the most
+            of_peer = Counter([handshake.peer for handshake in self._in_progress])
             most = max(of_peer.values())
-            oldest = next(one for one in self._under_way if of_peer[one.peer] == most)
-            del self._under_way[oldest]
+            oldest = next(handshake for handshake in self._in_progress if of_peer[handshake.peer] == most)
+            del self._in_progress[oldest]
             oldest.cut()
-        self._under_way[connection] = None
+        self._in_progress[connection] = None
         try:
             yield
         finally:
-            self._under_way.pop(connection, None)
+            self._in_progress.pop(connection, None)
 
     async def _wait_for_hello(self, sock: socket.socket) -> None:
         pause = FIRST_WAIT
@@ -91,20 +91,20 @@ class Handshakes:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_WAIT)
 
-    def _call(self) -> None:
+    def _schedule(self) -> None:
         # Lets the loop serve I/O between two turns, as in the fair queue.
-        self._called = True
+        self._is_scheduled = True
         self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve(self) -> None:
         begun = 0
-        while begun < self._turn and (future := self._waiting.pop()):
+        while begun < self._per_turn and (future := self._waiting.pop()):
             if not future.done():  # not cancelled
                 future.set_result(None)
                 begun += 1
-        self._called = bool(self._waiting)
-        if self._called:
-            self._call()
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            self._schedule()
 
 
 def is_whole(data: bytes) -> bool:

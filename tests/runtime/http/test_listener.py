@@ -554,7 +554,7 @@ async def test_a_connection_with_an_unread_request_is_not_evicted():
     first = friends[0][1].get_extra_info("socket").fileno()
     os.write(first, REQUEST)  # the connection idle for longest goes, and the loop has no turn before the next one comes
     (stranger,) = knock(port, 1)
-    listener._accept(listener._listener)
+    listener._accept(listener._socket)
     assert (await answer(friends[0][0]))[0] == b"HTTP/1.1 200 OK"
     await closed(friends[1][0])
     await listener.end(0.0)

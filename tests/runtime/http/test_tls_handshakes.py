@@ -29,7 +29,7 @@ class Guest:
 
     def __init__(self, peer, said=HELLO):
         self.peer = peer
-        self.waits = None
+        self.handshake_task = None
         self.was_cut = False
         self.ours, self.theirs = socket.socketpair()
         self.ours.setblocking(False)
@@ -86,7 +86,7 @@ async def test_one_loop_iteration_begins_few_handshakes(guests):
     turns = Counter(turn for _, turn in log.greeted)
     assert max(turns.values()) <= 4
     assert len(log.greeted) == 40
-    assert not log.greetings._called
+    assert not log.greetings._is_scheduled
 
 
 async def test_known_peers_and_addresses_get_handshakes_in_turn(guests):
@@ -115,7 +115,7 @@ async def test_too_many_handshakes_cut_those_of_the_largest_peer(guests):
         assert not honest.was_cut
         log.stay.set()
         await asyncio.gather(*tasks)
-    assert not log.greetings._under_way
+    assert not log.greetings._in_progress
 
 
 @pytest.mark.parametrize("said", [b"", HELLO[:1], HELLO[:8], HELLO[:-1]])
@@ -132,7 +132,7 @@ async def test_an_incomplete_client_hello_is_cleaned_up(guests, said):
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [guest.peer for guest, _ in log.greeted] == ["other"] * 20 + ["slow"]
     assert not asyncio.get_running_loop().remove_reader(slow[1].ours)
-    assert all(one.waits is None for one in slow)
+    assert all(one.handshake_task is None for one in slow)
 
 
 @pytest.mark.parametrize(
