@@ -14,11 +14,14 @@ Content-Length; anything else is refused.
 
 An answer in parts (server-sent events) has no time limit; its peer has `flush` seconds to read each part.
 
-A complete request waits in a queue (`fair_queue`) for its answer. If a body was not read to its end, the peer must close the connection:
-closing it from this side would reset it, and the peer could lose the answer.
+The way of a request: `data_received` (`_parse_head`, then more bytes of the body), `_queue_or_refuse`, the queue of complete requests
+(`fair_queue`), `answer`, `_reply`.
 
-aiohttp's own server in its place, with none of these limits, used 1.22 times the CPU of a review (GPU pods that all differ, eight connections;
-1.14 to 1.33 in eight rounds that took turns), and gave 0.84 times the rate with the client on the same two cores.
+If a body was not read to its end, the peer must close the connection. If this side closed it, the kernel would reset it, and the peer could
+lose the answer.
+
+aiohttp's own server, which has none of these limits, used 1.22 times the CPU for a review (1.14 to 1.33 in eight alternating rounds, with
+eight connections and GPU pods that all differ), and reached 0.84 times the rate with the client on the same two cores.
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ logger = logging.getLogger("drawbridge.listener")
 
 MIB = 1 << 20
 MAX_HEADERS = 64
-# The connection is closed after a larger answer. What the kernel's buffers do not hold stays in memory until the peer reads it, and only
-# the CLOSED phase has a time limit for that.
+# Bytes of an answer after which the connection is closed. The part that the kernel does not buffer stays in memory until the peer reads it,
+# and only the CLOSED phase has a time limit for that.
 LARGE = 64 * 1024
 
 
@@ -78,7 +81,7 @@ class Limits(NamedTuple):
     quiet: float = 15.0
     # Longer than the API server keeps an idle connection, so that it never sends a review on one that is being closed.
     idle: float = 180.0
-    # To make room, connections that have waited or been idle for this long are closed before newer ones.
+    # To make room, connections that have had no request for this long are closed before newer ones.
     settled: float = 2.0
     flush: float = 5.0
 
@@ -96,7 +99,7 @@ class ConnectionPhase(IntEnum):
 
 
 class Handler(Protocol):
-    """Decides about requests: first whether to read the body, then the answer."""
+    """Answers requests. The connection calls `refuse` after the head, and `answer` after the body."""
 
     def refuse(self, head: Head) -> Reply | None:
         """Return a reply to refuse a request before its body is read."""
@@ -127,13 +130,13 @@ class PeerConnection(BaseProtocol):
         self._peer_transport: PeerTransport | None = None
         self._common_name = ""
         self._head: Head | None = None
-        # The body so far of an incomplete request, and whether the peer may still be sending.
+        # Of an incomplete request: its body so far, and whether the peer may still send more of it.
         self._body = bytearray()
         self._is_body_unread = False
         self._parser: HttpRequestParser | None = None
-        self._counted_bytes = 0
+        self._counted_bytes = 0  # this connection's share of `Listener.body_bytes`
         self._closes_after_answer = False
-        self._is_outdated = False
+        self._is_outdated = False  # whether the listener has a new TLS context
 
     # ---- callbacks of the event loop
 
@@ -150,7 +153,7 @@ class PeerConnection(BaseProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Clean up, whichever side closed the connection."""
         super().connection_lost(exc)
-        self._peer_transport = None  # no cycle that waits for the garbage collector
+        self._peer_transport = None  # breaks a reference cycle, which would wait for the garbage collector
         self._count_body(0)
         self.phase = ConnectionPhase.CLOSED
         self._listener.forget(self)
@@ -185,15 +188,18 @@ class PeerConnection(BaseProtocol):
                 self._parse_head(data)
 
     def pause_reading(self) -> None:
-        """Do nothing: the size of a body is checked before it is read."""
+        """Do nothing. The parser calls this for large bodies, whose size was checked before."""
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """See pause_reading."""
+        """Do nothing; see pause_reading."""
 
     # ---- one request
 
     def _parse_head(self, data: bytes) -> None:
-        """Parse a part of a head, and pass on what follows. The parser reads all requests of what it is given, so it gets a little."""
+        """Parse a part of a head; once the head is complete, ask the handler whether to read the body.
+
+        The parser would parse all requests in the data, so it gets at most one line's length at a time.
+        """
         assert self._parser is not None
         most = self._listener.limits.line
         data, later = data[:most], data[most:]
@@ -254,7 +260,7 @@ class PeerConnection(BaseProtocol):
             self._count_body(len(body))
 
     def answer(self, head: Head, body: bytes) -> None:
-        """Answer the request, unless the peer has disconnected."""
+        """Let the handler answer the request, now or in a task, unless the peer has disconnected. Called by the queue."""
         self._count_body(0)
         if self.phase is not ConnectionPhase.ANSWER:
             return
@@ -279,11 +285,12 @@ class PeerConnection(BaseProtocol):
         self._listener.run_task(wait())
 
     def _reply(self, reply: Reply) -> None:
+        """Write a reply, and wait for the next request or close."""
         transport = self.transport
         if transport is None or self.phase is ConnectionPhase.CLOSED:
             return
         self._count_body(0)
-        # A peer that does not read gets no further answer, because unsent bytes take memory.
+        # `_paused`: the peer does not read. It gets no further answer, because unsent bytes take memory.
         close = (
             reply.close
             or reply.parts is not None
@@ -309,7 +316,7 @@ class PeerConnection(BaseProtocol):
             self._enter(ConnectionPhase.IDLE)
 
     def _close_after_last(self) -> None:
-        """Close after the last answer."""
+        """Close after the last answer; the peer closes if it may still be sending the body."""
         self._enter(ConnectionPhase.CLOSED)
         self._parser, self._head, self._body = None, None, bytearray()
         if self.transport is not None and not self._is_body_unread:
@@ -354,7 +361,7 @@ class PeerConnection(BaseProtocol):
                 pass
 
     def give_way(self) -> None:
-        """Close, to make room for another connection."""
+        """Close to make room for another connection; reply 503 if a request has begun."""
         if self.phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY):
             self._reply(text(503, "too many requests at a time", ("Retry-After", "1"), close=True))
         else:
@@ -367,14 +374,14 @@ class PeerConnection(BaseProtocol):
         elif self.handshake_task is not None:
             self.handshake_task.cancel()
         else:
-            # asyncio has the socket during the handshake, which fails after a shutdown.
+            # During the handshake asyncio owns the socket, so it is not closed here. After a shutdown the handshake fails.
             with suppress(OSError):  # closed already
                 self._sock.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
-        """Close if no request has arrived, neither in the loop nor in the kernel's buffer.
+        """Close if no request has arrived, neither here nor in the kernel's buffer.
 
-        Clients retry on a closed connection, but not a POST, and every review is a POST.
+        If a connection is closed while a client sends a request, the client retries it unless it is a POST. Every review is a POST.
         """
         idle = self.phase in (ConnectionPhase.QUIET, ConnectionPhase.IDLE)
         if idle and self._peer_transport is not None and not self._peer_transport.has_unread:
@@ -387,9 +394,10 @@ class PeerConnection(BaseProtocol):
         )
 
     def leave(self) -> None:
-        """Close with the next answer; at once if the peer showed a certificate, because its CA may no longer be trusted.
+        """Close with the next answer, because the listener has a new TLS context.
 
-        API servers usually show none. A review that one sends while the connection is being closed would fail.
+        Close at once if the peer showed a certificate, because its CA may no longer be trusted. Other connections, such as most of API servers,
+        are not closed at once, because a review that is sent at that moment would fail.
         """
         self._is_outdated = True
         if self.certified:
@@ -397,7 +405,7 @@ class PeerConnection(BaseProtocol):
 
     @property
     def received(self) -> int:
-        """The bytes of a body that is not answered yet."""
+        """The received bytes of a body that is not answered yet."""
         return self._counted_bytes
 
     def _enter(self, phase: ConnectionPhase) -> None:
@@ -405,6 +413,7 @@ class PeerConnection(BaseProtocol):
         self.since = self._loop.time()
 
     def _count_body(self, received: int) -> None:
+        """Count the received bytes of a body in `Listener.body_bytes`, and make room if there are too many."""
         if received != self._counted_bytes:
             change, self._counted_bytes = received - self._counted_bytes, received
             self._listener.body_bytes += change

@@ -1,17 +1,19 @@
 """The queue of complete requests: in which order they are answered, and how many in one turn of the event loop.
 
-All requests are answered in one event loop, so a slow one delays all others; between two turns the loop serves its connections. Requests of
-cheap clients are answered together, in turns of SHARE seconds: the cheapest and the oldest one alternate, so that neither a crowd of cheap
-clients nor a flood of cheaper ones keeps a request waiting. After each such turn comes one slow piece: the request of an unknown or expensive
-client, or the rest of a request that was not finished in its turn (`turn`); accounts take turns. So a cheap client waits for one slow piece,
-unless other clients that were cheap have become expensive, and slow work always progresses.
+All requests are answered in one event loop, so a slow request delays all others. Two kinds of turns alternate, and the loop serves its
+connections between them:
 
-The expected cost of a request is the smaller one of its connection and its account (for a review, the namespace): clients share accounts, and
-an API server's connection carries all accounts, so neither pays for the other. A single answer changes it little: an honest review may be
-slow after a cache was cleared, or when the garbage collector runs.
+    quick   requests of cheap clients, until SHARE seconds of CPU are used; the cheapest and the oldest request alternate
+    slow    one piece: a request of an unknown or expensive client, or a part of an earlier request (`wait_turn`); accounts take turns
 
-Answering in order of arrival instead, with the same pauses for I/O, held an honest review for 144 and 189 ms of CPU in two runs of `make soak` of half
-a minute, where this queue held it for 75 and 78 ms; 100 ms are promised.
+So a cheap request waits behind at most one slow piece, unless clients that were cheap become expensive, and slow work always progresses.
+
+A request is cheap or expensive by its expected cost: the recent cost of its connection or of its account (for a review, the namespace),
+whichever is smaller. Clients share accounts, and an API server's connection carries all accounts, so neither pays for the other. A single
+answer changes the recent cost little, because any review may be slow once: after a cache was cleared, or when the garbage collector runs.
+
+A queue in order of arrival, with the same pauses for I/O, delayed an honest review by 144 and 189 ms of CPU in two runs of `make soak` of half
+a minute. This queue delayed it by 75 and 78 ms. The limit is 100 ms.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.listener")
 
-SHARE = 0.01  # CPU seconds of a turn of cheap clients
-CHEAP = 0.002  # CPU seconds of a request of a cheap client
-UNKNOWN_COST = 0.0025  # expected of an unknown client: three cheap requests show that it is cheap
-LEARNING_RATE = 0.1  # by which an answer changes the expected cost
+SHARE = 0.01  # CPU seconds of a quick turn
+CHEAP = 0.002  # CPU seconds that a cheap request is expected to cost, at most
+UNKNOWN_COST = 0.0025  # CPU seconds expected of an unknown client; after three cheap answers it is cheap
+LEARNING_RATE = 0.1  # weight of one answer in the recent cost
 MOST_LEARNED = 0.015  # CPU seconds that one answer counts as, at most
-ACCOUNTS = 1024  # remembered
+ACCOUNTS = 1024  # whose cost is remembered
 
 
 class Queued(NamedTuple):
@@ -56,17 +58,18 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # Requests of cheap clients by number, in order of arrival; and their costs, by client or account and by client, with their numbers.
+        # Cheap requests by number, in order of arrival; and their ranks in ascending order: (expected cost, the client's cost, number).
         self._quick: dict[int, tuple[Queued, _Rank]] = {}
         self._ranked: list[_Rank] = []
         self._number = 0
         self._is_oldest_next = False
-        self._slow = Turns["Queued | asyncio.Future[None]"]()  # known: what is left of earlier requests
+        # `Turns` alternates between two groups: requests (not known), and futures of `wait_turn` (known).
+        self._slow = Turns["Queued | asyncio.Future[None]"]()
         self._length = 0
         self._accounts: dict[str, float] = {}
         self._is_scheduled = False
         self._is_slow_next = False
-        self.waited = 0.0  # of the request that is being answered
+        self.waited = 0.0  # seconds that the request that is now answered has waited
 
     def __len__(self) -> int:
         return self._length
@@ -88,7 +91,7 @@ class FairQueue:
         return min(queued.client.cost, self._accounts.get(queued.account, UNKNOWN_COST))
 
     async def wait_turn(self) -> None:
-        """Wait for a slow turn to continue the work on an earlier request."""
+        """Wait for a slow turn, in which the caller continues the work on an earlier request."""
         future = self._loop.create_future()
         self._slow.add(future, "", is_known=True)
         self._schedule()
@@ -101,7 +104,7 @@ class FairQueue:
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Run one turn: requests of cheap clients, or one slow piece."""
+        """Run one turn, quick or slow."""
         if self._slow and (self._is_slow_next or not self._quick):
             self._is_slow_next = False
             self._serve_slow()

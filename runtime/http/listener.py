@@ -1,8 +1,10 @@
 """Accepts connections, limits their number, and closes some to make room for others.
 
-It does not use `create_server`, so that a connection is counted before its handshake costs anything, and a process without free descriptors
-continues. To make room, it closes the connections first that have waited longest without a request, then those idle for long, those with a
-client certificate last, and never one whose request is being answered. `connection` reads requests and `fair_queue` orders them.
+The listener accepts connections itself and does not use `create_server`. So it counts a connection before the handshake costs CPU, and goes
+on when the process has no free descriptors.
+
+To make room, the listener closes one connection (`_find_victim`): first one that has sent no request for long, then one that has been idle for
+long, then newer ones. Connections with a client certificate are closed last, and a connection whose request is being answered is never closed.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ BACKLOG = 1024
 ACCEPT_BATCH = 32  # connections accepted in one turn of the loop, at most
 KNOWN = 1024  # remembered addresses from which a complete request came
 CROWD = 0.25  # above this share of connections without a request, unknown addresses make room before known ones
-SWEEP_SECONDS = 0.005  # CPU seconds of a sweep in one turn of the loop: replying to a thousand late peers takes long
+SWEEP_SECONDS = (
+    0.005  # CPU seconds of a sweep in one turn of the loop: a reply to each of a thousand late peers takes longer
+)
 VICTIMS, VICTIMS_SECONDS = 32, 0.05  # connections selected at once to make room, and how long the selection is valid
 LOCAL = "local"  # the address of connections by a unix socket
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -63,13 +67,13 @@ class Address(NamedTuple):
 
 
 class _ClosableConnections(NamedTuple):
-    """The connections to close next to make room, selected at some time: with many connections, selecting each time is too slow."""
+    """The connections to close next to make room, in this order. The selection is reused, because it takes long with many connections."""
 
     since: float
     queue: deque[Candidate]
 
     def pop_unchanged(self, among: Collection[PeerConnection]) -> PeerConnection | None:
-        """Remove and return the first that has not changed since."""
+        """Remove and return the first connection whose phase has not changed since the selection; None if there is none."""
         while self.queue:
             first, phase, since = self.queue.popleft()
             if first in among and first.phase is phase and first.since == since and not first.has_asked():
@@ -187,6 +191,7 @@ class Listener:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
+        """Begin the handshake of a new connection, or close the connection if there is no room."""
         same_peer = self._by_peer.get(peer, ())
         room = True
         if len(same_peer) >= self.limits.peer:
@@ -212,6 +217,7 @@ class Listener:
         task.add_done_callback(forget_failed)
 
     async def _shake_hands(self, connection: PeerConnection, sock: socket.socket) -> None:
+        """Establish the connection; with TLS, once the handshake has its turn."""
         if self._tls is None:
             await self._establish(connection, sock)
             return
@@ -223,10 +229,11 @@ class Listener:
             self._refused("handshake")
 
     async def _establish(self, connection: PeerConnection, sock: socket.socket) -> None:
+        """Create the transport. From then on, it passes received bytes to `PeerConnection.data_received`."""
         transport = PeerTransport(connection, sock, self._read_queue, self._tls)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: transport, sock)
-            # Only a fallback: the sweep ends slow handshakes earlier, without counting time in which the loop was blocked.
+            # Only a fallback: the sweep ends slow handshakes earlier, and does not count time in which the loop was blocked.
             async with asyncio.timeout(4 * self.limits.handshake):
                 await transport.established()
         except BaseException:
@@ -278,13 +285,14 @@ class Listener:
     # ---- making room
 
     def _make_room(self, among: Collection[PeerConnection], why: str) -> bool:
+        """Close one of these connections; return False if none may be closed. `why` names the exhausted limit, for the metrics."""
         self._refused(why)
         victim = self._find_victim(among)
         if victim is None:
             return False
         self.forget(victim)
         victim.give_way()
-        # It ends now or, if it gets an answer, soon.
+        # With an unsent answer, the connection keeps its descriptor until its peer has read the answer.
         self._parting[victim] = None
         most = 0 if why == "descriptors" else PARTING
         while len(self._parting) > most:
@@ -306,12 +314,12 @@ class Listener:
         known = self._known if without_request > CROWD * len(among) else {}
 
         def rank(connection: PeerConnection) -> tuple[bool, bool, int, bool, float]:
-            # A new connection is about to send a request; one idle for long is hardly needed: API servers keep idle connections for each
-            # CA bundle that they ever had.
+            # 0 without a request for long, 1 idle for long, 2 new without a request, 3 idle since a moment ago. A connection idle for long is
+            # hardly needed: API servers keep idle connections for each CA bundle that they ever had.
             stage = int(connection.phase not in _WITHOUT_REQUEST) + (0 if connection.since < long_ago else 2)
             return connection.peer in known, connection.certified, stage, connection.has_posted, connection.since
 
-        # More candidates are only needed if the first few all have unread requests.
+        # The second, larger selection is only needed if the first few connections all have unread requests.
         for count in (min(VICTIMS, 1 + len(among) // 8), VICTIMS):
             first = nsmallest(count, candidates, key=rank)
             self._victims = _ClosableConnections(
@@ -323,6 +331,7 @@ class Listener:
         return None
 
     async def _sweep(self) -> None:
+        """Enforce the time limits of all connections, every SWEEP_INTERVAL seconds."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         while True:

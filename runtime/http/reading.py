@@ -1,9 +1,12 @@
-"""Reads from connections in turns, so that a peer's choice of a unit, such as a TLS record of one byte, delays no other connection.
+"""Reads from connections in turns, so that a peer that sends many tiny TLS records delays no other connection.
 
-A record costs 9 µs of CPU however small it is, and OpenSSL decrypts all that it has been given at once. So a connection keeps what has
-arrived encrypted, and `ReadQueue` decrypts RECORDS records of one connection after the other, for SHARE seconds in one turn of the event loop.
-A connection whose records are small, FREE_RECORDS apart, is wasteful: a turn serves one of those. After MOST_SMALL such records it is closed.
-Clients fill their records: Go begins with 1 KiB and goes up to 16 KiB.
+A record costs 9 µs of CPU however small it is, and OpenSSL decrypts all bytes that it has been given at once. So each connection keeps the
+bytes that have arrived encrypted. `ReadQueue` takes the connections in turns and decrypts RECORDS records of each, until SHARE seconds of
+CPU in one turn of the event loop are used.
+
+A connection is wasteful if its records are small on average; the first FREE_RECORDS of a request do not count. One turn of the loop reads
+from one wasteful connection. After MOST_SMALL records, a wasteful connection is closed. Clients do not send such records: Go begins with
+1 KiB and goes up to 16 KiB.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ if TYPE_CHECKING:
     from runtime.http.connection import PeerConnection
 
 SHARE = 0.005  # CPU seconds of reading in one turn of the loop
-RECORDS = 8  # of one connection that are decrypted before others have their turn
-FREE_RECORDS = 16  # of a request, whose size does not count
-SMALL = 256  # bytes that records have on average, if they are not small
-MOST_SMALL = 512  # small records of a request
-HANDSHAKE = 1 << 14  # bytes that a peer may send in a handshake; each certificate in them costs 0.12 ms of CPU
+RECORDS = 8  # records of one connection that are decrypted in its turn
+FREE_RECORDS = 16  # records of a request that may be of any size
+SMALL = 256  # bytes; records that have fewer on average are small
+MOST_SMALL = 512  # small records of one request, at most
+HANDSHAKE = 1 << 14  # bytes that a peer may send in a handshake; each certificate costs 0.12 ms of CPU
 LINGER = 1.0  # seconds for which a closed connection waits for its peer to close
 _HEADER, _LARGEST = 5, (1 << 14) + 256  # bytes of a record
 READ = 1 << 15  # bytes from the kernel at once; more than a record
@@ -39,7 +42,7 @@ logger = logging.getLogger("drawbridge.listener")
 
 
 class ReadQueue:
-    """Connections that have received something."""
+    """Connections whose received bytes are not read yet."""
 
     def __init__(self, known: Collection[str], refused: Callable[[str], None]) -> None:
         """`known` are the known addresses; `refused` gets the reason why a connection was closed."""
@@ -52,7 +55,7 @@ class ReadQueue:
         self._is_scheduled = False
 
     def join(self, transport: PeerTransport) -> None:
-        """Read from this connection in its turn."""
+        """Call `read_on` of this connection in its turn."""
         turns = self._wasteful if transport.is_wasteful else self._waiting
         turns.add(transport, transport.peer, is_known=transport.peer in self._known)
         if not self._is_scheduled:
@@ -60,6 +63,7 @@ class ReadQueue:
             self.loop.call_soon(self._serve)
 
     def _serve(self) -> None:
+        """Run one turn: read from at most one wasteful connection, then from others until the turn's CPU time is used."""
         until = thread_time() + SHARE
         transport = self._wasteful.pop() or self._waiting.pop()
         while transport is not None:
@@ -78,7 +82,10 @@ class ReadQueue:
 
 
 class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """The transport of a connection, with or without TLS, which reads in turns."""
+    """The transport of a connection, with or without TLS, which reads in turns.
+
+    It is a transport for its `PeerConnection`, and a protocol for the raw transport of asyncio, which calls `buffer_updated` with new bytes.
+    """
 
     def __init__(
         self, connection: PeerConnection, sock: socket.socket, queue: ReadQueue, context: ssl.SSLContext | None
@@ -105,13 +112,13 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # ---- the raw transport's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; with TLS, the peer's hello comes first."""
+        """Keep the raw transport; without TLS, the connection is established now."""
         self._raw = cast("asyncio.Transport", transport)
         if self._tls is None:
             self._establish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what has not been read."""
+        """Drop unread bytes, and tell the connection if it was established."""
         self._is_closing = True
         self._received.clear()
         if not self._established.done():
@@ -121,13 +128,13 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._raw = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the kernel's bytes go."""
+        """Return the shared buffer into which asyncio copies received bytes."""
         del sizehint
         return self._queue.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Keep what has arrived for this connection's turn."""
-        if self._is_closing:  # nothing is answered any more
+        """Keep the received bytes, and join the queue once a record is complete."""
+        if self._is_closing:  # no request is answered any more
             return
         self._received += self._queue.buffer[:nbytes]
         if len(self._received) >= READ and not self._is_paused and self._raw is not None:
@@ -138,7 +145,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._queue.join(self)
 
     def eof_received(self) -> None:
-        """Answer nothing more; the raw transport closes."""
+        """Ignore further bytes; the raw transport closes."""
         self._is_closing = True
 
     def pause_writing(self) -> None:
@@ -158,7 +165,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     @property
     def has_unread(self) -> bool:
-        """Whether bytes have arrived that are not read yet. The end of the stream does not count."""
+        """Whether bytes have arrived, here or in the kernel, that are not read yet. The end of the stream does not count."""
         try:
             return bool(self._received or self._sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
         except OSError:
@@ -166,12 +173,12 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     async def established(self) -> None:
         """Wait for the end of the handshake. Raises ConnectionAbortedError if it fails."""
-        # Not by the future's exception: its traceback would keep everything here for the garbage collector.
+        # The future has a result instead of an exception: a traceback would keep all these objects until the garbage collector runs.
         if not await self._established:
             raise ConnectionAbortedError("no handshake")
 
     def read_on(self) -> bool:
-        """Read a little; report whether there is more."""
+        """Decrypt some records and pass the plaintext to the connection; report whether another complete record waits."""
         self._is_queued = False
         if self._is_closing:
             return False
@@ -190,28 +197,28 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._connection.data_received(data)
         if has_ended:
             self.close()
-        # Nothing is left of a connection that has been closed meanwhile.
+        # If `data_received` has closed the connection, no bytes are left.
         self._is_queued = self._record_end(0) > 0
         if not self._is_queued:
             self._resume_reading()
         return self._is_queued
 
     def _record_end(self, start: int) -> int:
-        """Return the end of the whole record that begins here; 0 if it has not arrived completely. Without TLS, anything is one."""
+        """Return the end of the record that begins at `start`; 0 if it is incomplete. Without TLS, all received bytes are one record."""
         received = self._received
         if self._tls is None:
             return len(received)
         if len(received) < start + _HEADER:
             return 0
         length = int.from_bytes(received[start + 3 : start + _HEADER], "big")
-        # OpenSSL refuses a longer one by its header.
+        # Of a record that is too long, only the header is passed on: OpenSSL refuses it by the header.
         end = start + _HEADER + (length if length <= _LARGEST else 0)
         return end if len(received) >= end else 0
 
     def _feed_openssl(self) -> None:
-        """Give OpenSSL a few records. Raises ConnectionAbortedError if there have been too many."""
+        """Move a few complete records to OpenSSL. Raises ConnectionAbortedError if the peer has sent too many small ones."""
         fed, is_established = 0, self._established.done()
-        # In a handshake one at a time: application data that follows it does not count as handshake.
+        # During a handshake one record at a time, so that application data after the handshake does not count as part of it.
         for _ in range(RECORDS if is_established else 1):
             end = self._record_end(fed)
             if not end:
@@ -228,7 +235,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         del self._received[:fed]
 
     def _decrypt(self, tls: ssl.SSLObject) -> tuple[bytes, bool]:
-        """Return the plaintext of what was fed, and whether the peer has ended it."""
+        """Return the plaintext of these records, and whether the peer has ended the TLS connection."""
         pieces, has_ended = list[bytes](), False
         try:
             if not self._established.done():
@@ -242,7 +249,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
         except ssl.SSLWantReadError:
             pass
         finally:
-            self._send_encrypted()  # also alerts and answers to key updates
+            self._send_encrypted()  # also sends alerts and answers to key updates
         return b"".join(pieces), has_ended
 
     def _establish(self) -> None:
@@ -253,7 +260,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _fail_tls(self) -> None:
         if not self._established.done():
             self._established.set_result(False)
-        # The alert that says why is written first.
+        # `close` first sends the bytes written so far, such as OpenSSL's alert with the reason.
         self._is_closing = True
         if self._raw is not None:
             self._raw.close()
@@ -266,7 +273,7 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # ---- the connection's transport
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send; this settles the records of the request."""
+        """Send an answer. The records of the next request are counted from zero."""
         if self._is_closing or self._raw is None:
             return
         self._record_count = self._record_bytes = 0
@@ -281,13 +288,16 @@ class PeerTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._raw.write(self._outgoing.read())
 
     def close(self) -> None:
-        """End the connection after what was written. What the peer still sends is dropped, until it closes too: a reset could overtake the answer."""
+        """End the connection after the bytes written so far.
+
+        Until the peer closes too, its bytes are read and dropped: unread bytes would cause a reset, which could overtake the answer.
+        """
         if self._is_closing or self._raw is None:
             return
         self._is_closing = True
         self._received.clear()
         if self._tls is not None:
-            with suppress(ssl.SSLError):  # nothing waits for the peer's
+            with suppress(ssl.SSLError):  # the peer's close_notify is not awaited
                 self._tls.unwrap()
             self._send_encrypted()
         try:

@@ -1,11 +1,13 @@
 """Limits TLS handshakes: one begins when the ClientHello is complete, and only a few begin in each turn of the event loop.
 
-A ClientHello costs its sender nothing, because it can be replayed, but its answer takes a quarter of a millisecond of CPU: a thousand at once
-would delay all reviews for a quarter of a second. So the kernel buffers a hello until it is complete, which costs only a socket, and TURN
-handshakes begin in a turn. Because a client can also hold back the second half, at most MOST are in progress; beyond that, the oldest one of
-the address with the most is aborted.
+A ClientHello costs its sender nothing, because it can be replayed. The server's answer to it takes a quarter of a millisecond of CPU, so a
+thousand at once would delay all reviews for a quarter of a second. Therefore an incomplete ClientHello stays in the kernel's buffer, where it
+costs only a socket, and at most TURN handshakes begin in one turn of the loop.
 
-Every client sends its hello as one record; anything else is not TLS, or an attempt to be slow.
+A client can also hold back the second half of a handshake. So at most MOST handshakes are in progress. When another one begins, the oldest
+handshake of the address with the most handshakes is aborted.
+
+Every client sends its ClientHello as one TLS record. Anything else is rejected: it is not TLS, or an attempt to be slow.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Handshakes:
     """Handshakes that wait for their turn, and those in progress."""
 
     def __init__(self, turn: int = TURN, most: int = MOST) -> None:
-        """Begin up to `turn` in a turn of the loop, with up to `most` in progress."""
+        """Begin at most `turn` handshakes in a turn of the loop, with at most `most` in progress."""
         self._loop = asyncio.get_running_loop()
         self._per_turn = turn
         self._most_in_progress = most
@@ -49,7 +51,10 @@ class Handshakes:
 
     @asynccontextmanager
     async def turn_of(self, connection: PeerConnection, sock: socket.socket, *, is_known: bool) -> AsyncIterator[None]:
-        """Wait for a complete hello and a turn, for the duration of a handshake. Raises OSError if the client is gone or sends something else."""
+        """Wait for a complete ClientHello and a turn; the handshake runs in the `async with` block.
+
+        Raises OSError if the client has disconnected or does not send a ClientHello.
+        """
         connection.handshake_task = asyncio.current_task()
         try:
             await self._wait_for_hello(sock)
@@ -60,7 +65,7 @@ class Handshakes:
             await future
         finally:
             connection.handshake_task = None
-        if len(self._in_progress) >= self._most_in_progress:  # abort the oldest of the address with the most
+        if len(self._in_progress) >= self._most_in_progress:
             of_peer = Counter([handshake.peer for handshake in self._in_progress])
             most = max(of_peer.values())
             oldest = next(handshake for handshake in self._in_progress if of_peer[handshake.peer] == most)
@@ -73,6 +78,7 @@ class Handshakes:
             self._in_progress.pop(connection, None)
 
     async def _wait_for_hello(self, sock: socket.socket) -> None:
+        """Wait until the kernel has the whole ClientHello; it is only peeked at, and stays in the kernel's buffer."""
         pause = FIRST_WAIT
         while True:
             try:
@@ -87,16 +93,17 @@ class Handshakes:
                 continue
             if is_whole(data):
                 return
-            # The socket stays readable, so a reader would be called at once.
+            # Peeking leaves the socket readable, so the loop would call a reader again at once. Poll instead.
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_WAIT)
 
     def _schedule(self) -> None:
-        # Lets the loop serve I/O between two turns, as in the fair queue.
+        # `call_soon` alone would run before new I/O. The timer that it starts runs after new I/O.
         self._is_scheduled = True
         self._loop.call_soon(self._loop.call_later, 0, self._serve)
 
     def _serve(self) -> None:
+        """Run one turn: let the next handshakes begin."""
         begun = 0
         while begun < self._per_turn and (future := self._waiting.pop()):
             if not future.done():  # not cancelled
@@ -108,7 +115,7 @@ class Handshakes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Report whether a ClientHello is complete. Raises ConnectionError if it is something else."""
+    """Report whether a ClientHello is complete. Raises ConnectionError if the data is no ClientHello."""
     if not data:
         raise ConnectionResetError("gone")
     length = int.from_bytes(data[3:_HEAD], "big")

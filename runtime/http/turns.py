@@ -1,4 +1,4 @@
-"""Who is next: known and unknown addresses take turns, and among them each address."""
+"""Order of waiting items: known and unknown addresses alternate, and in each group the addresses take turns."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Workers: child processes for requests that may take long, such as reviews of a megabyte, so that they can be killed.
 
-A worker is a fork of this process, so it has the current state without copying: memory pages are shared until they are written. It serves while
-its state is current; then another one is forked. It has no socket except to its parent, limits of memory and CPU, and it is killed when a
-request's time is over, or when it is stopped. If a worker ends before that, its request is repeated once in a new one: earlier requests may
-have filled its memory. A request without an answer in time is Undecided; the caller decides what that means.
+A worker is a fork of this process, so it has the current state without copying: memory pages are shared until they are written. A worker
+answers requests while its state is current; after that, a new worker is forked. It has no socket except to its parent, and limits of memory
+and CPU. It is killed when a request takes too long, or when it is stopped. If a worker ends by itself, its request is repeated once in a new
+worker: earlier requests may have filled the memory. For a request without an answer in time `decide` raises Undecided, and the caller chooses
+the answer.
 
     parent                              worker
     path, body (msgpack, length first) ─▶ decide
@@ -40,7 +41,7 @@ T = TypeVar("T")
 # their parent must stay below 512 MiB.
 MEMORY = 128 << 20
 CPU_SECONDS = 60  # of a worker in its life
-QUEUE = 16  # requests that wait for a worker, while the API server waits for them
+QUEUE = 16  # requests that wait for a worker, at most
 COUNTED = ("forked", "decided", "killed", "crowded")
 REAP_INTERVAL = 0.01  # seconds between two checks whether killed workers have ended
 WATCH_INTERVAL = 0.1  # seconds between two checks whether busy workers are stopped
@@ -65,7 +66,7 @@ class Bug(Exception):  # noqa: N818
 
 
 class _Use(NamedTuple):
-    """A slot that a requester has, and since when."""
+    """A slot that a requester occupies, and since when."""
 
     requester: Requester
     since: float
@@ -75,7 +76,7 @@ class WorkerPool(Generic[T]):
     """A limited number of workers, forked when needed."""
 
     def __init__(self, size: int, outcome: type[T], *, turn: Turn | None = None) -> None:
-        """`outcome` is the type of decisions. Forking first waits for a `turn`, if given, because it blocks the event loop."""
+        """`outcome` is the type of decisions. Each fork first awaits `turn`, if given, because a fork blocks the event loop."""
         self._decoder = msgspec.msgpack.Decoder(outcome)
         self._turn = turn
         self._slots = Slots(size, QUEUE)
@@ -97,7 +98,10 @@ class WorkerPool(Generic[T]):
         *,
         requester: Requester = ANY,
     ) -> T:
-        """Return a worker's decision; raises Undecided or Bug. Workers with another `state` are replaced; with None, after each request."""
+        """Return a worker's decision; raises Undecided or Bug.
+
+        Workers with another `state` are replaced. If it is None, a worker is replaced after each request.
+        """
         try:
             async with asyncio.timeout(seconds):
                 try:
@@ -135,7 +139,7 @@ class WorkerPool(Generic[T]):
         *,
         is_new: bool = False,
     ) -> T:
-        """Let a worker decide, a new one if necessary; raises _Ended if it ends by itself."""
+        """Wait for a slot, and return the decision of an idle worker or a new one; raises _Ended if the worker ends by itself."""
         await self._slots.take(requester)
         use = _Use(requester, asyncio.get_running_loop().time())
         try:
@@ -162,7 +166,7 @@ class WorkerPool(Generic[T]):
         try:
             outcome = self._decoder.decode(await worker.ask(path, body))
         except (OSError, EOFError, asyncio.CancelledError) as error:
-            # Its time was over, or it ended by its limits.
+            # The request took too long, or the worker ended by itself, for example at a limit.
             self._busy.discard(worker)
             self._end(worker, use)
             self.counts["killed"] += 1
@@ -224,7 +228,7 @@ class _Worker:
         self._lives = True
         self._socket, child_socket = socket.socketpair()
         with warnings.catch_warnings():
-            # Python warns of forks beside threads; this process' threads hold no lock that a child needs.
+            # Python warns of a fork in a process with threads. The threads of this process hold no lock that a child needs.
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 self._pid = os.fork()

@@ -1,10 +1,11 @@
 """The workers' slots: cheap requests first, and never all slots for one account or for slow requests.
 
-A slow review takes a worker for a second and a half, and large reviews can only be decided in workers. So requests are ordered by what they
-are expected to cost: by their own size, by the worker seconds that their account (a review's namespace) and their peer address have used
-recently, and by how many more requests of both are there. A caller can name any namespace, and an API server's address carries all of them,
-so each alone would tell little. The last free slot is for requests that are expected to be quick, and no account gets it that has the others;
-nor does a peer, once another was seen. When too many wait, the most expensive one is turned away.
+A slow review occupies a worker for a second and a half, and large reviews can only be decided in workers. So requests are ordered by their
+expected cost: their own size, the worker seconds that their account (a review's namespace) and their peer address have used recently, and
+the number of other requests of both. Both count, because a caller can name any namespace, and an API server's address carries all namespaces.
+
+The last free slot is for requests that are expected to be quick. An account that occupies all other slots does not get it, nor does such a
+peer address if another one was seen. When too many requests wait, the most expensive one is rejected.
 """
 
 from __future__ import annotations
