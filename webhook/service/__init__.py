@@ -1,6 +1,6 @@
-"""The rim: HTTPS, informers, controllers, files and clocks. It decides nothing.
+"""The I/O of the webhook: HTTPS, informers, controllers, files and clocks. `webhook.admission` decides.
 
-Each name here is imported when it is asked for: a command that reads a configuration file needs no web server.
+Names are imported lazily, so that a command that reads a configuration file does not import the web server.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,18 @@
-"""The rim of admission: requests come in, bytes of a review's answer go out. It decides nothing.
+"""The webhook's HTTP handler: where and when a review is decided. `webhook.admission` makes the decision.
 
-It guarantees one thing: the API server always gets an answer fast: a decision, or a status that lets its failurePolicy
-act. A small review is decided at once, within a budget; a large one, and one that exceeds the budget, in a worker that can
-be killed; an object that no worker decides in time is allowed as it is, with a warning. Decisions check the budget in every loop over
-what a caller sent (`tests/webhook/service/test_charged.py`), so no review holds another for much longer than `DecisionLimits.hold`, and an account
-that asks for much waits behind the others for a while (`runtime.http.fair_queue`). When more comes than can
-be decided, the answer is 503 at once; a bug of ours is 500 with a log line.
+The API server always gets a fast answer:
+
+    small review                        decided on the event loop, within a budget of CPU time
+    large review, or budget exceeded    decided in a worker, which can be killed
+    no decision in time                 the object is allowed unchanged, with a warning
+    refused                             decided again a moment later, because an object that it needs may just have been created
+    more reviews than can be decided    503
+    a bug                               500, and a line in the log; the API server's failurePolicy applies
+
+Decisions check the budget in every loop over what a client sent (`tests/webhook/service/test_charged.py`), so no review delays another for much
+longer than `DecisionLimits.hold`. Requests of expensive accounts wait behind cheap ones (`runtime.http.fair_queue`).
+
+The way of a review: `refuse` (before its body is read), `answer`, `_review`, `_decide_on_loop`, and `_record_decision`, which makes the reply.
 """
 
 from __future__ import annotations
@@ -39,21 +46,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.webhook")
 
-# The share of a worker's time after which searches end.
+# Share of a worker's time that a decision may use.
 PATIENCE = 0.66
-# What a worker needs for a byte, at most: decoding 3 MB of empty members takes a second.
+# Seconds that a worker needs for a byte, at most: decoding 3 MB of empty members takes a second.
 SECONDS_OF_BYTE = 0.35e-6
-# How many of the reviews that may wait are of one peer, at most.
+# Share of the waiting reviews that one peer address may have.
 PEER_SHARE = 0.75
-# How often it is looked whether a template has come.
+# Seconds between two checks whether a template exists.
 POLL_SECONDS = 0.01
+_PATHS = ("/mutate", "/validate", "/livez", "/readyz")
 BUG = "internal error, see the log of drawbridge"
 
 
 class _OpenReview(NamedTuple):
-    """A review on its way; `arrived` is when it was whole, `started` when its turn had come.
+    """A review that is not answered yet: `arrived` is when its body was complete, `started` when it left the queue.
 
-    By `monotonic`: uvloop's clock counts milliseconds, and most reviews take less than one.
+    Both are times of `monotonic`: uvloop's clock counts milliseconds, and most reviews take less than one.
     """
 
     path: str
@@ -64,7 +72,7 @@ class _OpenReview(NamedTuple):
 
 
 class _Decided(msgspec.Struct):
-    """What a worker made of a review: an outcome, or the status of a ReviewError and what it says."""
+    """A worker's result: an outcome, or the status and the text of a ReviewError."""
 
     outcome: Answer | None
     status: int = 0
@@ -84,7 +92,7 @@ class App:
         limits: DecisionLimits | None = None,
         connections: Limits | None = None,
     ) -> None:
-        """`limits` are of what is decided at a time, `connections` of what is let in."""
+        """`limits` bound the decisions, `connections` the listener."""
         self._callers = callers or Callers(Credentials())
         self._decisions = decisions or Decisions()
         self._decider = decider
@@ -94,7 +102,7 @@ class App:
         self._pool = WorkerPool(self._limits.workers, _Decided, turn=self._listener.queue.wait_turn)
         self._waiting = 0
         self._waiting_of_peer: Counter[str] = Counter()
-        # The longest that one review has held the loop, in seconds.
+        # The most seconds for which one review has blocked the loop.
         self.longest_hold = 0.0
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
@@ -103,10 +111,9 @@ class App:
         return self._listener.open(host, port, tls)
 
     async def drain(self, *, notice: float, grace: float, linger: float = LINGER) -> None:
-        """Say unready, serve on for `notice` seconds while others notice, then finish what is in flight.
+        """Report unready, serve for `notice` more seconds, while the Service removes this pod, then answer the open requests and end.
 
-        From the first moment each answer closes its connection. A connection that is idle then is not closed under its client before
-        `linger` times the notice is over.
+        Each answer closes its connection from the first moment. Idle connections are closed after `linger` times `notice` more seconds.
         """
         self._listener.draining = True
         if self._listener.is_open:
@@ -116,17 +123,17 @@ class App:
 
     @property
     def workers(self) -> Mapping[str, int]:
-        """What became of the reviews that were decided in workers, and how many workers were made and ended."""
+        """Counts of the worker pool, for the metrics."""
         return self._pool.counts
 
     def close(self) -> None:
-        """Take no new connection any more."""
+        """Stop accepting connections."""
         self._listener.close()
 
     # ---- one request
 
     def refuse(self, head: Head) -> Reply | None:
-        """Refuse a request before its body is read, or not."""
+        """Return the reply to a request whose body must not be read; None if it may be read."""
         if head.path not in ("/mutate", "/validate") or head.method != "POST":
             if head.length <= 0:
                 return None
@@ -147,7 +154,7 @@ class App:
         return refused
 
     def answer(self, head: Head, body: bytes) -> Reply | Coroutine[None, None, Reply]:
-        """Answer one request."""
+        """Answer a complete request: a review, or a probe."""
         path, method = head.path, head.method
         if path in ("/mutate", "/validate"):
             if method != "POST":
@@ -172,49 +179,52 @@ class App:
     # ---- reviews
 
     def _review(self, review: _OpenReview) -> Reply | Coroutine[None, None, Reply]:
-        """Decide a small review now, for as long as it may hold the loop; what needs more is answered later."""
+        """Decide a small review now, within the loop's budget; return a coroutine for one that needs more."""
         limits = self._limits
-        # A process that was not given the machine for a while has a slow queue, too, but a short one.
+        # After a pause of the whole process, a review has waited long too, but then the queue is short.
         if review.started - review.arrived > limits.line and len(self._listener.queue) >= limits.crowd:
             return self._turn_away(review.path)
         state = self._decider.state()
         try:
-            outcome = self._decide_here(review, state)
+            outcome = self._decide_on_loop(review, state)
         except Exception as error:  # noqa: BLE001  each review is answered
             return self._fail(review.path, error)
         finally:
             self.longest_hold = max(self.longest_hold, monotonic() - review.started)
         if outcome is None:
             return self._answer_later(review, self._decide_in_worker(review))
-        later = self._look_further(review, outcome, state) if 2 * (self._waiting + 1) <= limits.reviews else None
+        # When many reviews wait, the first decision stands.
+        later = self._later_decision(review, outcome, state) if 2 * (self._waiting + 1) <= limits.reviews else None
         return self._answer_later(review, later) if later else self._record_decision(review, outcome)
 
-    def _decide_here(self, review: _OpenReview, state: State) -> Answer | None:
-        """Decide a review on the loop; None if it is too large for that."""
+    def _decide_on_loop(self, review: _OpenReview, state: State) -> Answer | None:
+        """Decide a review on the loop; return None if it is too large for that."""
         limits, body = self._limits, review.body
-        # A body with fewer bytes has no more members.
+        # Each member has at least one byte, so most bodies need no count.
         if len(body) > limits.inline or (len(body) > limits.members and count_members(body) > limits.members):
             return None
         return self._decider.decide(review.path, body, state, limits.hold)
 
-    def _look_further(self, review: _OpenReview, outcome: Answer, state: State) -> Coroutine[None, None, Reply] | None:
-        """Return the work that may change an answer, or has to precede it; None if the answer can be sent."""
+    def _later_decision(
+        self, review: _OpenReview, outcome: Answer, state: State
+    ) -> Coroutine[None, None, Reply] | None:
+        """Return the work that may change this outcome, or must precede its answer; None if the answer can be sent now."""
         if outcome.record.outcome == REFUSED:
             return self._decide_again(review, outcome, state)
         if outcome.record.outcome == UNDECIDED:
-            # Here it may take little, and nothing in one piece; a worker may take its time.
+            # The loop's budget is small, and allows no long call; a worker has the full one.
             return self._decide_in_worker(review, outcome)
         return self._await_templates(review, outcome) if self._decider.is_early(outcome) else None
 
     def _answer_later(
         self, review: _OpenReview, answer: Coroutine[None, None, Reply]
     ) -> Reply | Coroutine[None, None, Reply]:
-        """Answer when there is an answer, unless too many wait already, or too many of this peer."""
+        """Return a coroutine that awaits the answer; 503 if too many reviews wait already, or too many of this peer."""
         most, peer = self._limits.reviews, review.peer
         if self._waiting >= most or self._waiting_of_peer[peer] >= PEER_SHARE * most:
             answer.close()
             return self._turn_away(review.path)
-        # Now, not when the work begins: of many that arrive in one turn each would find the others not there.
+        # Count now, not when the coroutine starts: many reviews can arrive in one turn, and each must count the others.
         self._waiting += 1
         self._waiting_of_peer[peer] += 1
 
@@ -232,31 +242,31 @@ class App:
         return wait()
 
     async def _decide_again(self, review: _OpenReview, refused: Answer, earlier_state: State) -> Reply:
-        """Look a second time at what is refused: a class may have come just before its first pod.
+        """Decide a refused review again after a moment: a DeviceClass may have been created just before the first pod that names it.
 
-        Where nothing has come, the first refusal stands; where there was no time to say what would fit, a worker does.
+        If the state has not changed, the first refusal stands. If the budget ended before the reason was complete, a worker decides.
         """
         await asyncio.sleep(self._limits.second_look)
-        # All that were refused in one turn come back in one; each is a piece of work for the loop.
+        # Reviews that were refused in one turn of the loop wake up in one turn; the queue gives each its own.
         await self._listener.queue.wait_turn()
         outcome: Answer | None = refused
         state = self._decider.state()
         if state is not earlier_state:
-            outcome = self._decide_here(review, state)
+            outcome = self._decide_on_loop(review, state)
         if outcome is None or outcome.record.outcome == UNDECIDED or outcome.is_late:
-            # It was refused, and is not told anything else because this look was shorter.
+            # The first decision was a refusal, and the second had too little time to replace it.
             return await self._decide_in_worker(review, outcome)
         return self._record_decision(review, outcome)
 
     async def _await_templates(self, review: _OpenReview, outcome: Answer) -> Reply:
-        """Answer when the templates are there: else the claim controller would not find them, and tell the pod so."""
+        """Answer once the templates exist, or after a moment. If they are missing, the claim controller writes an Event on the pod."""
         until = monotonic() + self._limits.second_look
         while monotonic() < until and self._decider.is_early(outcome):  # noqa: ASYNC110  the state is replaced as a whole
             await asyncio.sleep(POLL_SECONDS)
         return self._record_decision(review, outcome)
 
     async def _decide_in_worker(self, review: _OpenReview, otherwise: Answer | None = None) -> Reply:
-        """Decide in a worker; `otherwise` is the answer if it does not, where there is one."""
+        """Decide in a worker. If it does not decide in time, the answer is `otherwise`, or else that the object is allowed unchanged."""
         state = self._decider.state()
         patience = self._limits.patience
         path, body = review.path, review.body
@@ -273,7 +283,7 @@ class App:
         except Undecided as error:
             note = {"path": path, "bytes": len(body), "problem": str(error)}
             logger.warning("a review was not decided", extra=note)
-            # Workers end together, and to answer for one is to read its review again.
+            # Many workers can end at the same time, and `answer_timeout` decodes the review again on the loop.
             await self._listener.queue.wait_turn()
             return self._record_decision(review, otherwise or answer_timeout(path, body, state))
         if decided.outcome is None:
@@ -287,7 +297,7 @@ class App:
         return Reply(200, outcome.body, "application/json")
 
     def _fail(self, path: str, error: Exception) -> Reply:
-        """Answer with a status: the API server's failurePolicy decides what it means for the pod, not a broken connection."""
+        """Answer an error with an HTTP status, to which the API server applies its failurePolicy."""
         if isinstance(error, ReviewError):
             logger.warning("review refused", extra={"path": path, "status": error.status, "problem": str(error)})
             return self._count(path, text(error.status, str(error)))
@@ -307,13 +317,12 @@ class App:
         return reply
 
 
-_PATHS = ("/mutate", "/validate", "/livez", "/readyz")
-# An API server says the namespace before the object, and soon.
+# In a review, API servers write the namespace before the object, and near the beginning.
 _NAMESPACE = re.compile(rb'"namespace": ?"([^"]{1,63})"')
 _OPENING = 2048
 
 
 def _namespace(body: bytes) -> str:
-    """Say on whose account a review is, without reading it. It need not be true: it decides which review waits for which."""
+    """Return the namespace in a review without decoding it. A false one does no harm: it only affects the order of answers."""
     found = _NAMESPACE.search(body, 0, _OPENING)
     return found[1].decode("latin-1") if found else ""

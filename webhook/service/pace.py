@@ -1,4 +1,4 @@
-"""How often a process looks, and how long it waits: the durations of this room that are neither limits nor an admin's choice."""
+"""Fixed intervals and waiting times of the webhook's process, which are neither limits nor settings."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import NamedTuple
 
 
 class Pace(NamedTuple):
-    """How often things are looked at and tried again, in seconds."""
+    """Intervals in seconds."""
 
-    # Between looks at Secrets and webhook configurations while no watch says that they changed; and while something fails.
+    # Between two reads of Secrets and webhook configurations without a change from a watch; and after a failure.
     certificate: float = 10.0
     certificate_retry: float = 1.0
-    # Between two views made from a stream of changes.
+    # Between two states built from a stream of changes.
     refresh: float = 0.25
-    # Between looks at how device plugins and autoscalers are set up, and how long one may take.
+    # Between two reads of the setup of device plugins and autoscalers, and the limit for one read.
     evidence: float = 15.0
     evidence_look: float = 5.0
-    # Between questions to an API server that does not answer, and between looks at its version and gates.
+    # Between two requests to an API server that does not answer, and between two reads of its version and gates.
     retry: float = 1.0
     server: float = 600.0
-    # A server of the right group may still lack a kind; it is not waited for longer.
+    # The wait for a kind that an API server with the right group may not have.
     extra: float = 3.0
-    # A state that was confirmed longer ago is good enough to translate by, but not to refuse by.
+    # The age of a confirmed state beyond which the webhook still translates, but refuses nothing.
     fresh: float = 60.0

@@ -1,1 +1,1 @@
-"""Where a review is decided: on the loop within a budget, or in a worker that can be killed."""
+"""The decision about a review, its budget and its limits; the loop and the workers use the same."""

@@ -1,4 +1,4 @@
-"""Decides for `webhook.service.app`, by `webhook.admission.review`, on the cluster as it is followed now."""
+"""Decides reviews for `webhook.service.app` with `webhook.admission.review`, on the current state of the cluster."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("drawbridge.webhook")
 
-# A selector that needs every module which `dra.cel` loads late, for a command line's sake.
+# A selector that makes `dra.cel` import all modules that it otherwise imports when needed.
 WHOLE_LANGUAGE = "['a'].all(text, text.matches('a'))"
 
-# What makes the pods of Kubernetes' own workloads, which the template controller follows.
+# Controllers of pods that the template controller watches.
 CONTROLLERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 
-# A step of a budget is about a microsecond. One call that cannot be interrupted may take this share of the patience.
+# Steps of a budget in a second of CPU, about.
 STEPS_A_SECOND = 1_000_000
+# Share of the time for one uninterruptible call.
 PIECE = 0.4
 
 
 class ReviewDecider:
-    """Decides reviews by the state of the moment."""
+    """Decides reviews on the current state."""
 
     def __init__(
         self,
@@ -40,33 +41,33 @@ class ReviewDecider:
         configuration: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = thread_time,
     ) -> None:
-        """`certificate` says what is wrong with the one we serve, "" if nothing is; `configuration` what there is to know of it.
+        """`certificate` returns the problem of the serving certificate, or ""; `configuration` returns notes on the configuration.
 
-        By the CPU of this thread: one that is not given the machine has not searched meanwhile.
+        `clock` is thread CPU time, so time when the thread is descheduled does not count.
         """
         self._builder = builder
         self._follower = follower
         self._certificate = certificate
         self._configuration = configuration
         self._clock = clock
-        # No review waits for the import of what compiles selectors.
+        # Import the compiler of selectors now, so that no review waits for it.
         cel.compile(WHOLE_LANGUAGE)
-        # A state that may not refuse is made once for each that may, so that it is known again.
-        self._old: tuple[State, State] | None = None
+        # The latest state, and its variant for a stale view, which does not refuse. It is cached, because workers and memos compare states by identity.
+        self._stale: tuple[State, State] | None = None
 
     def state(self) -> State:
-        """Hand out what decisions are made on now."""
-        now = self._follower.state()
+        """Return the state that decisions are made on now."""
+        latest = self._follower.state()
         if self._follower.fresh():
-            return now
-        if self._old is None or self._old[0] is not now:
-            self._old = now, self._builder.state(fresh=False)
-        return self._old[1]
+            return latest
+        if self._stale is None or self._stale[0] is not latest:
+            self._stale = latest, self._builder.state(fresh=False)
+        return self._stale[1]
 
     def decide(self, path: str, body: bytes, state: State, patience: float) -> Answer:
-        """Answer a review to "mutate" or "validate"; `patience` is how many seconds of CPU it may take.
+        """Answer a review to "mutate" or "validate" within `patience` seconds of CPU.
 
-        A failure may be due to what was remembered of earlier reviews, so the review is decided once more without it.
+        After an unexpected exception the review is decided once more without the memo of earlier reviews, which may be the cause.
         """
         until = self._clock() + patience
         longest = int(patience * STEPS_A_SECOND * PIECE)
@@ -75,8 +76,8 @@ class ReviewDecider:
             return self._clock() > until
 
         def attempt() -> Answer:
-            answer = review.validate if path == "validate" else review.mutate
-            return answer(body, state, impatient=impatient, longest=longest)
+            decide = review.validate if path == "validate" else review.mutate
+            return decide(body, state, impatient=impatient, longest=longest)
 
         try:
             return attempt()
@@ -89,7 +90,7 @@ class ReviewDecider:
             return attempt()
 
     def is_early(self, outcome: Answer) -> bool:
-        """Say whether a workload's pod names a template that is made for the workload, and is not there yet."""
+        """Report whether a pod of a workload names a template that the template controller has not created yet."""
         record = outcome.record
         if record.outcome != "translated" or record.dry_run or outcome.controller not in CONTROLLERS:
             return False
@@ -97,16 +98,16 @@ class ReviewDecider:
         return any((outcome.namespace, name) not in templates for name in record.templates)
 
     def forget(self, state: State) -> None:
-        """Drop what a decision that did not end may have left half remembered."""
+        """Clear the memo, in which an interrupted decision may have left incomplete results."""
         state.memo.clear()
 
     def unready(self) -> Mapping[str, str]:
-        """Say what keeps us from deciding well."""
-        # An old view is a matter of metrics and takes no pod off the Service: every replica would have the same one.
+        """Return problems by check, "" for none; a problem makes this replica unready."""
+        # A stale view is reported by metrics and does not make a replica unready: all replicas would have the same view.
         return {"cluster": self._follower.what_is_unread(), "certificate": self._certificate()}
 
     def notes(self) -> Mapping[str, str]:
-        """Say what takes no replica off the Service, and is worth knowing all the same."""
+        """Return problems by check that do not make this replica unready."""
         aside = str(self._follower.quarantine)
         return {
             "stock": self._follower.stale(),

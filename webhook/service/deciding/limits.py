@@ -1,4 +1,4 @@
-"""How many reviews are decided at a time, and how long one may take: on the loop, in a worker, and waiting for either."""
+"""Limits of decisions: how many at a time, and how long each, on the loop, in a worker and while waiting."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 
 class DecisionLimits(NamedTuple):
-    """What one process decides at a time; what its listener lets in is `runtime.http.Limits`."""
+    """Limits of decisions in one process; the listener's limits are `runtime.http.Limits`."""
 
-    # Reviews that are decided in a worker or looked at a second time; the others never wait.
+    # Reviews that wait for a worker, a second decision or a template; the others are answered at once.
     reviews: int = 128
-    # A refused object is decided on once more after this long: our copy of the cluster is a moment old, and a class may
-    # have been applied just before the first pod that names it. The template of a workload's pod is waited for as long at most.
+    # Seconds after which a refused object is decided again: the informers are a moment late, and a DeviceClass may have been created just
+    # before the first pod that names it. An answer waits at most as long for the template of a workload's pod.
     second_look: float = 0.25
-    # Larger reviews are decided in a worker process from the start.
+    # Bytes; larger reviews are decided in a worker.
     inline: int = 64 * 1024
-    # So are those with more members: decoding and looking at each takes some microseconds. A pod of 64 KiB of variables has 4,000.
+    # JSON members; reviews with more are decided in a worker: each takes some microseconds. A pod of 64 KiB of variables has 4,000.
     members: int = 8_000
-    # CPU seconds that a decision may take on the loop; what is not charged piece by piece adds up to 20 ms. A first look at
-    # 5,000 nodes takes 40 ms, and goes on review by review.
+    # CPU seconds of a decision on the loop; uncharged work adds up to 20 ms. The first evaluation of 5,000 nodes takes 40 ms, and several
+    # reviews share it.
     hold: float = 0.033
-    # What a worker may take, waiting for it included.
+    # Seconds for a worker, including the wait for one.
     patience: float = 1.5
     workers: int = 2
-    # A review that waited for so long is turned away, where at least so many others wait.
+    # A review that has waited for `line` seconds is rejected if at least `crowd` others wait.
     line: float = 0.25
     crowd: int = 64
