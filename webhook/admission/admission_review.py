@@ -1,9 +1,8 @@
-"""AdmissionReview v1, decoded and encoded: bytes in, values out, and back.
+"""Decodes and encodes AdmissionReview v1. It decides nothing.
 
-What it is not: it decides nothing. A body that is not a review is a `ReviewError` with the HTTP status that says whose
-fault it is; an object inside a sound review is handed on as raw JSON, because a pod is never re-serialised
-(docs/architecture.md, "Patches, not objects"). Mirrors k8s.io/api/admission/v1 and what
-apiserver/pkg/admission/plugin/webhook/request checks on the way back.
+A body that is not a valid review raises `ReviewError` with the HTTP status of the answer. The object in a review stays raw JSON, because a pod
+is never serialised again (docs/architecture.md, "Patches, not objects"). The types mirror k8s.io/api/admission/v1 and the checks of
+apiserver/pkg/admission/plugin/webhook/request.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-# API server and kubectl cut warnings beyond these (apiserver/pkg/warning, net/http headers): we cut first, at a word.
+# API server and kubectl cut longer warnings (apiserver/pkg/warning, net/http headers). drawbridge cuts them before, at a word.
 MAX_WARNING = 250
 _MORE = "…".encode()
 MAX_WARNINGS = 5
@@ -33,7 +32,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 class ReviewError(ValueError):
-    """Bytes that are not an AdmissionReview that we can answer. `status` is the HTTP status to answer with."""
+    """The body is not an AdmissionReview that can be answered. `status` is the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -57,7 +56,7 @@ class UserInfo(Wire, frozen=True, kw_only=True):
 
 
 class AdmissionRequest(Wire, frozen=True, kw_only=True):
-    """What the API server asks about. Objects stay raw until they are needed."""
+    """The request of a review. Objects stay raw until they are needed."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -79,7 +78,7 @@ class Review(Wire, frozen=True, kw_only=True):
 
 
 class DenialStatus(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """The part of metav1.Status that a refused user gets to read."""
+    """The part of metav1.Status that a refused user reads."""
 
     code: int = 403
     reason: str = "Forbidden"
@@ -90,7 +89,7 @@ class Response(Wire, frozen=True, kw_only=True, omit_defaults=True):
     uid: str
     allowed: bool
     patch_type: str | None = None
-    patch: bytes | None = None  # in JSON it is base64, as Go writes bytes
+    patch: bytes | None = None  # base64 in JSON, as Go encodes bytes
     status: DenialStatus | None = None
     warnings: tuple[str, ...] = ()
     audit_annotations: dict[str, str] = {}
@@ -169,7 +168,7 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def decode_pod(body: bytes) -> tuple[AdmissionRequest, dict[str, Json] | None]:
-    """Read a review, and of its pod what decisions read; None where that has another shape."""
+    """Decode a review, and those fields of its pod that decisions read; None instead of the pod if a field has an unexpected type."""
     try:
         review = _pod_review.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -192,7 +191,7 @@ def _request(review: Review) -> AdmissionRequest:
 
 
 def read(raw: msgspec.Raw) -> dict[str, Json]:
-    """Read the object of a review as plain JSON; raise WireError where it is something else."""
+    """Decode the object of a review as plain JSON; raise WireError if it is not a JSON object."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -226,7 +225,7 @@ def encode(response: Response) -> bytes:
 
 
 def shorten(warnings: Sequence[Warned]) -> tuple[str, ...]:
-    """Keep at most a few short warnings, each once, and say how many were left out."""
+    """Return at most MAX_WARNINGS distinct short warnings; the last one counts those left out."""
     if not warnings:
         return ()
     distinct = list(dict.fromkeys(_one_line(text) for text in warnings))
@@ -243,7 +242,7 @@ def _one_line(warning: Warned) -> str:
     encoded = line.encode()
     if len(encoded) <= MAX_WARNING:
         return line
-    # The part that is cut off can be looked up by the code.
+    # The code stays, so that the author can look up the rest.
     code = f" [{warning.code}]" if isinstance(warning, Finding) else ""
     room = MAX_WARNING - len(_MORE) - len(code)
     cut = encoded[:room].decode(errors="ignore")

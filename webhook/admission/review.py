@@ -1,10 +1,12 @@
-"""The whole path of a review: its bytes and a state in, the bytes of an answer and a record out. No I/O.
+"""Decides a review: from its bytes and a state to the answer and a record for the log. No I/O.
 
-    decode ▶ is it ours, is it on? ▶ decide, as if the mode were enforce ▶ answer, in the mode
+    mutate, validate ▶ _review: decode ▶ in scope? ▶ mode off? ▶ _decide, as if the mode were enforce ▶ _answer, in the mode
 
-An object that cannot be read is refused; an object of another kind is allowed unread; a review that exceeds its budget is allowed
-unchanged, with a warning. The mutating review judges all claims of a pod, which spares the API server a second call
-(`webhook.registration`); the validating review of a pod sees only what another webhook changed after it.
+`_decide` calls `decide_pod` for a new pod, `_replay` for its update, and `_validate` for a validating review.
+
+An object that cannot be decoded is refused. An object of another kind is allowed undecoded. A review that exceeds its budget is allowed
+unchanged, with a warning. The mutating review judges all claims of a pod, so the API server needs no validating review of it, unless another
+webhook changes the pod afterwards (`webhook.registration`).
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ if TYPE_CHECKING:
     from webhook.state import PodOwner, State
     from webhook.translate import PodClaim
 
-    # Says whether the caller has stopped waiting for the answer.
+    # Returns whether the time for the decision is over.
     Impatient = Callable[[], bool] | None
 
-# What becomes of the object of a review; the metric `drawbridge_reviews_total` has it as its label `outcome`.
-Became: TypeAlias = Literal[
+# The outcome of a review: the label `outcome` of the metric `drawbridge_reviews_total`.
+ReviewOutcome: TypeAlias = Literal[
     "untouched",
     "left",
     "cleaned",
@@ -59,25 +61,27 @@ Became: TypeAlias = Literal[
     "out of scope",
     "off",
 ]
-REFUSED: Final = "refused"  # a request that is turned back
-UNDECIDED: Final = "undecided"  # one that took too long
+REFUSED: Final = "refused"
+UNDECIDED: Final = "undecided"  # the review exceeded its budget
 UNTOUCHED: Final = "untouched"
 OUT_OF_SCOPE: Final = "out of scope"
 OFF: Final = "off"
 _SILENT = frozenset((UNTOUCHED, OUT_OF_SCOPE, OFF))
-# Names of outcomes that a mode holds back.
-_WOULD = {
+# Outcomes as they are recorded if the mode holds them back.
+_HELD_BACK = {
     REFUSED: "would refuse",
     "cleaned": "would clean",
     "translated": "would translate",
     "replayed": "would replay",
 }
-# Steps for an object that is judged by the rules of `drawbridge check`: more than a shared thread has for one piece.
+# Steps to check an object by the rules of `drawbridge check`: more than one uninterruptible call on the loop may take.
 OBJECT = 100_000
 _OURS = f"{names.DOMAIN}/".encode()
 
 
 class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
+    """A review in the log and in the metrics."""
+
     path: str
     uid: str
     outcome: str
@@ -92,17 +96,19 @@ class Record(Wire, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def worth_telling(self) -> bool:
-        """Return whether the log gets a line: most pods need nothing."""
+        """Whether the review gets a line in the log: most pods request no devices."""
         return bool(self.decisions or self.problems) or self.outcome not in (UNTOUCHED, OUT_OF_SCOPE)
 
 
 class Answer(Wire, frozen=True, kw_only=True):
+    """The answer to a review, its record, and what the service needs to know of the object."""
+
     response: reviews.Response
     record: Record
     namespace: str = ""
     # The kind of the pod's controller.
     controller: str = ""
-    # Whether the time ended before everything was decided: a later review may find more.
+    # Whether the time ended before the decision was complete: another attempt may find more.
     is_late: bool = False
 
     @property
@@ -111,7 +117,7 @@ class Answer(Wire, frozen=True, kw_only=True):
 
 
 class ObjectReview(NamedTuple):
-    """One review: the path it came by, the request, and the object it is about."""
+    """A review: its HTTP path, its request, and the decoded object of the request."""
 
     path: str
     request: AdmissionRequest
@@ -120,7 +126,7 @@ class ObjectReview(NamedTuple):
 
     @classmethod
     def from_request(cls, path: str, request: AdmissionRequest, obj: dict[str, Json]) -> ObjectReview:
-        """Name the object of a request."""
+        """Return the review, with the name of its object."""
         metadata = mapping(obj.get("metadata"))
         name = request.name or metadata.get("name") or f"{metadata.get('generateName', '')}*"
         where = f"{request.namespace}/" if request.namespace else ""
@@ -132,12 +138,12 @@ class ObjectReview(NamedTuple):
 
 
 def mutate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Answer:
-    """Answer a mutating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
+    """Answer a mutating review; `impatient` returns whether the time is over, `longest` limits the steps of one uninterruptible call."""
     return _review("mutate", body, state, impatient, longest)
 
 
 def validate(body: bytes, state: State, *, impatient: Impatient = None, longest: int = UNBOUNDED) -> Answer:
-    """Answer a validating review; `impatient` says when it can wait no longer, `longest` how long in one piece."""
+    """Answer a validating review; the arguments are those of `mutate`."""
     return _review("validate", body, state, impatient, longest)
 
 
@@ -148,64 +154,65 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     else:
         request, obj = reviews.decode_pod(body)
     if not concerns_us(path, request):
-        return answer(ObjectReview.from_request(path, request, obj or {}), NOTHING, OUT_OF_SCOPE, Mode.OFF)
+        return _answer(ObjectReview.from_request(path, request, obj or {}), NOTHING, OUT_OF_SCOPE, Mode.OFF)
     if obj is None:
         try:
             obj = reviews.read(request.object)
         except WireError as error:
             return _answer_unreadable(ObjectReview.from_request(path, request, {}), error)
-    question = ObjectReview.from_request(path, request, obj)
+    review = ObjectReview.from_request(path, request, obj)
     owner = workload(request.namespace, mapping(obj.get("metadata")))
     mode = mode_of(state, owner)
     if mode is Mode.OFF:
-        return answer(question, NOTHING, OFF, mode)
+        return _answer(review, NOTHING, OFF, mode)
     budget = Budget(step_limits.REVIEW, impatient, longest=longest)
     try:
-        verdict = _decide(question, owner, state, budget)
-        outcome = _became(verdict, request.operation)
+        verdict = _decide(review, owner, state, budget)
+        outcome = _outcome_of(verdict, request.operation)
     except WireError as error:
-        # The API server could read it, so it is allowed.
-        text = f"drawbridge cannot read this {question.kind}, so it is not checked: {error}"
+        # The API server has decoded it, so it is allowed.
+        text = f"drawbridge cannot read this {review.kind}, so it is not checked: {error}"
         verdict, outcome = Verdict(waits=(text,)), "unreadable"
     except OutOfBudget:
-        verdict, outcome = give_up(f"drawbridge did not check this {question.kind}: {TOO_LATE}"), UNDECIDED
+        verdict, outcome = give_up(f"drawbridge did not check this {review.kind}: {TOO_LATE}"), UNDECIDED
     if mode is not Mode.ENFORCE and outcome not in _SILENT and (reasons := doubts(state, request.namespace)):
         text = f"drawbridge translates and refuses nothing in namespace {request.namespace}: {' and '.join(reasons)}, so its rules are unknown"
         verdict = replace(verdict, waits=(*verdict.waits, text))
     is_late = verdict.is_late or budget.is_late
-    return answer(question, verdict, outcome, mode, is_late=is_late, controller=owner.kind)
+    return _answer(review, verdict, outcome, mode, is_late=is_late, controller=owner.kind)
 
 
 def concerns_us(path: str, request: AdmissionRequest) -> bool:
+    """Report whether the webhook decides about this operation and resource."""
     if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
         return False
     return path != "mutate" or (request.resource.group, request.resource.resource) == ("", "pods")
 
 
-def _answer_unreadable(question: ObjectReview, error: WireError) -> Answer:
-    """Refuse what is not a JSON object: no API server asks about such."""
-    message = f"this {question.kind} cannot be read: {error}"
+def _answer_unreadable(review: ObjectReview, error: WireError) -> Answer:
+    """Refuse an object that is not a JSON object. API servers send no such review."""
+    message = f"this {review.kind} cannot be read: {error}"
     status = reviews.DenialStatus(code=400, reason="BadRequest", message=message)
     return Answer(
-        response=reviews.deny(question.request.uid, status),
-        record=_record(question, Verdict(waits=(message,)), "unreadable", Mode.OFF),
+        response=reviews.deny(review.request.uid, status),
+        record=_record(review, Verdict(waits=(message,)), "unreadable", Mode.OFF),
     )
 
 
-def _decide(question: ObjectReview, owner: PodOwner, state: State, budget: Budget) -> Verdict:
-    """Decide about the object of a review, as if the mode were `enforce`."""
-    request = question.request
-    if question.path == "validate":
-        verdict = _validate(question, state, budget)
+def _decide(review: ObjectReview, owner: PodOwner, state: State, budget: Budget) -> Verdict:
+    """Decide about the object, as if the mode were `enforce`."""
+    request = review.request
+    if review.path == "validate":
+        verdict = _validate(review, state, budget)
         if not verdict.refusals:
             budget.confirm()
         return verdict
     if request.operation == "UPDATE":
-        return _replay(question, state)
-    return decide_pod(Candidate(question.object, request.namespace, owner, question.name), state, budget)
+        return _replay(review, state)
+    return decide_pod(Candidate(review.object, request.namespace, owner, review.name), state, budget)
 
 
-def _became(verdict: Verdict, operation: str) -> Became:
+def _outcome_of(verdict: Verdict, operation: str) -> ReviewOutcome:
     if verdict.refusals:
         return REFUSED
     if verdict.is_undecided:
@@ -219,25 +226,26 @@ def _became(verdict: Verdict, operation: str) -> Became:
     return "warned" if verdict.waits else UNTOUCHED
 
 
-def _replay(question: ObjectReview, state: State) -> Verdict:
-    """Remove again what an update of a translated pod brings back: a pod stays as it was translated once."""
+def _replay(review: ObjectReview, state: State) -> Verdict:
+    """Remove the keys again that an update of a translated pod brings back."""
     try:
-        old = reviews.read(question.request.old_object)
+        old = reviews.read(review.request.old_object)
     except WireError:
         return NOTHING  # API servers always send the old object with an update
-    return replay(question.object, old, state, namespace=question.request.namespace)
+    return replay(review.object, old, state, namespace=review.request.namespace)
 
 
 # Validating reviews
 
 
-def _validate(question: ObjectReview, state: State, budget: Budget) -> Verdict:
-    request, obj = question.request, question.object
+def _validate(review: ObjectReview, state: State, budget: Budget) -> Verdict:
+    """Decide a validating review by the kind of its object."""
+    request, obj = review.request, review.object
     match request.resource.group, request.resource.resource:
         case "", "pods":
             return _recheck(convert(obj, Pod), obj, request.namespace, state, budget)
         case "resource.k8s.io", ("resourceclaims" | "resourceclaimtemplates"):
-            return add_found(NOTHING, inspect_claim(obj, request.namespace, state, budget), question.name)
+            return add_found(NOTHING, inspect_claim(obj, request.namespace, state, budget), review.name)
         case (("apps" | "batch"), _):
             return _preview(obj, state, budget)
         case (("resource.k8s.io" | names.DOMAIN), _):
@@ -246,9 +254,9 @@ def _validate(question: ObjectReview, state: State, budget: Budget) -> Verdict:
 
 
 def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Verdict:
-    """Judge all claims of a pod that were not judged before, after all other webhooks."""
+    """Judge the claims of a pod again, after all other mutating webhooks."""
     if any(entry.name.startswith(names.PREFIX) for entry in pod.spec.resource_claims):
-        # A webhook that ran after this one may have put back the keys that had become claims.
+        # Another webhook may have restored the keys after claims had replaced them.
         operations = replay(obj, obj, state, namespace=namespace).operations
         restored = [operation["path"] for operation in operations if operation["op"] == "remove"]
         if restored:
@@ -264,7 +272,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
             proven = template.verify(signed, bearer, *state.keys)
             earlier = given_earlier(obj, state, namespace=namespace)
         except template.TemplatesError as error:
-            # A broken signature proves nothing: the templates that the pod names are judged as they are stored.
+            # Without a valid signature, the specs on the pod are ignored, and the stored templates are judged.
             warnings = (f"{error}: drop the {names.DOMAIN}/ annotations",)
     claims = [replace(claim, spec=proven.get(claim.template, claim.spec)) for claim in own_claims(obj, earlier)]
     requested = Requested(
@@ -279,7 +287,7 @@ def _recheck(pod: Pod, obj: dict[str, Json], namespace: str, state: State, budge
 
 
 def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
-    """Warn the author of a workload of what its pods will meet. A workload itself is never refused."""
+    """Warn the author of a workload if its pods will be refused or have to wait. A workload itself is never refused."""
     if not paths(obj):
         return NOTHING
     verdict = decide_object(obj, state, stored=True, budget=budget)
@@ -288,11 +296,11 @@ def _preview(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
 
 
 def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
-    """Judge a slice, a class, or an object of our own by the rules of `drawbridge check`.
+    """Check a slice, a class, or an object of drawbridge's own kinds by the rules of `drawbridge check`.
 
     Slices and classes only get warnings: the API server refuses invalid ones itself. Objects of drawbridge's own kinds are refused.
     """
-    budget.charge_whole(OBJECT)  # its selectors are compiled by rules that know no budget
+    budget.charge_whole(OBJECT)  # the rules compile selectors without a budget
     denials: list[Finding] = []
     warnings: list[Warned] = []
     is_own_kind = str(obj.get("apiVersion", "")).startswith(f"{names.DOMAIN}/")
@@ -309,30 +317,30 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
 # The answer
 
 
-def answer(
-    question: ObjectReview,
+def _answer(
+    review: ObjectReview,
     verdict: Verdict,
-    outcome: Became,
+    outcome: ReviewOutcome,
     mode: Mode,
     *,
     is_late: bool = False,
     controller: str = "",
 ) -> Answer:
-    """Answer a review in a mode. Its author is told in `enforce` and `warn`, and in `warn` also what is held back."""
-    request = question.request
+    """Answer a review in a mode: `enforce` and `warn` return warnings, and `warn` also names what it holds back."""
+    request = review.request
     applied = hold_back(verdict, mode)
     warnings: tuple[Warned, ...] = ()
     if mode is Mode.ENFORCE:
         warnings = verdict.warnings
     elif mode is Mode.WARN:
         would: list[Warned] = [
-            refusal.prefixed(f"drawbridge would refuse this {question.kind} ({mode}): ") for refusal in verdict.refusals
+            refusal.prefixed(f"drawbridge would refuse this {review.kind} ({mode}): ") for refusal in verdict.refusals
         ]
         if verdict.templates:
             would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
         warnings = (*would, *verdict.warnings)
     is_held = (applied.operations, applied.refusals) != (verdict.operations, verdict.refusals)
-    name = _WOULD.get(outcome, outcome) if is_held else outcome
+    name = _HELD_BACK.get(outcome, outcome) if is_held else outcome
     audit: dict[str, str] = {}
     if outcome not in _SILENT:
         audit = {"outcome": name, "mode": str(mode)}
@@ -340,7 +348,7 @@ def answer(
             audit["served-by"] = verdict.served_by
     if applied.refusals:
         texts = [str(refusal) for refusal in applied.refusals]
-        texts += [WAY_OUT] if question.kind == "Pod" else []
+        texts += [WAY_OUT] if review.kind == "Pod" else []
         status = reviews.DenialStatus(message="; ".join(texts))
         if verdict.is_invalid:  # as the API server would have refused it
             status = replace(status, code=422, reason="Invalid")
@@ -349,22 +357,22 @@ def answer(
         response = reviews.allow(request.uid, operations=applied.operations, warnings=warnings, audit=audit)
     return Answer(
         response=response,
-        record=_record(question, verdict, name, mode),
+        record=_record(review, verdict, name, mode),
         namespace=request.namespace,
         controller=controller,
         is_late=is_late,
     )
 
 
-def _record(question: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) -> Record:
-    request = question.request
+def _record(review: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) -> Record:
+    request = review.request
     return Record(
-        path=question.path,
+        path=review.path,
         uid=request.uid,
         outcome=outcome,
         mode=str(mode),
         operation=request.operation,
-        object=question.name,
+        object=review.name,
         user=request.user_info.username,
         dry_run=bool(request.dry_run),
         decisions=verdict.decisions,
@@ -373,7 +381,7 @@ def _record(question: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) 
     )
 
 
-# What took too long
+# Without a decision in time
 
 
 class _HeadLabels(Wire, frozen=True, kw_only=True):
@@ -399,7 +407,7 @@ class _HeadSpec(Wire, frozen=True, kw_only=True):
 
 
 class _Head(Wire, frozen=True, kw_only=True):
-    """The fields that say whether annotations are ours: other values are skipped, which takes milliseconds for 7 MiB instead of seconds."""
+    """The fields that prove whether drawbridge wrote the annotations. Other values are skipped: 7 MiB take milliseconds instead of seconds."""
 
     metadata: _HeadMetadata | None = None
     spec: _HeadSpec | None = None
@@ -411,30 +419,29 @@ _head = msgspec.json.Decoder(_Head)
 def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     """Allow the object of a review that took too long unchanged, with a warning; raise ReviewError if it is not a review.
 
-    A slow webhook refuses nothing. A pod that stays unchanged gets its devices from the device plugin it was written for, or waits;
-    the scheduler judges a claim that was not judged here. The object is not read, since that could not be interrupted. Only forged
-    annotations of drawbridge are looked for and removed: a pod that is made slow to decide must not keep them. The pod's controller
-    is not known to a canary, which makes no difference here.
+    An unchanged pod gets its devices from the device plugin it was written for, or waits. The scheduler judges a claim that was not judged
+    here. The object is not decoded, because decoding cannot be interrupted. Only forged annotations of drawbridge are removed, so that nobody
+    can keep them by making a pod slow to decide. The mode is that of a pod without a controller, which only a canary distinguishes.
     """
     request = reviews.decode(body)
-    question = ObjectReview.from_request(path, request, {})
+    review = ObjectReview.from_request(path, request, {})
     if not concerns_us(path, request):
-        return answer(question, NOTHING, OUT_OF_SCOPE, Mode.OFF)
+        return _answer(review, NOTHING, OUT_OF_SCOPE, Mode.OFF)
     mode = mode_of(state, workload(request.namespace, {}))
     if mode is Mode.OFF:
-        return answer(question, NOTHING, OFF, mode)
-    effect = "left this pod as it is" if path == "mutate" else f"did not check this {question.kind}"
+        return _answer(review, NOTHING, OFF, mode)
+    effect = "left this pod as it is" if path == "mutate" else f"did not check this {review.kind}"
     forged = _forged(request, state) if path == "mutate" and request.operation == "CREATE" and _OURS in body else ()
     cleaning = tuple([{"op": "remove", "path": f"/metadata/annotations/{escape(name)}"} for name in forged])
-    return answer(question, give_up(f"drawbridge {effect}: {TOO_LATE}", cleaning), UNDECIDED, mode)
+    return _answer(review, give_up(f"drawbridge {effect}: {TOO_LATE}", cleaning), UNDECIDED, mode)
 
 
 def _forged(request: AdmissionRequest, state: State) -> tuple[str, ...]:
-    """Name the annotations that pass for ours and are not."""
+    """List the annotations with drawbridge's names that drawbridge did not write."""
     try:
         head = _head.decode(request.object)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return ()  # no API server stores it
+        return ()  # not a pod that an API server would store
     pod = builtins(head)
     annotations = inside(pod, "metadata", "annotations")
     if is_passed_by(pod):

@@ -254,7 +254,7 @@ class App:
         if state is not earlier_state:
             outcome = self._decide_on_loop(review, state)
         if outcome is None or outcome.record.outcome == UNDECIDED or outcome.is_late:
-            # The first decision was a refusal, and the second had too little time to replace it.
+            # This decision had too little time, so it must not replace the refusal.
             return await self._decide_in_worker(review, outcome)
         return self._record_decision(review, outcome)
 

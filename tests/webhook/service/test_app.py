@@ -166,7 +166,7 @@ def test_only_the_pod_of_a_workload_is_early(case):
 def test_the_help_of_the_counter_of_reviews_names_every_outcome():
     [counter] = [one for one in WebhookMetrics().registry.collect() if one.name == "drawbridge_reviews"]
     listed = counter.documentation.partition("by outcome: ")[2].partition(", or ")[0]
-    assert set(listed.split(", ")) == set(get_args(admission.Became))
+    assert set(listed.split(", ")) == set(get_args(admission.ReviewOutcome))
 
 
 async def test_a_review_is_answered_and_counted(running):
