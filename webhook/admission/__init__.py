@@ -1,4 +1,4 @@
-"""The bytes of a review and a state become the bytes of an answer."""
+"""Decides reviews: `review` takes the bytes of an AdmissionReview and a state, and returns the answer."""
 
 from webhook.admission import review
 from webhook.admission.admission_review import ReviewError

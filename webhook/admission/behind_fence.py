@@ -1,7 +1,7 @@
-"""Pods that ask by a name that core serves, and whose devices a fence keeps for the bridge. Pure.
+"""Finds pods with an extended resource that a DeviceClass serves, if a fence reserves its devices for the bridge's scheduler. Pure.
 
-Their claims are made by the pod's own scheduler, and tolerate no taint unless that is the bridge's. Whatever left a name to it says why by
-itself; here is said what comes of that. A fence is the one that the configuration wants, or a rule that the cluster has.
+The pod's scheduler creates the claim for such a resource. The claim tolerates the fence's taint only if that scheduler is the bridge's. The
+fence is required by the configuration, or is a DeviceTaintRule in the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_BRIDGE = "set schedulerName to the scheduler that the fence allows, or delet
 
 
 def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, name: str) -> Verdict:
-    """Add the names of a pod that a fence strands, with a warning for each; `claims` are those that the pod will have."""
+    """Add a decision and a warning for each resource that a fence keeps from the pod; `claims` are those that the pod will have."""
     decisions = list(verdict.decisions)
     warnings: list[str] = []
     known = {(decision.container, decision.key) for decision in decisions if decision.code == STRANDED}
@@ -45,7 +45,7 @@ def add_stranded(verdict: Verdict, claims: Iterable[PodClaim], state: State, nam
             decisions.append(stranded)
             continue
         stranded = replace(stranded, object=decisions[at].object, dialect=decisions[at].dialect)
-        # A reason to leave it stays beside this; the words that a class serves it do not.
+        # Replace a decision that a class serves the key. Keep a reason why the key is left.
         replaced = decisions[at].outcome is Outcome.SERVED
         decisions[at if replaced else at + 1 : at + 1] = [stranded]
     return replace(verdict, decisions=tuple(decisions), notes=(*verdict.notes, *warnings))
@@ -57,7 +57,7 @@ def _stays(decision: Decision, container: str, key: str) -> bool:
 
 
 def _find_stranded(claims: Iterable[PodClaim], state: State) -> Iterator[tuple[str, str, str, str]]:
-    """Find the containers and names that a fence strands, the scheduler that it keeps away, and the driver behind it."""
+    """Yield the container, the resource, the pod's scheduler and the driver of each request that a fence rejects."""
     bridge = state.configuration.file.bridge
     wanted = bridge.drivers if bridge is not None and bridge.fence else ()
     rules = state.stock.rules.values() if state.stock is not None else ()

@@ -1,9 +1,9 @@
-"""The decision about a pod: what becomes of its keys, and whether a node can serve it. Pure.
+"""Decides about a pod: the outcome of each key, and whether a node can serve the pod. Pure.
 
-    translate ▶ is a template's name taken ▶ nodes of a mixed fleet ▶ claims and plugin requests together
+    decide_pod: translate ▶ judge_pod: is a template's name taken? ▶ _judge: nodes of a mixed fleet, plugin requests, claims
 
-The webhook decides about the pod of a review (`decide_pod`), and `webhook.admission.decide_object` about the pods of a workload's
-template or of an object in a file, with the same steps. The decision is made as if the mode were `enforce`; the mode is applied last.
+`decide_pod` decides about the pod of a review. `webhook.admission.decide_object` takes the same steps for the pod templates of a workload or of
+an object in a file. The decision is made as if the mode were `enforce`. The mode is applied last (`hold_back`).
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ if TYPE_CHECKING:
     from webhook.state import PodOwner, State
 
 
-# Which of its limits a review meets first (steps, time, a place among others) depends on how busy the machine is.
+# The same text for steps, time and the queue of workers: which limit a review exceeds first depends on the load.
 TOO_LATE: Final = "it could not be decided in time"
 
 
 class Candidate(NamedTuple):
-    """A pod, or the template of pods, as webhooks see it, and where it comes from."""
+    """A pod or a pod template as webhooks see it, and its origin."""
 
     pod: dict[str, Json]
     namespace: str
     owner: PodOwner
     name: str  # of the object, for the decisions
-    path: str = ""  # of the template in its object
+    path: str = ""  # of the template in its object; "" for a pod
     origin: Provenance = STANDALONE
-    # False for a pod of a dump that runs or has run: nothing that it requests of device plugins is missing.
+    # Whether the pod still has to be placed. False for a pod in a dump that runs or has run: it has the devices that it requested.
     waits: bool = True
 
 
 def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
-    """Decide about the pod of a review, as if its mode were `enforce`; the record on the pod is signed."""
+    """Translate the pod of a review and sign its record, then judge whether a node can serve it."""
     pod, namespace = candidate.pod, candidate.namespace
     origin = candidate.origin
     try:
@@ -83,17 +83,17 @@ def decide_pod(candidate: Candidate, state: State, budget: Budget) -> Verdict:
 
 
 def give_up(text: str, cleaning: tuple[Operation, ...] = ()) -> Verdict:
-    """Allow an object that took too long, without annotations in the name of drawbridge that it did not write."""
+    """Allow an object that took too long; `cleaning` removes forged annotations of drawbridge."""
     return Verdict(operations=cleaning, cleaning=cleaning, waits=(text,), is_undecided=True)
 
 
 def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
-    """Hold back what a mode does not do. Only `enforce` translates and refuses; `warn` also removes forged annotations and replays removals.
+    """Remove from the verdict what the mode does not do. Only `enforce` translates and refuses.
 
-    | decided | enforce | warn | observe, off |
+    | decision | enforce | warn | observe, off |
     |---|---|---|---|
-    | translated, refused | done | held back | held back |
-    | cleaned, replayed | done | done | held back |
+    | translate keys, refuse | done | held back | held back |
+    | remove forged annotations, replay removals | done | done | held back |
     """
     if mode is Mode.ENFORCE:
         return verdict
@@ -102,16 +102,16 @@ def hold_back(verdict: Verdict, mode: Mode) -> Verdict:
 
 
 def why_cpus_left(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> str:
-    """Explain why no node can serve the claims of a pod together with those for its CPUs; "" if one can, or there are none."""
+    """Explain why no node can serve a pod's claims together with those for its CPUs; "" if one can, or there are no claims for CPUs."""
     if not verdict.claims_cpus:
         return ""
     return why_cpus_unserved(_requested(candidate, verdict, state), state, budget)
 
 
 def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budget) -> Verdict:
-    """Add to the translation of a pod whether a node can serve it, and which nodes of a mixed fleet do.
+    """Refuse a translated pod, warn, or leave it unchanged, depending on which nodes can serve it.
 
-    A pod that cannot be judged within the budget is translated all the same, with a warning.
+    A pod that cannot be judged within the budget stays translated, with a warning.
     """
     if verdict.refusals or is_passed_by(candidate.pod):
         return verdict
@@ -133,7 +133,7 @@ def judge_pod(candidate: Candidate, verdict: Verdict, state: State, budget: Budg
 
 
 def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requested:
-    """Gather what a pod requests once it is translated: of claims, and of device plugins."""
+    """Return the requests of the translated pod: its claims, and its requests of device plugins."""
     pod = candidate.pod
     claims = all_claims(pod, verdict.given)
     if state.fleet.extended:
@@ -141,7 +141,7 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
             (decision.container, decision.key) for decision in verdict.decisions if decision.outcome in REPLACED
         }
         operations = verdict.operations
-        if path := candidate.path:  # the operations are on the object around the pod
+        if path := candidate.path:  # the paths of operations begin at the object that contains the template
             operations = tuple(
                 [{**operation, "path": str(operation["path"]).removeprefix(path)} for operation in operations]
             )
@@ -151,11 +151,12 @@ def _requested(candidate: Candidate, verdict: Verdict, state: State) -> Requeste
         by_plugin = plugin_request(pod, state, verdict.decisions)
     scheduler = ""
     if state.stock is not None and state.stock.compatibilities:
-        scheduler = _scheduler_of(candidate, verdict)
+        scheduler = _final_scheduler(candidate, verdict)
     return Requested(claims, candidate.namespace, place_in(pod), scheduler, candidate.owner.kind, by_plugin)
 
 
 def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: State, budget: Budget) -> Verdict:
+    """Choose the nodes of a mixed fleet, then judge plugin requests and claims on them."""
     choice = None
     preference = _prefer_nodes(candidate, verdict, state)
     if preference is not None:
@@ -175,20 +176,20 @@ def _judge(candidate: Candidate, verdict: Verdict, requested: Requested, state: 
                 return verdict.leave(reason, (f"left as it is: {reason}",))
         found = deny_or_warn(replace(found, decisions=(*found.decisions, *by_plugin.decisions)), state)
     if choice is not None:
-        verdict = _note_choice(verdict, choice)
-    named = [claim for claim in requested.claims if claim.asks]  # claims that the scheduler makes
-    if named:
-        verdict = add_stranded(verdict, named, state, candidate.name)
+        verdict = _add_choice(verdict, choice)
+    by_scheduler = [claim for claim in requested.claims if claim.asks]  # claims that the scheduler creates
+    if by_scheduler:
+        verdict = add_stranded(verdict, by_scheduler, state, candidate.name)
     return add_found(verdict, found, candidate.name)
 
 
 def _unchanged(candidate: Candidate, verdict: Verdict, state: State) -> PluginRequest | None:
-    """Gather what a pod would request of device plugins if it were not translated."""
+    """Return the pod's requests of device plugins if it is not translated; None if it was not going to be."""
     return plugin_request(candidate.pod, state) if candidate.waits and verdict.given else None
 
 
 def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
-    """Refuse a pod for what was found, or keep in mind what is only warned of."""
+    """Add refusals, doubts and warnings to the verdict."""
     if found is NOTHING_FOUND:
         return verdict
     decisions = [replace(decision, object=name) for decision in found.decisions]
@@ -198,10 +199,12 @@ def add_found(verdict: Verdict, found: Found, name: str) -> Verdict:
 
 
 def refused(name: str, key: str, text: str, code: str, remedy: str = "", *, container: str = "") -> Decision:
+    """Return the decision that refuses an object for one key."""
     return Decision(name, container, "", key, Outcome.REFUSED, text, code=code, remedy=remedy)
 
 
-def _scheduler_of(candidate: Candidate, verdict: Verdict) -> str:
+def _final_scheduler(candidate: Candidate, verdict: Verdict) -> str:
+    """Return the scheduler of the translated pod."""
     for operation in verdict.operations:
         if str(operation["path"]).endswith("/spec/schedulerName"):
             return str(operation["value"])
@@ -209,8 +212,8 @@ def _scheduler_of(candidate: Candidate, verdict: Verdict) -> str:
 
 
 def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Preference | None:
-    """Read which nodes of a mixed fleet a pod prefers; None if it is not translated now, or no device plugin serves its keys."""
-    # Whether a device plugin hands a name out on a node, or would on one that an autoscaler can make.
+    """Return which nodes of a mixed fleet a pod prefers; None if it is not translated now, or no device plugin serves its keys."""
+    # Resources that device plugins offer on existing nodes, and would offer on nodes that an autoscaler can create.
     handed_out: list[Container[str]] = [state.fleet.handed_out_anywhere] if state.fleet.handed_out_anywhere else []
     if state.prospects is not None:
         handed_out += [node.status.allocatable for node in state.prospects.nodes.values()]
@@ -226,8 +229,8 @@ def _prefer_nodes(candidate: Candidate, verdict: Verdict, state: State) -> Prefe
     return read_preference(candidate.pod, candidate.owner, keys, state)
 
 
-def _note_choice(verdict: Verdict, choice: Choice) -> Verdict:
-    """Add to each key that claims replace why nodes that have moved serve it."""
+def _add_choice(verdict: Verdict, choice: Choice) -> Verdict:
+    """Add the reason for the chosen nodes to each key that claims replace."""
     decisions: list[Decision] = []
     for decision in verdict.decisions:
         basis = "; ".join(filter(None, (decision.basis, choice.why)))

@@ -1,9 +1,9 @@
-"""The decision about an object in a file, a dump or a review of a workload: about its pods, or about a claim. Pure.
+"""Decides about an object in a file, a dump or a review of a workload: about its pods, or about a claim. Pure.
 
     fill in what the API server fills in ▶ translate ▶ judge each pod (`webhook.admission.decide`) ▶ apply the mode ▶ the API server's rules
 
-The mode holds back what `hold_back` says; the API server refuses in every mode. A canary is chosen by the controller's name. Pods of a
-CronJob, or of an unknown kind, get that name only when they are created, so the canary is taken to cover them.
+The mode holds back what `hold_back` lists. The API server refuses in every mode. A canary is chosen by the name of the pod's controller. Pods
+of a CronJob or of an unknown kind get this name only when they are created, so this module assumes that the canary covers them.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ if TYPE_CHECKING:
     from webhook.admission.limit_ranges import Filled
     from webhook.state import State
 
-# Kinds whose own name is the one that their pods give as their controller's.
+# Kinds whose own name is the name of their pods' controller.
 _NAMED = (("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job"))
-# Kinds that the webhook judges although they are no pods and make none.
+# Kinds without pods that the webhook judges.
 _CLAIMS = (("resource.k8s.io", "ResourceClaim"), ("resource.k8s.io", "ResourceClaimTemplate"))
-# Outcomes that every mode leaves as they are.
-_STAYING = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
-# Phases of a pod that no kubelet has begun.
+# Outcomes that do not change the object, so no mode holds them back.
+_UNCHANGED = (Outcome.LEFT, Outcome.SERVED, Outcome.UNKNOWN)
+# Phases of a pod that no kubelet has started.
 _NOT_YET = (None, "", "Pending")
 
 
@@ -86,8 +86,8 @@ def decide_object(
 ) -> Verdict:
     """Decide about a pod, the pods of a workload, or a claim; templates of unknown kinds are rewritten only if `rewrite_unknown`.
 
-    A refused object has no operations: its fields stay as they are. Nothing is told of what the API server refuses of an object that
-    asks for no device. The API server has accepted an object that is `stored`.
+    A refused object has no operations. Of an object that requests no device, the API server's refusals are not reported. The API server has
+    accepted an object that is `stored`, so its rules are not checked again.
     """
     budget = budget or Budget(step_limits.REVIEW)
     if group_kind(obj) in _CLAIMS:
@@ -102,18 +102,17 @@ def decide_object(
     if not verdict.refusals and not stored:
         verdict = _judge_by_api_server(verdict, filled, rewrite_unknown=rewrite_unknown)
     if verdict.refusals:
-        # All keys of a refused object stay.
         stays = _as_left(verdict.decisions, "the object is refused; otherwise it would be")
         verdict = replace(verdict, decisions=stays)
     operations = filled.undo(verdict.operations)
-    # Where an operation is on what the RuntimeClass gives, that has to be there.
+    # An operation on a field that the RuntimeClass adds needs that field first.
     if given and any(
         "/nodeSelector" in operation["path"] or "/tolerations" in operation["path"] for operation in operations
     ):
         operations = (*given, *operations)
     if stored:
         return replace(verdict, operations=operations)
-    # A file is edited for annotations alone, too.
+    # In a file, operations on annotations alone are edits too, so they are not set apart as `cleaning`.
     return _with_texts(replace(verdict, operations=operations, cleaning=()))
 
 
@@ -140,7 +139,7 @@ def _mode_of(obj: Object, state: State) -> Mode:
 
 
 def _owner_of_pods(obj: Object) -> PodOwner:
-    """Name the controller of the pods of an object, as the pods will name it."""
+    """Return the controller that the pods of an object will have."""
     kind = group_kind(obj)
     namespace = namespace_of(obj)
     metadata = mapping(obj.get("metadata"))
@@ -154,7 +153,7 @@ def _with_texts(verdict: Verdict) -> Verdict:
 
 
 def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
-    """Decide about a claim, or those that a template makes; one that has its devices was let in already."""
+    """Decide about a claim or a claim template; NOTHING for an allocated claim, because it was accepted before."""
     claim = mapping(versions.upgrade(obj).value)
     namespace = namespace_of(obj)
     mode = mode_of(state, workload(namespace, mapping(obj.get("metadata"))))
@@ -172,7 +171,7 @@ def _decide_claim(obj: Object, state: State, budget: Budget) -> Verdict:
 def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewrite_unknown: bool = False) -> Verdict:
     """Decide about each pod template of an object, and about the requests outside of them."""
     name, namespace, owner = name_of(obj), namespace_of(obj), _owner_of_pods(obj)
-    # A pod of a dump that runs, or has run, was let in.
+    # A pod in a dump that runs or has run needs no device plugin any more.
     waits = group_kind(obj) != ("", "Pod") or mapping(obj.get("status")).get("phase") in _NOT_YET
     scheduler = scheduler_of(obj)
 
@@ -198,10 +197,10 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
     except OutOfBudget:
         return give_up(f"left as it is: {TOO_LATE}")
     decided: list[Verdict] = []
-    for path, one in translated.items():
-        verdict = _decide_template(candidate_at(path), one, state, mode, budget)
-        decided.append(_leave_to_webhook(verdict, one.stays))
-    # Requests outside of pod templates: the object keeps them, and its pods are decided about as they will be made.
+    for path, translation in translated.items():
+        verdict = _decide_template(candidate_at(path), translation, state, mode, budget)
+        decided.append(_leave_to_webhook(verdict, translation.stays))
+    # Requests outside of pod templates stay in the object. Decide about the pods that its controller will create from them.
     outside = decide_unknown_kind(obj, state)
     if outside.verdict.decisions or outside.verdict.warnings:
         decided.append(apply_mode(outside.verdict, mode, namespace, state))
@@ -218,27 +217,27 @@ def _decide_pods(obj: Object, state: State, mode: Mode, budget: Budget, *, rewri
 
 
 def _decide_template(candidate: Candidate, translated: Verdict, state: State, mode: Mode, budget: Budget) -> Verdict:
-    """Judge the pods of a translated template, and name the keys that no table has."""
+    """Judge the pods of a translated template, and add a decision for each key that no dialect knows."""
     others = unanswered_requests(candidate.pod, state, translated.decisions, is_template=bool(candidate.path))
-    # "No node has it" repeats why the key is left.
+    # A decision that begins with NO_NODE contains the reason of the key's own decision, so the own decision is dropped.
     repeated = {(other.container, other.key) for other in others if other.detail.startswith(NO_NODE)}
     every = (*translated.decisions, *[replace(other, object=candidate.name) for other in others])
-    decisions = [one for one in every if one.code or (one.container, one.key) not in repeated]
+    decisions = [decision for decision in every if decision.code or (decision.container, decision.key) not in repeated]
     verdict = replace(translated, decisions=tuple(decisions))
     if mode is not Mode.OFF:
         verdict = judge_pod(candidate, verdict, state, budget.separate(step_limits.REVIEW))
-    # Words on the pod that are not understood are named in every case.
+    # Warn in every mode of values on the pod that are not understood.
     warnings = [
         str(stated(other.code, f"{other.key}: {other.outcome}: {other.detail}")) for other in others if other.code
     ]
     verdict = replace(verdict, notes=tuple(dict.fromkeys((*verdict.notes, *warnings))))
     if mode is not Mode.ENFORCE and _is_unfilled(verdict):
-        verdict = _leave_unfilled(verdict)  # no mode holds it back
+        verdict = _leave_unfilled(verdict)  # a placeholder leaves the object unchanged in every mode
     return apply_mode(verdict, mode, candidate.namespace, state)
 
 
 def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[Decision, ...]:
-    """Move the decisions about a pod to the object that makes it, which has the request at `place`."""
+    """Return the decisions about a pod as decisions about the object that creates it; its request is at `place`."""
     moved: list[Decision] = []
     for decision in decisions:
         # A pointer into the pod means nothing in the object.
@@ -247,14 +246,14 @@ def _for_object(decisions: Iterable[Decision], name: str, place: str) -> tuple[D
     return tuple(moved)
 
 
-# What the API server refuses, and what is not filled in
+# Refusals by the API server, and placeholders
 
 
 def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: bool) -> Verdict:
-    """Refuse an object that the API server refuses once it is translated.
+    """Refuse an object that the API server would refuse after its translation.
 
-    Only its requests for devices are judged of an object that asks for none, and of a template of an unknown kind: that may be a part
-    of a pod, such as the pattern of a policy.
+    Only requests for devices are checked if the object has none, or if its kind is unknown: such a template may be a part of a pod, such as
+    the pattern of a policy.
     """
     obj = filled.written
     patched = apply_own(filled.object, verdict.operations)
@@ -272,9 +271,9 @@ def _judge_by_api_server(verdict: Verdict, filled: Filled, *, rewrite_unknown: b
 def _refused_by_api_server(
     obj: Object, places: Iterable[str], *, of_devices_alone: bool
 ) -> tuple[list[Decision], Decision | None]:
-    """List what the API server would refuse in pod templates at these paths, or in their requests for devices alone.
+    """List the fields that the API server would refuse in pod templates at these paths, or only in their requests for devices.
 
-    The first placeholder that is not filled in is returned by itself: each further one has the same cause.
+    The second value is the first placeholder that is not filled in; further placeholders have the same cause.
     """
     name = name_of(obj)
     unfilled: Decision | None = None
@@ -299,7 +298,7 @@ def _refused_by_api_server(
 
 
 def answer_of_api_server(obj: Object, path: str = "") -> list[Finding]:
-    """Find why the API server would refuse an object for the pod template at `path`, or an object of a kind that it knows."""
+    """List why the API server would refuse an object of a known kind, or the pod that is created from the template at `path`."""
     judged = obj
     before = ""
     if path and template_site(obj) is None:  # a kind of another project: its operator makes a pod of the template
@@ -316,7 +315,7 @@ def _is_unfilled(verdict: Verdict) -> bool:
 
 
 def _leave_unfilled(verdict: Verdict) -> Verdict:
-    """What becomes of a key with a placeholder is unknown, and so of the object, unless it is refused for another reason."""
+    """Make the outcome of keys with a placeholder unknown, and leave the object unchanged unless it is refused for another reason."""
     others = tuple([refusal for refusal in verdict.refusals if refusal.code != UNFILLED])
     every = verdict.decisions
     if not others:
@@ -338,11 +337,11 @@ def _leave_unfilled(verdict: Verdict) -> Verdict:
     )
 
 
-# What is held back
+# The mode
 
 
 def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Verdict:
-    """Apply a mode to the verdict on an object in a file: keys that it holds back are left, with what they would be."""
+    """Apply a mode to the verdict on an object in a file: a key that the mode holds back is left, with the outcome it would have."""
     applied = hold_back(verdict, mode)
     if applied is verdict:
         return verdict
@@ -353,21 +352,23 @@ def apply_mode(verdict: Verdict, mode: Mode, namespace: str, state: State) -> Ve
             return NOTHING
         off = {"outcome": Outcome.LEFT, "detail": reason, "mode": mode.value, "code": "", "remedy": "", "basis": ""}
         return Verdict(decisions=tuple([replace(decision, **off) for decision in verdict.decisions]), notes=(left,))
-    if not verdict.refusals and all(decision.outcome in _STAYING for decision in verdict.decisions):
+    if not verdict.refusals and all(decision.outcome in _UNCHANGED for decision in verdict.decisions):
         return replace(verdict, operations=applied.operations)
     refusals = [str(refusal.prefixed(f"{mode}: would be refused: ")) for refusal in verdict.refusals]
     every = verdict.decisions
     if refusals:
         every = _as_left(every, "the object would be refused; otherwise it would be")
     decisions = [
-        one if one.outcome in _STAYING else replace(one, outcome=Outcome.LEFT, would=one.outcome.value, mode=mode.value)
+        one
+        if one.outcome in _UNCHANGED
+        else replace(one, outcome=Outcome.LEFT, would=one.outcome.value, mode=mode.value)
         for one in every
     ]
     return replace(applied, decisions=tuple(decisions), waits=(left, *refusals, *verdict.waits))
 
 
 def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
-    """Mark keys that the webhook, not this object, will have translated; `stays` is why the object keeps them."""
+    """Mark keys that the webhook will translate in the pods; `stays` is why the object keeps them."""
     if not stays:
         return verdict
     decisions = [
@@ -377,6 +378,7 @@ def _leave_to_webhook(verdict: Verdict, stays: str) -> Verdict:
 
 
 def _as_left(decisions: Iterable[Decision], would: str) -> tuple[Decision, ...]:
+    """Replace each outcome that changes the object by `left`, with the outcome it would have."""
     left: list[Decision] = []
     for decision in decisions:
         if decision.outcome in REPLACED:

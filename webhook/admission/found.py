@@ -1,4 +1,4 @@
-"""Why no node can serve a pod, and whether it is refused for that or its author is warned. Pure."""
+"""The reasons why no node can serve a pod, and whether they refuse the pod or warn. Pure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 
 class MayServe(Flag):
-    """What may serve all the same what is impossible now."""
+    """What may serve a pod later that no node can serve now."""
 
     PLUGIN = auto()  # a device plugin
-    NEW_NODE = auto()  # another node, if one is made
+    NEW_NODE = auto()  # a node that an autoscaler creates
     UNREACHED = auto()  # a node that the pod cannot run on
     DRIVER = auto()  # a node that the pod can run on, whose driver may only be starting
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Why no node can serve a pod, as decisions that refuse it or only warn; and the warnings."""
+    """Why no node can serve a pod: decisions that refuse it or only doubt, and warnings."""
 
     decisions: tuple[Decision, ...] = ()
     warnings: tuple[Warned, ...] = ()
-    # What may serve a refused pod all the same; and why it waits, whatever else is known.
+    # What may serve a refused pod later.
     may_serve: MayServe = MayServe(0)
+    # Why the pod waits instead of being refused; "" if there is no such reason.
     waits: str = ""
 
     @property
@@ -52,7 +53,7 @@ def denied(denial: Finding, container: str, key: str, may_serve: MayServe) -> Fo
 
 
 def deny_or_warn(found: Found, state: State) -> Found:
-    """Warn instead of refusing where not all is known, an autoscaler may make a node, or the configuration says so."""
+    """Turn refusals into warnings if objects are unreadable, the pod waits, an autoscaler may create a node, or the configuration requires it."""
     if not found.denials:
         return found
     file = state.configuration.file

@@ -1,8 +1,8 @@
-"""Whether nodes can serve what a pod requests: its claims, and what it requests of device plugins. Pure.
+"""Judges whether nodes can serve a pod's requests: its claims, and its requests of device plugins. Pure.
 
-The allocator is asked about an *empty* fleet, so waiting cannot cure a "no". A second question, about the fleet as it is, decides
-about the warning. Nothing is refused while the inventory is stale (then there is no `State.stock`). An object that could not be read
-(`State.unseen`), and an autoscaler whose nodes are not declared, turn a refusal into a warning, once no node can serve the pod unchanged.
+A pod is refused only if no node could serve it even if all devices were free, so that waiting cannot help. If the devices are only in use now,
+the pod gets a warning. While the inventory is stale, `State.stock` is None and nothing is refused. An object that could not be read
+(`State.unseen`) and an autoscaler whose nodes are not declared turn a refusal into a warning (`found.deny_or_warn`).
 """
 
 from __future__ import annotations
@@ -42,17 +42,19 @@ if TYPE_CHECKING:
 
 NOWHERE: Mapping[str, Any] = {}  # no constraints on a pod's node
 _NOT_GIVEN: Mapping[str, PodClaim] = {}
-_PLACING = frozenset(("nodeName", "nodeSelector", "affinity"))  # the fields of a spec that have some, but for taints
+_PLACING = frozenset(
+    ("nodeName", "nodeSelector", "affinity")
+)  # fields of a pod's spec that constrain its node, besides tolerations
 _NODES_OF_OTHERS = "its pods for such nodes wait"
 # Steps for the question whether a pod's claims can be served with those for CPUs.
 _CPUS = 1_000_000
-# What the check of all parameters of one object may cost, and what an entry costs at most beside its selectors: a dozen guesses at names.
+# Steps for the check of all parameters of one object, and of one entry besides its selectors, whose names are compared with a dozen others.
 _PARAMETERS: Final = 100_000
 _ENTRY: Final = 2_000
 
 
 class Requested(NamedTuple):
-    """What a pod requests, and what decides where it may run."""
+    """The requests of a pod, and the constraints on its node."""
 
     claims: Sequence[PodClaim]
     namespace: str
@@ -63,7 +65,7 @@ class Requested(NamedTuple):
 
 
 def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str:
-    """Explain why no node could ever serve these claims of a pod, some of which are for CPUs; "" if one could, or that is not known."""
+    """Explain why no node could ever serve these claims of a pod, some of which are for CPUs; "" if a node could, or if unknown."""
     if state.stock is None:
         return ""
     given = {claim.name: claim for claim in requested.claims if claim.spec is not None}
@@ -71,11 +73,12 @@ def why_cpus_unserved(requested: Requested, state: State, budget: Budget) -> str
     try:
         answer = _judge_reachable(claims, state, budget.separate(_CPUS), given=given, place=requested.place)
     except OutOfBudget:
-        return ""  # the verdict says so where all claims are judged
+        return ""  # the judgement of all claims reports the exhausted budget
     return f"no node could serve claims for them: {answer.text}" if answer.verdict is Feasibility.NEVER else ""
 
 
 def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Budget) -> Found:
+    """Judge a ResourceClaim or ResourceClaimTemplate without its pod."""
     if obj.get("kind") == "ResourceClaimTemplate":
         made = wire.convert(obj, ResourceClaimTemplate)
         path, spec, metadata = "/spec/spec/devices", made.spec.spec, made.metadata
@@ -89,10 +92,10 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
 
 
 def judge_requests(requested: Requested, state: State, budget: Budget) -> Found:
-    """Judge all claims of a pod together, as a scheduler would have to serve them; where it is known, that one.
+    """Judge a pod's requests of device plugins, and then its claims together, because one node has to serve all of them.
 
-    Device plugins come first: a pod that they can never serve needs no look at its claims. Whether a denial stands is for `deny_or_warn`
-    to say. The controller of a DaemonSet makes no more pods where one is refused, and begins anew later.
+    The claims of a pod that no device plugin can ever serve are not judged. `deny_or_warn` decides whether a denial stands. A pod of a DaemonSet
+    for a node that it cannot use waits: its controller would stop creating pods after a refusal.
     """
     found = judge_plugin_request(requested.by_plugin, state, budget)
     if not found.decisions:
@@ -110,7 +113,7 @@ def judge_requests(requested: Requested, state: State, budget: Budget) -> Found:
 
 
 def judge_unchanged(unchanged: PluginRequest | None, requested: Requested, state: State, budget: Budget) -> Found:
-    """Judge a pod that device plugins of a mixed fleet serve; `requested` has the claims that it would have on other nodes.
+    """Judge a pod that device plugins of a mixed fleet serve; `requested` has the claims that it would have if it were translated.
 
     Pods of a DaemonSet are refused only if no node could serve one, neither by a device plugin nor by these claims.
     """
@@ -123,19 +126,20 @@ def judge_unchanged(unchanged: PluginRequest | None, requested: Requested, state
 
 
 def _judge_claims(requested: Requested, state: State, budget: Budget) -> Found:
+    """Judge all claims of a pod on the nodes it can use, their parameters, and the compatibility of their devices."""
     namespace = requested.namespace
     claims: list[ResourceClaim] = []
     warnings: list[str] = []
     given: dict[str, PodClaim] = {}
     by_plugin = ""
-    for one in requested.claims:
-        if one.by_name:
-            served, by_plugin = _can_plugin_serve(one, state)
+    for pod_claim in requested.claims:
+        if pod_claim.by_name:
+            served, by_plugin = _can_plugin_serve(pod_claim, state)
             if served:
                 continue
-        if one.spec is not None:
-            given[one.name] = one
-        claim = find_claim(one, namespace, state)
+        if pod_claim.spec is not None:
+            given[pod_claim.name] = pod_claim
+        claim = find_claim(pod_claim, namespace, state)
         if isinstance(claim, str):
             warnings.append(claim)
         elif claim is not None:
@@ -165,9 +169,9 @@ def _find_risk(claims: Sequence[ResourceClaim], scheduler: str, state: State, bu
 
 
 def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Budget) -> tuple[str, ...]:
-    """List what drivers would refuse of a claim's parameters (docs/configuration.md); nothing if the budget ends.
+    """List the parameters of a claim that drivers would refuse (docs/configuration.md); nothing if the budget ends.
 
-    These are warnings: a newer driver may take more than the sources that were read, and an administrator who runs one knows that.
+    These are warnings, because a newer driver may accept more than the versions that drawbridge knows.
     """
     if not devices.config and not validation.asks_for_channels(devices):
         return ()
@@ -179,20 +183,20 @@ def parameter_warnings(devices: DeviceClaim, path: str, state: State, budget: Bu
         problems = list(validation.claim_settings(devices, path, classes, part, slices))
     except OutOfBudget:
         return ()
-    except Exception as failure:  # noqa: BLE001  what only warns never ends the review of a claim
+    except Exception as failure:  # noqa: BLE001  a check that only warns must not fail the review
         return (f"{path}: its parameters could not be checked, {type(failure).__name__}: this is a bug in drawbridge",)
     found = [finding for finding in validation.findings(problems, "") if finding.severity is Severity.WARNING]
     return tuple([text_of(finding) for finding in found])
 
 
 def text_of(finding: Finding) -> str:
-    """Write a finding about a claim, a class or an object of ours as a warning."""
+    """Return the text of a warning about a claim, a class or an object of drawbridge's own kinds."""
     helps = f" ({finding.remedy})" if finding.remedy else ""
     return f"{finding.code} {finding.path}: {finding.message}{helps}"
 
 
 def _can_plugin_serve(one: PodClaim, state: State) -> tuple[bool, str]:
-    """Return whether a device plugin on a node that the pod can use has the extended resources; else a node that could have them."""
+    """Return whether a device plugin serves the claim's extended resources on a node that the pod can use; if not, a node that could later."""
     if state.stock is None or one.pod is None:
         return True, ""
     nodes = [*state.stock.nodes.values(), *(state.prospects.nodes.values() if state.prospects is not None else ())]
@@ -207,7 +211,7 @@ def _can_plugin_serve(one: PodClaim, state: State) -> tuple[bool, str]:
 
 
 def _plugin_offer(one: PodClaim, devices: int, state: State) -> str:
-    """Offer the amount of a device plugin that has more than any node has devices; "" if none has."""
+    """Suggest the largest amount that a device plugin offers, if that is more than any node has devices; else ""."""
     if len(one.by_name) != 1 or state.stock is None:
         return ""
     [name] = one.by_name
@@ -234,7 +238,7 @@ def find_plugin_instead(found: Found, decisions: Iterable[Decision], state: Stat
     if MayServe.PLUGIN not in found.may_serve or found.waits:
         return ""
     for decision in decisions:
-        is_replaced = decision.outcome in REPLACED and "/" in decision.key  # CPUs stay beside their claims
+        is_replaced = decision.outcome in REPLACED and "/" in decision.key  # requests for CPUs stay beside their claims
         nodes = state.fleet.handed_out.get(decision.key) if is_replaced else None
         if nodes:
             return f"node {min(nodes)} still serves {decision.key} through a device plugin"
@@ -267,13 +271,13 @@ def _find_problems(
             if one is None:
                 return denied(stated(answer.code, answer.text, answer.remedy), "", "", answer.may_serve)
             remedy = (_plugin_offer(one, answer.most, state) if answer.most else "") or answer.remedy
-            # The refusal is about the first key of the container whose claim is at fault.
+            # The decision names the first key of the first container that uses the unserved claim.
             container, key = next(iter(one.users), ""), next(iter(one.words), "")
             return denied(stated(answer.code, answer.text, remedy), container, key, answer.may_serve)
         case Feasibility.BUSY:
             return Found(warnings=(redact(answer.text, state.stock, namespace),))
         case Feasibility.UNKNOWN:
-            budget.charge()  # raises if the review's budget ran out, and not only that of one search
+            budget.charge()  # raises if the budget of the whole review is exhausted, and not only that of one search
     return NOTHING_FOUND
 
 
@@ -286,7 +290,7 @@ def _judge_reachable(
     place: Mapping[str, Any],
     subject: str = "pod",
 ) -> Judgement:
-    """Judge claims on the nodes that their pod can reach; on all where it can reach all or, as things are, none."""
+    """Judge claims on the nodes that their pod can use; on all nodes if it can use all or, at present, none."""
     assert state.stock is not None
     within: frozenset[str] | None = None
     if place:
@@ -299,6 +303,6 @@ def _judge_reachable(
 
 
 def place_in(pod: Json) -> Mapping[str, Any]:
-    """Extract a pod's constraints on its node, but for taints."""
+    """Return a pod's constraints on its node, besides tolerations."""
     spec = mapping(mapping(pod).get("spec"))
     return NOWHERE if _PLACING.isdisjoint(spec) else place_of(spec)

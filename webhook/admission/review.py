@@ -153,7 +153,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
         request = reviews.decode(body)
     else:
         request, obj = reviews.decode_pod(body)
-    if not concerns_us(path, request):
+    if not _is_in_scope(path, request):
         return _answer(ObjectReview.from_request(path, request, obj or {}), NOTHING, OUT_OF_SCOPE, Mode.OFF)
     if obj is None:
         try:
@@ -182,7 +182,7 @@ def _review(path: str, body: bytes, state: State, impatient: Impatient, longest:
     return _answer(review, verdict, outcome, mode, is_late=is_late, controller=owner.kind)
 
 
-def concerns_us(path: str, request: AdmissionRequest) -> bool:
+def _is_in_scope(path: str, request: AdmissionRequest) -> bool:
     """Report whether the webhook decides about this operation and resource."""
     if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
         return False
@@ -425,7 +425,7 @@ def answer_timeout(path: str, body: bytes, state: State) -> Answer:
     """
     request = reviews.decode(body)
     review = ObjectReview.from_request(path, request, {})
-    if not concerns_us(path, request):
+    if not _is_in_scope(path, request):
         return _answer(review, NOTHING, OUT_OF_SCOPE, Mode.OFF)
     mode = mode_of(state, workload(request.namespace, {}))
     if mode is Mode.OFF:

@@ -1,4 +1,4 @@
-"""What becomes of a pod, or of the pods of an object. Data only."""
+"""The verdict on a pod, or on the pods of an object. Data only."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from webhook.translate.rewrite import Operation, PodClaim
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of each key, how the object is changed, and why it is refused.
+    """The outcome of each key, the operations on the object, and the reasons of its refusal.
 
-    `translate` makes it from the keys; `webhook.admission.decide` adds whether a node can serve the pod, and applies the mode.
+    `translate` creates it from the keys. `webhook.admission.decide` adds whether a node can serve the pod, and applies the mode.
     """
 
     decisions: tuple[Decision, ...] = ()
     operations: tuple[Operation, ...] = ()
-    # Operations that every mode but `off` and `observe` applies: they remove annotations with our names by another writer, and
-    # what an update brings back. They are all of `operations` if no key is translated.
+    # Operations that `warn` applies too: they remove forged annotations of drawbridge, and keys that an update brings back. If no key is
+    # translated, `operations` has no others.
     cleaning: tuple[Operation, ...] = ()
     # Specs of ResourceClaimTemplates, by name.
     templates: Mapping[str, Json] = {}
     # Claims that the webhook puts on the pod, now or in an earlier round.
     given: tuple[PodClaim, ...] = ()
-    # Whether some of these are for CPUs: they count only if a node can serve all of them.
+    # Whether some of these are for CPUs. If no node can serve all claims, the pod is translated again without those for CPUs.
     claims_cpus: bool = False
     refusals: tuple[Finding, ...] = ()
-    # Why the pod has to wait, or was not checked; the log records these as problems.
+    # Warnings that the pod has to wait or was not checked; the log records them as problems.
     waits: tuple[Warned, ...] = ()
-    # What else its author should know.
+    # Further warnings.
     notes: tuple[Warned, ...] = ()
-    # Which nodes of a mixed fleet serve the pod, and why.
+    # The nodes of a mixed fleet that serve the pod, with the reason.
     served_by: str = ""
     # Why the template stays as it is, although the webhook translates its pods.
     stays: str = ""
-    # Whether the budget ended before everything was decided; and whether that was for lack of time, so that more may be found later.
+    # Whether the budget ended before the decision was complete.
     is_undecided: bool = False
+    # Whether the time ended first, so that another attempt may find more.
     is_late: bool = False
 
     @property
@@ -65,7 +66,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return INVALID.issuperset([refusal.code for refusal in self.refusals])
 
     def refuse(self, decisions: Iterable[Decision]) -> Verdict:
-        """Refuse the object for these decisions, if there are any: then nothing is changed."""
+        """Return the verdict that refuses the object for these decisions and changes nothing; this verdict if there are none."""
         decisions = tuple(decisions)
         if not decisions:
             return self
@@ -80,20 +81,20 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def doubt(self, doubts: Iterable[Decision]) -> Verdict:
-        """Add what would refuse the object if more were certain: the code and its reason to the decision about the key, which stays."""
+        """Add the code and the reason of each doubt to the decision about its key; the outcome of the key stays."""
         decisions = list(self.decisions)
         for doubt in doubts:
-            for at, one in enumerate(decisions):
-                if (one.container, one.key) == (doubt.container, doubt.key) and not one.code:
-                    detail = "; ".join(filter(None, (one.detail, doubt.detail)))
-                    decisions[at] = replace(one, code=doubt.code, remedy=doubt.remedy, detail=detail)
+            for at, decision in enumerate(decisions):
+                if (decision.container, decision.key) == (doubt.container, doubt.key) and not decision.code:
+                    detail = "; ".join(filter(None, (decision.detail, doubt.detail)))
+                    decisions[at] = replace(decision, code=doubt.code, remedy=doubt.remedy, detail=detail)
                     break
             else:
                 decisions.append(doubt)
         return replace(self, decisions=tuple(decisions))
 
     def leave(self, reason: str, warnings: Iterable[Warned]) -> Verdict:
-        """Leave the pods unchanged: a device plugin serves them."""
+        """Return the verdict that leaves the pods unchanged, because a device plugin serves them."""
         left = {"outcome": Outcome.LEFT, "detail": reason}
         decisions = [
             replace(decision, **left) if decision.outcome in REPLACED else decision for decision in self.decisions
