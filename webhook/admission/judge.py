@@ -94,8 +94,8 @@ def inspect_claim(obj: dict[str, Json], namespace: str, state: State, budget: Bu
 def judge_requests(requested: Requested, state: State, budget: Budget) -> Found:
     """Judge a pod's requests of device plugins, and then its claims together, because one node has to serve all of them.
 
-    The claims of a pod that no device plugin can ever serve are not judged. `deny_or_warn` decides whether a denial stands. A pod of a DaemonSet
-    for a node that it cannot use waits: its controller would stop creating pods after a refusal.
+    The claims of a pod that no device plugin can ever serve are not judged. `deny_or_warn` decides whether a denial stands. If another
+    node could serve a pod of a DaemonSet, the pod waits: after a refusal, its controller would create no further pods for a while.
     """
     found = judge_plugin_request(requested.by_plugin, state, budget)
     if not found.decisions:
