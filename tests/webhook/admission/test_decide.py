@@ -65,7 +65,7 @@ ENFORCE = state()
 
 
 def gpu_pod(*, limits=None, name="p", namespace="", **metadata):
-    """A pod as the webhook sees it: without a namespace at first, and with a field that no Kubernetes has yet."""
+    """Return a pod as the webhook sees it: without a namespace, and with a field of a future Kubernetes."""
     limits = {"nvidia.com/gpu": "1"} if limits is None else limits
     containers = [container(limits=limits, fromTheFuture={"kept": [1]})]
     return pod(name, namespace=namespace, containers=containers, schedulerName="default-scheduler", **metadata)
@@ -87,20 +87,20 @@ def answer(outcome):
 
 
 def applied(obj, outcome):
-    """The object with the answer's patch applied by another library."""
+    """Return the object with the answer's patch; jsonpatch applies it, so drawbridge's own code is not tested against itself."""
     response = answer(outcome)
     if "patch" not in response:
         return obj
     return jsonpatch.apply_patch(obj, json.loads(base64.b64decode(response["patch"])))
 
 
-def mutated(obj, world=ENFORCE, **kwargs):
-    outcome = admission.mutate(review(obj, **kwargs), world)
+def mutated(obj, current_state=ENFORCE, **kwargs):
+    outcome = admission.mutate(review(obj, **kwargs), current_state)
     return applied(obj, outcome), outcome
 
 
 def translated(obj):
-    """The pod as the webhook translates it while no devices are known, so that nothing is refused."""
+    """Return the translated pod; no devices are known, so that nothing is refused."""
     return mutated(obj, state(stock=None))[0]
 
 
@@ -121,7 +121,7 @@ def test_a_legacy_pod_becomes_a_pod_with_a_signed_claim():
     assert outcome.record.outcome == "translated"
 
 
-def test_fields_that_we_do_not_know_survive():
+def test_unknown_fields_survive():
     after, _ = mutated(gpu_pod())
     assert after["spec"]["containers"][0]["fromTheFuture"] == {"kept": [1]}
 
@@ -133,7 +133,7 @@ def test_a_second_invocation_changes_nothing():
     assert "patch" not in answer(outcome)
 
 
-def test_dry_run_makes_no_difference():
+def test_a_dry_run_gets_the_same_answer():
     assert (
         admission.mutate(review(gpu_pod(), dryRun=True), ENFORCE).body
         == admission.mutate(review(gpu_pod()), ENFORCE).body
@@ -154,7 +154,7 @@ def test_dry_run_makes_no_difference():
     ],
     ids=["skip", "mirror", "bound", "no accelerator", "no limits", "no resources", "no spec", "nothing at all"],
 )
-def test_pods_without_our_keys_are_untouched(changed):
+def test_pods_without_keys_to_translate_are_untouched(changed):
     _, outcome = mutated(changed)
     assert untouched(outcome)
     assert not outcome.record.worth_telling
@@ -185,27 +185,27 @@ def test_a_refusal_names_container_key_and_remedy():
 
 
 def test_a_pod_with_a_taken_template_name_is_refused():
-    """A template made in advance under the name of a pod's must not decide what the pod gets."""
+    """A template that somebody else created under this name must not choose the pod's devices."""
     (name,) = mutated(gpu_pod())[1].record.templates
     other = wire.convert(
         {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": GPU, "count": 7}}]}}, ResourceClaimSpec
     )
-    squatted = msgspec.structs.replace(
+    taken_name = msgspec.structs.replace(
         ENFORCE, templates={("ns", name): other}, template_owners={("ns", name): "it belongs to Job x"}
     )
-    response = answer(mutated(gpu_pod(), squatted)[1])
+    response = answer(mutated(gpu_pod(), taken_name)[1])
     assert not response["allowed"]
     for part in (f"ns/{name}", "it belongs to Job x", "until it is deleted"):
         assert part in response["status"]["message"]
-    observing = msgspec.structs.replace(squatted, namespaces={"ns": {"drawbridge.dev/mode": "observe"}})
+    observing = msgspec.structs.replace(taken_name, namespaces={"ns": {"drawbridge.dev/mode": "observe"}})
     assert answer(mutated(gpu_pod(), observing)[1])["allowed"]
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
-def test_nothing_is_signed_for_a_namespace_that_does_not_enforce(mode):
-    """Any caller that reaches the port may post a review, and name a namespace."""
-    world = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
-    outcome = mutated(gpu_pod(), world)[1]
+def test_templates_are_signed_in_mode_enforce_only(mode):
+    """Otherwise any client of the port could get a signature for a namespace of its choice."""
+    current_state = msgspec.structs.replace(ENFORCE, namespaces={"ns": {"drawbridge.dev/mode": mode}})
+    outcome = mutated(gpu_pod(), current_state)[1]
     assert "patch" not in answer(outcome)
     assert b"v2 " not in outcome.body
 
@@ -213,7 +213,7 @@ def test_nothing_is_signed_for_a_namespace_that_does_not_enforce(mode):
 # Modes
 
 
-def test_observe_says_and_changes_nothing_but_records_everything():
+def test_observe_only_records_decisions():
     for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
         _, outcome = mutated(gpu_pod(limits=limits), state(mode="observe"))
         response = answer(outcome)
@@ -224,7 +224,7 @@ def test_observe_says_and_changes_nothing_but_records_everything():
         assert outcome.record.decisions
 
 
-def test_warn_tells_and_changes_nothing():
+def test_warn_warns_and_changes_nothing():
     for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"}):
         _, outcome = mutated(gpu_pod(limits=limits), state(mode="warn"))
         response = answer(outcome)
@@ -233,30 +233,30 @@ def test_warn_tells_and_changes_nothing():
         assert "would" in response["warnings"][0]
 
 
-def test_warn_also_tells_what_the_claims_would_meet():
+def test_warn_also_warns_of_impossible_claims():
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": "16"}), state(mode="warn"))
     assert any("even if idle" in text for text in answer(outcome)["warnings"])
 
 
-def test_off_does_not_even_look():
+def test_off_makes_no_decision():
     _, outcome = mutated(gpu_pod(), state(mode="off"))
     assert untouched(outcome)
     assert not outcome.record.decisions
 
 
-def test_every_mode_decides_the_same():
+def test_all_modes_make_the_same_decisions():
     decisions = [mutated(gpu_pod(), state(mode=mode))[1].record.decisions for mode in ("observe", "warn", "enforce")]
     assert decisions[0] == decisions[1] == decisions[2]
 
 
-def test_a_namespace_decides_for_itself():
-    world = state(mode="observe", namespaces={"ns": {"drawbridge.dev/mode": "enforce"}})
-    assert mutated(gpu_pod(), world)[1].record.mode == "enforce"
-    assert mutated(gpu_pod(), world, namespace="other")[1].record.mode == "observe"
+def test_a_namespace_label_sets_the_mode():
+    current_state = state(mode="observe", namespaces={"ns": {"drawbridge.dev/mode": "enforce"}})
+    assert mutated(gpu_pod(), current_state)[1].record.mode == "enforce"
+    assert mutated(gpu_pod(), current_state, namespace="other")[1].record.mode == "observe"
 
 
-def test_the_canary_covers_whole_workloads_and_warns_the_rest():
-    world = state(canary=50)
+def test_the_canary_covers_whole_workloads():
+    current_state = state(canary=50)
     modes = set()
     for index in range(40):
         owner = {"kind": "ReplicaSet", "name": f"web-{index}-abc", "controller": True}
@@ -268,7 +268,7 @@ def test_the_canary_covers_whole_workloads_and_warns_the_rest():
                     ownerReferences=[owner],
                     labels={"pod-template-hash": "abc"},
                 ),
-                world,
+                current_state,
             )[1].record.mode
             for _ in range(3)
         ]
@@ -280,7 +280,7 @@ def test_the_canary_covers_whole_workloads_and_warns_the_rest():
 # Replay
 
 
-def test_the_same_manifest_applied_again_ends_where_it_began():
+def test_a_second_apply_of_the_manifest_is_replayed():
     stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
@@ -298,14 +298,14 @@ def test_an_update_is_replayed_in_mode_warn():
     assert after["spec"]["containers"][0]["resources"].get("limits") in (None, {})
 
 
-@pytest.mark.parametrize(("mode", "said"), [("observe", "would replay"), ("off", "off")])
-def test_an_update_changes_nothing_where_nothing_is_to_be_changed(mode, said):
+@pytest.mark.parametrize(("mode", "expected"), [("observe", "would replay"), ("off", "off")])
+def test_observe_and_off_do_not_replay_an_update(mode, expected):
     stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     after, outcome = mutated(again, state(mode=mode), operation="UPDATE", old=stored)
     assert after == again
-    assert outcome.record.outcome == said
+    assert outcome.record.outcome == expected
 
 
 def test_an_update_translates_nothing():
@@ -315,7 +315,7 @@ def test_an_update_translates_nothing():
 
 
 def test_the_webhook_ignores_strategy_annotations():
-    """It says how the bridge places a pod, and the bridge reads it from the pod itself: no claim depends on it, and it may change."""
+    """The bridge reads the strategy from the pod. No claim depends on it, and it may change."""
     key = "drawbridge.dev/strategy"
     plain, _ = mutated(gpu_pod())
     stored, _ = mutated(gpu_pod(annotations={key: "best"}))
@@ -330,14 +330,14 @@ def test_the_webhook_ignores_strategy_annotations():
     assert not outcome.record.outcome.startswith("refused")
 
 
-def test_another_number_is_left_for_the_api_server_to_refuse():
+def test_an_update_to_another_amount_is_not_replayed():
     stored, _ = mutated(gpu_pod())
     again = copy.deepcopy(stored)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "2"}
     assert untouched(mutated(again, operation="UPDATE", old=stored)[1])
 
 
-# An annotation on the pod is ours or gone
+# Forged annotations
 
 FORGED = {
     "drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}',
@@ -357,7 +357,7 @@ def test_forged_drawbridge_annotations_are_replaced_or_removed(names, limits):
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("warn", False), ("observe", True), ("off", True)])
-def test_forged_annotations_go_wherever_anything_may_be_changed(mode, kept):
+def test_observe_and_off_keep_forged_annotations(mode, kept):
     forged = gpu_pod(annotations={"team": "a", **FORGED})
     after, outcome = mutated(forged, state(mode=mode))
     assert after["spec"] == forged["spec"]
@@ -367,30 +367,30 @@ def test_forged_annotations_go_wherever_anything_may_be_changed(mode, kept):
         assert any("not written by drawbridge" in text for text in answer(outcome)["warnings"])
 
 
-def test_forged_annotations_go_also_where_a_refusal_is_only_told():
+def test_warn_removes_forged_annotations_of_a_refused_pod():
     forged = gpu_pod(limits={"nvidia.com/gpu": "one"}, annotations=FORGED)
     after, outcome = mutated(forged, state(mode="warn"))
     assert outcome.record.outcome == "would refuse"
     assert "annotations" not in after["metadata"]
 
 
-def test_forged_annotations_are_removed_even_when_the_decision_times_out():
+def test_an_interrupted_decision_removes_forged_annotations():
     outcome = admission.mutate(review(gpu_pod(annotations=FORGED)), ENFORCE, impatient=lambda: True)
     assert outcome.record.outcome == "undecided"
     assert "annotations" not in applied(gpu_pod(annotations=FORGED), outcome)["metadata"]
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("enforce", False), ("warn", False), ("observe", True), ("off", True)])
-def test_forged_annotations_are_removed_after_a_timeout(mode, kept):
+def test_the_timeout_answer_removes_forged_annotations(mode, kept):
     forged = gpu_pod(annotations={"team": "a", **FORGED})
     outcome = answer_timeout("mutate", review(forged), state(mode=mode))
     assert (applied(forged, outcome) == forged) is kept
-    assert ("warnings" not in answer(outcome)) is kept, "no client is told what is only recorded"
+    assert ("warnings" not in answer(outcome)) is kept, "observe and off return no warnings"
     ours, _ = mutated(gpu_pod())
     assert applied(ours, answer_timeout("mutate", review(ours), state(mode=mode))) == ours
 
 
-def test_a_late_answer_believes_what_we_wrote_for_this_pod_and_nothing_that_was_changed_since():
+def test_the_timeout_answer_keeps_only_genuine_annotations():
     ours, _ = mutated({**gpu_pod(), "metadata": {"generateName": "p-", "labels": {"a": "b"}}})
     late = answer_timeout("mutate", review(ours), ENFORCE)
     assert applied(ours, late) == ours
@@ -404,8 +404,8 @@ def test_a_late_answer_believes_what_we_wrote_for_this_pod_and_nothing_that_was_
         changed["metadata"]["annotations"][name] += " "
         after = applied(changed, answer_timeout("mutate", review(changed), ENFORCE))
         assert not [key for key in after["metadata"].get("annotations", {}) if key.startswith("drawbridge.dev/")], name
-    passed_by = gpu_pod(annotations=FORGED, labels={"drawbridge.dev/skip": "true"})
-    assert applied(passed_by, answer_timeout("mutate", review(passed_by), ENFORCE)) == passed_by
+    skipped = gpu_pod(annotations=FORGED, labels={"drawbridge.dev/skip": "true"})
+    assert applied(skipped, answer_timeout("mutate", review(skipped), ENFORCE)) == skipped
 
 
 MARKED = '"annotations":{"drawbridge.dev/devices":"x","team":"a"}'
@@ -413,14 +413,14 @@ FULL = {
     "containers": f'{{"metadata":{{{MARKED}}},"spec":{{"containers":[MANY]}}}}',
     "labels": f'{{"metadata":{{{MARKED},"labels":{{"a":[MANY]}}}}}}',
     "annotations": f'{{"metadata":{{{MARKED[:-1]},"b":[MANY]}}}}}}',
-    "what we do not know": f'{{"metadata":{{{MARKED}}},"unknown":[MANY]}}',
+    "an unknown field": f'{{"metadata":{{{MARKED}}},"unknown":[MANY]}}',
 }
 
 
 @pytest.mark.parametrize("small", ["{}", "[]", "0", '{"name":""}', '{"":{}}'])
 @pytest.mark.parametrize("place", FULL)
-def test_a_late_answer_ignores_oversized_content(small, place):
-    """Seven MiB of `{}` took the loop 2.4 s to read, in one call that no alarm ends."""
+def test_the_timeout_answer_skips_large_content(small, place):
+    """Decoding 7 MiB of `{}` took 2.4 s in one uninterruptible call."""
     many = ",".join([small] * (1_000_000 // len(small)))
     body = review("OBJECT").replace(b'"OBJECT"', FULL[place].replace("MANY", many).encode())
     tracemalloc.start()
@@ -429,7 +429,7 @@ def test_a_late_answer_ignores_oversized_content(small, place):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 1_000_000, "objects were made of it"
+    assert peak < 1_000_000, "the content was decoded"
     patch = json.loads(base64.b64decode(answer(outcome)["patch"]))
     assert patch == [{"op": "remove", "path": "/metadata/annotations/drawbridge.dev~1devices"}]
 
@@ -451,7 +451,7 @@ def test_a_copied_record_without_our_claim_changes_no_update():
 
 
 @pytest.mark.parametrize("old", [None, -1, "x", [], [{}]])
-def test_an_update_without_an_object_changes_nothing(old):
+def test_an_update_without_an_old_object_changes_nothing(old):
     assert untouched(mutated(gpu_pod(), operation="UPDATE", old=old)[1])
 
 
@@ -463,7 +463,7 @@ def test_metadata_of_the_wrong_shape_is_answered(part, odd):
         assert answer(decide(review(obj), ENFORCE))["uid"] == "u"
 
 
-def test_a_record_of_another_namespace_is_not_believed():
+def test_a_record_of_another_namespace_is_not_replayed():
     ours, _ = mutated(gpu_pod(), namespace="theirs")
     again = copy.deepcopy(ours)
     again["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
@@ -471,7 +471,7 @@ def test_a_record_of_another_namespace_is_not_believed():
 
 
 @pytest.mark.parametrize("name", ["drawbridge.dev/devices", "drawbridge.dev/decision"])
-def test_tampering_with_one_annotation_removes_the_valid_record_beside_it(name):
+def test_tampering_with_one_annotation_removes_all(name):
     ours, _ = mutated(gpu_pod())
     ours["metadata"]["annotations"][name] = FORGED[name]
     after, outcome = mutated(ours)
@@ -479,7 +479,7 @@ def test_tampering_with_one_annotation_removes_the_valid_record_beside_it(name):
     assert outcome.record.outcome == "cleaned"
 
 
-def test_a_pod_with_oversized_annotations_is_left():
+def test_a_pod_with_too_large_annotations_is_left():
     large = gpu_pod(annotations={"team": "x" * (256 * 1024 - 200)})
     after, outcome = mutated(large)
     assert after == large
@@ -490,36 +490,36 @@ def test_a_pod_with_oversized_annotations_is_left():
 # Validation
 
 
-def validated(obj, world=ENFORCE, **kwargs):
-    return admission.validate(review(obj, **kwargs), world)
+def validated(obj, current_state=ENFORCE, **kwargs):
+    return admission.validate(review(obj, **kwargs), current_state)
 
 
 def gpu_claim(class_=GPU, count=1, **fields):
     return claim("c", exactly(class_, count=count), namespace="") | fields
 
 
-def of_claims(**kwargs):
+def claim_request(**kwargs):
     return {"resource": "resourceclaims", "group": "resource.k8s.io"} | kwargs
 
 
-def test_a_claim_that_fits_passes_in_silence():
-    assert untouched(validated(gpu_claim(), **of_claims()))
+def test_a_claim_that_fits_gets_no_warning():
+    assert untouched(validated(gpu_claim(), **claim_request()))
 
 
-def test_the_refusal_of_a_claim_names_a_claim():
-    said = answer(validated(gpu_claim(count=9), **of_claims()))["status"]["message"]
-    assert "could not serve this claim even if idle" in said
+def test_the_refusal_of_a_claim_mentions_no_pod():
+    message = answer(validated(gpu_claim(count=9), **claim_request()))["status"]["message"]
+    assert "could not serve this claim even if idle" in message
 
 
 def test_a_missing_class_is_refused_with_the_existing_classes():
-    response = answer(validated(gpu_claim("gpu.example.com"), **of_claims()))
+    response = answer(validated(gpu_claim("gpu.example.com"), **claim_request()))
     assert not response["allowed"]
     assert "no DeviceClass gpu.example.com" in response["status"]["message"]
     assert GPU in response["status"]["message"]
 
 
-def test_a_stock_that_is_not_known_never_denies():
-    assert untouched(validated(gpu_claim("gpu.example.com"), state(stock=None), **of_claims()))
+def test_nothing_is_refused_while_devices_are_unknown():
+    assert untouched(validated(gpu_claim("gpu.example.com"), state(stock=None), **claim_request()))
 
 
 def test_a_translated_pod_passes():
@@ -527,7 +527,7 @@ def test_a_translated_pod_passes():
     assert untouched(validated(after))
 
 
-def test_a_forged_proof_is_ignored():
+def test_templates_with_an_invalid_signature_are_ignored():
     after, _ = mutated(gpu_pod())
     notes = after["metadata"]["annotations"]
     notes["drawbridge.dev/templates"] = notes["drawbridge.dev/templates"].replace('"count":1', '"count":4')
@@ -536,7 +536,7 @@ def test_a_forged_proof_is_ignored():
     assert any("was not written by this installation" in warning for warning in response["warnings"])
 
 
-def test_a_record_without_a_claim_proves_nothing():
+def test_a_record_without_a_claim_is_ignored():
     forged = gpu_pod(annotations={"drawbridge.dev/original": '{"containers":{"main":{"nvidia.com/gpu":"1"}}}'})
     assert answer(validated(forged))["allowed"]
 
@@ -550,7 +550,7 @@ def test_a_pod_that_waits_for_a_missing_claim_is_warned():
 
 
 def limited_workload(kind="Deployment", **limits):
-    """A workload whose pods have these limits."""
+    """Return a workload whose pods have these limits."""
     template_ = {"metadata": {}, "spec": gpu_pod(limits=limits)["spec"]}
     spec = {"template": template_} if kind != "CronJob" else {"jobTemplate": {"spec": {"template": template_}}}
     return obj(kind, "w", "batch/v1" if kind == "CronJob" else "apps/v1", **spec)
@@ -608,7 +608,7 @@ def test_unreadable_objects_turn_refusals_into_warnings(kind):
     assert "no DeviceClass gpu.elsewhere" in warning
 
 
-def test_an_unreadable_template_does_not_affect_other_pods():
+def test_unreadable_templates_do_not_affect_claims():
     lacking = state(incomplete=frozenset({"ResourceClaim", "ResourceClaimTemplate"}))
     kwargs = {"resource": "resourceclaims", "group": "resource.k8s.io"}
     assert not answer(validated(gpu_claim("gpu.elsewhere"), lacking, **kwargs))["allowed"]
@@ -623,7 +623,7 @@ def test_an_unreadable_template_is_not_called_missing():
     assert unread == "ResourceClaimTemplate t could not be read, and was not checked"
 
 
-def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
+def test_a_refusal_has_code_remedy_and_skip_label():
     after = translated(gpu_pod(limits={"nvidia.com/gpu": "16"}))
     message = answer(validated(after))["status"]["message"]
     for part in (
@@ -641,7 +641,7 @@ def test_a_refusal_carries_its_code_a_remedy_and_the_way_out():
     [("9e19", True), ("9" * 64, True), ("9" * 310, True), ("10000000000000000000", False), ("1" * 64, False)],
 )
 def test_an_amount_beyond_64_bits_is_refused(amount, is_accepted):
-    """It looks at the thousandths, which overflow (`tests/dra/validation/test_pods.py` asks it)."""
+    """The API server checks thousandths, which overflow for some larger amounts (`tests/dra/validation/test_pods.py`)."""
     _, outcome = mutated(gpu_pod(limits={"nvidia.com/gpu": amount}))
     assert answer(outcome)["allowed"] is is_accepted
     assert [decision.outcome for decision in outcome.record.decisions] == ["left" if is_accepted else "refused"]
@@ -667,9 +667,9 @@ def test_nothing_is_refused_by_a_stale_cache():
     assert mutated(percent, lacking)[1].record.outcome == "left"
     taken, _ = mutated(gpu_pod())
     name = taken["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
-    squatted = {("ns", name): wire.convert({"devices": {"requests": []}}, ResourceClaimSpec)}
-    assert "[R011]" in answer(mutated(gpu_pod(), state(templates=squatted))[1])["status"]["message"]
-    assert answer(mutated(gpu_pod(), msgspec.structs.replace(old, templates=squatted))[1])["allowed"]
+    taken_name = {("ns", name): wire.convert({"devices": {"requests": []}}, ResourceClaimSpec)}
+    assert "[R011]" in answer(mutated(gpu_pod(), state(templates=taken_name))[1])["status"]["message"]
+    assert answer(mutated(gpu_pod(), msgspec.structs.replace(old, templates=taken_name))[1])["allowed"]
 
 
 # Hostile input
@@ -677,14 +677,14 @@ def test_nothing_is_refused_by_a_stale_cache():
 
 @pytest.mark.parametrize("obj", [None, [], "x", 7, True])
 @pytest.mark.parametrize("decide", [admission.mutate, admission.validate])
-def test_a_body_without_an_object_is_refused_in_words(decide, obj):
+def test_a_review_without_an_object_is_refused(decide, obj):
     response = answer(decide(review(obj), ENFORCE))
     assert response["allowed"] is False
     assert response["status"]["code"] == 400
 
 
 def broken(value, rng):
-    """A copy of a JSON value with one part replaced by something of another kind."""
+    """Return a copy of a JSON value with one part replaced by a value of another type."""
     value = copy.deepcopy(value)
     junk = rng.choice([None, 0, -1, 1e300, True, "", "\u0000", "x" * 300, [], {}, [None], {"": None}, [[[]]]])
     where = value
@@ -708,13 +708,13 @@ def test_a_malformed_object_always_gets_an_answer(seed):
         for asked in (
             {},
             {"operation": "UPDATE", "old": start},
-            of_claims(),
+            claim_request(),
             {"resource": "deployments", "group": "apps"},
         ):
             try:
                 response = answer(decide(review(obj, **asked), ENFORCE))
             except reviews.ReviewError as error:
-                assert error.status == 400  # noqa: PT017  either is an answer
+                assert error.status == 400  # noqa: PT017  an error and a response are both answers
             else:
                 assert response["uid"] == "u"
 
@@ -722,18 +722,18 @@ def test_a_malformed_object_always_gets_an_answer(seed):
 def test_an_object_that_cannot_be_decoded_is_allowed():
     strange = gpu_claim()
     strange["spec"]["devices"]["requests"][0]["exactly"]["count"] = "from the future"
-    response = answer(validated(strange, **of_claims()))
+    response = answer(validated(strange, **claim_request()))
     assert response["allowed"]
     assert "so it is not checked" in response["warnings"][0]
 
 
-def test_deep_nesting_is_the_callers_fault():
+def test_deep_nesting_is_a_bad_request():
     deep = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE","object":{"spec":' + b"[" * 500_000  # fmt: skip
     with pytest.raises(reviews.ReviewError):
         admission.mutate(deep + b"]" * 500_000 + b"}}}", ENFORCE)
 
 
-# Slices, classes, and our own kinds
+# Slices, classes, and drawbridge's own kinds
 
 
 def compatibility(**spec):
@@ -745,7 +745,7 @@ def compatibility(**spec):
     }
 
 
-def test_a_rule_of_ours_that_makes_sense_passes():
+def test_a_valid_compatibility_rule_is_allowed():
     good = compatibility(driver=GPU, compatibleOnlyWith="device.driver == 'x'")
     assert untouched(validated(good, resource="devicecompatibilities", group="drawbridge.dev", namespace=""))
 
@@ -757,7 +757,7 @@ def test_a_compatibility_rule_that_does_not_compile_is_refused():
     assert "/spec/compatibleOnlyWith" in response["status"]["message"]
 
 
-def test_a_driver_is_told_and_never_stopped():
+def test_an_invalid_slice_is_warned_and_never_refused():
     slice_ = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -769,42 +769,42 @@ def test_a_driver_is_told_and_never_stopped():
     assert response["warnings"]
 
 
-# The mode of a namespace is not known
+# Unreadable objects of a namespace
 
 
-UNSURE = state(unsure={"ns": ("ResourceQuota",)})
-WHY = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so its rules are unknown"
+UNREADABLE = state(unsure={"ns": ("ResourceQuota",)})
+UNREADABLE_WARNING = "drawbridge translates and refuses nothing in namespace ns: ResourceQuota could not be read, so its rules are unknown"
 
 
 def test_a_pod_of_an_unreadable_namespace_is_left():
-    after, outcome = mutated(gpu_pod(), UNSURE)
+    after, outcome = mutated(gpu_pod(), UNREADABLE)
     assert after == gpu_pod()
     assert outcome.record.outcome == "would translate"
-    assert answer(outcome)["warnings"][-1] == WHY
-    assert WHY in outcome.record.problems
+    assert answer(outcome)["warnings"][-1] == UNREADABLE_WARNING
+    assert UNREADABLE_WARNING in outcome.record.problems
 
 
-def test_a_namespace_whose_mode_is_misspelt_only_gets_a_warning():
+def test_an_invalid_mode_of_a_namespace_is_warned():
     misspelt = state(namespaces={"ns": {MODE_LABEL: "Off"}})
     after, outcome = mutated(gpu_pod(), misspelt)
     assert after == gpu_pod()
-    told = "its label drawbridge.dev/mode='Off' is not a valid mode (expected off, observe, warn, enforce)"
-    assert told in answer(outcome)["warnings"][-1]
+    expected = "its label drawbridge.dev/mode='Off' is not a valid mode (expected off, observe, warn, enforce)"
+    assert expected in answer(outcome)["warnings"][-1]
     assert "warnings" not in answer(mutated(gpu_pod(limits={}), misspelt)[1])
 
 
 def test_a_pod_is_not_refused_with_unreadable_limits():
     impossible = gpu_pod(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1500m"})
     assert not answer(mutated(impossible)[1])["allowed"]
-    after, outcome = mutated(impossible, UNSURE)
+    after, outcome = mutated(impossible, UNREADABLE)
     assert after == impossible
     assert answer(outcome)["allowed"]
-    assert answer(outcome)["warnings"][-1] == WHY
+    assert answer(outcome)["warnings"][-1] == UNREADABLE_WARNING
 
 
 def test_unreadable_limits_affect_only_device_pods_of_the_namespace():
-    assert "warnings" not in answer(mutated(gpu_pod(limits={}), UNSURE)[1])
-    after, _ = mutated(gpu_pod(), UNSURE, namespace="elsewhere")
+    assert "warnings" not in answer(mutated(gpu_pod(limits={}), UNREADABLE)[1])
+    after, _ = mutated(gpu_pod(), UNREADABLE, namespace="elsewhere")
     assert after != gpu_pod()
 
 
@@ -816,9 +816,9 @@ def test_off_and_observe_modes_hold_while_limit_ranges_are_unknown():
 
 
 def test_a_translated_pod_survives_an_unreadable_namespace():
-    """Its update would be refused by the API server: giving back what it asked for takes nothing away."""
+    """Its update is replayed all the same; otherwise the API server would refuse it."""
     before, _ = mutated(gpu_pod())
-    kept, outcome = mutated(gpu_pod(), UNSURE, operation="UPDATE", old=before)
+    kept, outcome = mutated(gpu_pod(), UNREADABLE, operation="UPDATE", old=before)
     known, _ = mutated(gpu_pod(), ENFORCE, operation="UPDATE", old=before)
     assert kept == known
     assert outcome.record.outcome == "replayed"

@@ -41,19 +41,19 @@ JSON = {"Content-Type": "application/json"}
 
 
 def named(name, **more):
-    """A review of a pod of some name."""
+    """Return a review of a pod with this name; `Allowing` acts on the name."""
     return json.dumps(json.loads(REVIEW) | {"request": REQUEST | {"name": name} | more}).encode()
 
 
 class Allowing:
-    """A webhook that allows everything, and breaks on request."""
+    """A decider that allows every pod; some pod names make it slow, endless, late or broken."""
 
     checks = {"stock": ""}
 
     def __init__(self):
         self.seen = Counter()
         self.now = ENFORCE
-        self.early = 0  # so often a template is not there yet
+        self.early = 0  # for so many checks, a template is missing
 
     def is_early(self, _outcome):
         self.early -= 1
@@ -73,10 +73,10 @@ class Allowing:
         if request.name == "slow":
             sleep(0.05)
         while request.name == "held" and not self.release.exists():
-            sleep(0.001)  # in a worker, which has no event in common with its parent
+            sleep(0.001)  # polls, because a worker shares no event with its parent
         refused = request.name == "late" and self.seen[path] < 2
         if refused:
-            self.now = copy(ENFORCE)  # what was missing comes
+            self.now = copy(ENFORCE)  # a new state, as if the missing class had been created
         outcome = "refused" if refused else "untouched"
         record = Record(path=path, uid=request.uid, mode="enforce", outcome=outcome)
         no = reviews.DenialStatus(message="no class")
@@ -92,7 +92,7 @@ class Allowing:
 
 class Running(SimpleNamespace):
     async def connect(self, peer="127.0.0.1"):
-        """A connection that is closed when the test is over, if it has not been by then."""
+        """Open a connection that is closed at the end of the test."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls, local_addr=(peer, 0))
         self.held.append(writer)
         return reader, writer
@@ -133,7 +133,7 @@ async def test_an_answer_waits_for_the_template_that_its_pod_names(running):
     assert running.decider.seen["mutate"] == 1
 
 
-async def test_an_answer_waits_no_longer_for_a_template_than_for_a_class(running):
+async def test_an_answer_does_not_wait_forever_for_a_template(running):
     running.app._limits = running.app._limits._replace(second_look=0.05)
     running.decider.early = 1 << 60
     status, _ = await running.post()
@@ -152,7 +152,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("case", EARLY)
-def test_only_the_pod_of_a_workload_is_early(case):
+def test_only_pods_of_workloads_wait_for_templates(case):
     changes, early = EARLY[case]
     changes = dict(changes)
     controller = changes.pop("controller", "Job")
@@ -163,7 +163,7 @@ def test_only_the_pod_of_a_workload_is_early(case):
     assert ReviewDecider(None, follower, str).is_early(outcome) is early
 
 
-def test_the_help_of_the_counter_of_reviews_names_every_outcome():
+def test_the_metric_of_reviews_documents_every_outcome():
     [counter] = [one for one in WebhookMetrics().registry.collect() if one.name == "drawbridge_reviews"]
     listed = counter.documentation.partition("by outcome: ")[2].partition(", or ")[0]
     assert set(listed.split(", ")) == set(get_args(admission.ReviewOutcome))
@@ -177,7 +177,7 @@ async def test_a_review_is_answered_and_counted(running):
     assert count("drawbridge_review_seconds_count", {"path": "/mutate"}) == 1
 
 
-async def test_a_review_is_timed_by_a_clock_that_is_finer_than_the_loops(running, monkeypatch):
+async def test_reviews_are_timed_in_less_than_a_millisecond(running, monkeypatch):
     loop = asyncio.get_running_loop()
     begun = loop.time()
     with monkeypatch.context() as coarse:
@@ -187,14 +187,14 @@ async def test_a_review_is_timed_by_a_clock_that_is_finer_than_the_loops(running
     assert running.app.longest_hold > 0
 
 
-async def test_a_refusal_is_looked_at_twice_because_a_class_may_come_just_before_its_first_pod(running):
+async def test_a_refused_review_is_decided_a_second_time(running):
     status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, True)
     assert running.decider.seen["mutate"] == 2
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=1)], indirect=True)
-async def test_a_busy_process_refuses_at_the_first_look(running):
+async def test_a_busy_process_decides_only_once(running):
     status, text = await running.post(named("late"))
     assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
     assert running.decider.seen["mutate"] == 1
@@ -229,13 +229,13 @@ async def test_a_connection_serves_many_reviews(running):
         ({"body": REVIEW.replace(b'"u"', b'"u","name":"bug"')}, 500),
     ],
 )
-async def test_a_request_that_is_not_a_valid_review_gets_the_matching_http_status(running, request_, status):
+async def test_an_invalid_request_gets_the_matching_http_status(running, request_, status):
     assert (await running.post(**request_))[0] == status
     assert (await running.post())[0] == 200
 
 
 @pytest.mark.parametrize("running", [Limits(body=1000)], indirect=True)
-async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(running):
+async def test_a_body_beyond_the_limit_is_not_read(running):
     assert (await running.post(b"x" * 1001))[0] == 413
     assert (await running.post())[0] == 200
 
@@ -243,7 +243,7 @@ async def test_a_body_beyond_the_limit_is_refused_before_it_is_read(running):
 @pytest.mark.parametrize(
     "running", [DecisionLimits(inline=0, patience=3), DecisionLimits(members=8, patience=3)], indirect=True
 )
-async def test_a_large_decision_that_never_ends_is_taken_off_the_loop_and_ended_and_the_object_is_allowed(running):
+async def test_an_endless_decision_in_a_worker_is_killed_and_allowed(running):
     endless = asyncio.create_task(running.post(named("endless", namespace="theirs")))
     honest = [await running.post() for _ in range(5)]
     assert {status for status, _ in honest} == {200}
@@ -256,25 +256,24 @@ async def test_a_large_decision_that_never_ends_is_taken_off_the_loop_and_ended_
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
-async def test_the_words_do_not_depend_on_what_was_too_little_for_a_review(running, monkeypatch):
-    """Processors, workers or places: which of them is short first is the machine's affair, and the log's."""
-    said = set()
+async def test_the_timeout_warning_does_not_depend_on_the_exhausted_limit(running, monkeypatch):
+    """Which limit is exceeded first depends on the load, so only the log has it."""
+    answers = set()
     for short in ("it took more than 1.5 s", "the worker ended before it had decided", "too many such reviews", ""):
 
         async def undecided(*_, short=short, **__):
             raise Undecided(short)
 
         monkeypatch.setattr(running.app._pool, "decide", undecided)
-        said.add(await running.post(named("p", object=POD)))
+        answers.add(await running.post(named("p", object=POD)))
     late = admission.mutate(named("p", object=POD), ENFORCE, impatient=lambda: True)
-    [(status, text)] = said
+    [(status, text)] = answers
     assert status == 200
     assert json.loads(text)["response"]["warnings"] == json.loads(late.body)["response"]["warnings"]
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0, patience=30)], indirect=True)
-async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(running, tmp_path):
-    """They had them all, and other large pods were admitted unchanged."""
+async def test_one_namespace_does_not_occupy_all_workers(running, tmp_path):
     running.decider.release = tmp_path / "release"
     slow = [asyncio.create_task(running.post(named("held", namespace="theirs"))) for _ in range(6)]
     await until(lambda: running.app._waiting == 6)
@@ -287,7 +286,7 @@ async def test_the_slow_reviews_of_one_namespace_leave_a_worker_to_others(runnin
 
 @asynccontextmanager
 async def peer_at(running, address):
-    """A caller from another address."""
+    """Yield a client with another address."""
     connector = aiohttp.TCPConnector(ssl=running.tls, local_addr=(address, 0))
     async with aiohttp.ClientSession(connector=connector) as session:
         yield Running(session=session, url=running.url)
@@ -295,7 +294,7 @@ async def peer_at(running, address):
 
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=8, patience=1000, inline=0)], indirect=True)
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
-async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(running, tmp_path):
+async def test_one_peer_does_not_occupy_all_waiting_places(running, tmp_path):
     running.decider.release = tmp_path / "release"
     async with peer_at(running, "127.0.0.2") as stranger:
         many = [asyncio.create_task(stranger.post(named("held", namespace=f"ns{n}"))) for n in range(9)]
@@ -309,7 +308,7 @@ async def test_one_peer_has_not_all_that_may_wait_whatever_namespaces_it_names(r
     assert not running.app._waiting_of_peer
 
 
-async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypatch):
+async def test_a_bug_in_a_later_decision_is_answered(running, monkeypatch):
     async def broken(*_):
         raise RuntimeError("a bug")
 
@@ -318,7 +317,7 @@ async def test_a_bug_in_what_is_decided_later_is_answered_too(running, monkeypat
     assert running.app._waiting == 0
 
 
-async def test_a_body_of_untold_length_is_not_taken(running):
+async def test_a_body_without_content_length_is_refused(running):
     async def chunks():
         yield REVIEW
 
@@ -333,26 +332,26 @@ def phases(running):
 HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
 
 
-async def spoken(running, count, words):
-    """Connections that say something and then nothing more."""
+async def connections_with(running, count, data):
+    """Open connections, and send these bytes on each."""
     held = []
     for _ in range(count):
         reader, writer = await running.connect()
-        writer.write(words)
+        writer.write(data)
         await writer.drain()
         held.append((reader, writer))
     return held
 
 
 @pytest.mark.parametrize("running", [Limits(deadline=60)], indirect=True)
-async def test_requests_that_were_only_begun_take_no_place_from_a_review(running):
-    await spoken(running, 150, HEAD + b"{")
+async def test_incomplete_requests_do_not_block_a_review(running):
+    await connections_with(running, 150, HEAD + b"{")
     await until(lambda: phases(running)["BODY"] == 150)
     assert (await running.post())[0] == 200
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(reviews=1, inline=0, patience=30)], indirect=True)
-async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(running, tmp_path):
+async def test_too_many_waiting_reviews_are_answered_with_503(running, tmp_path):
     running.decider.release = tmp_path / "release"
     held = asyncio.create_task(running.post(named("held")))
     await until(lambda: running.app._waiting == 1)
@@ -363,23 +362,23 @@ async def test_beyond_the_limit_of_reviews_that_wait_the_answer_is_503_at_once(r
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(line=0.01, crowd=1, hold=1)], indirect=True)
-async def test_a_review_that_waited_in_a_long_queue_is_answered_with_503(running):
-    guests = [await running.connect() for _ in range(6)]
+async def test_a_review_in_a_long_queue_is_answered_with_503(running):
+    connections = [await running.connect() for _ in range(6)]
     review = named("slow")
-    words = HEAD.replace(b"99", str(len(review)).encode()) + review
-    for _, writer in guests:
-        writer.write(words)
-    # Most of them are there when the loop looks: this test, client and server, is one loop.
-    answers = [await reader.readline() for reader, _ in guests]
+    data = HEAD.replace(b"99", str(len(review)).encode()) + review
+    for _, writer in connections:
+        writer.write(data)
+    # Client and server share one loop, so most reviews have arrived when the server answers the first one.
+    answers = [await reader.readline() for reader, _ in connections]
     assert {line.split()[1] for line in answers} == {b"200", b"503"}
 
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=30)], indirect=True)
-async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_up(running):
+async def test_too_many_bytes_of_bodies_drop_the_oldest_body(running):
     long = HEAD.replace(b"99", b"4000") + b" " * 3000
-    (old,) = await spoken(running, 1, long)
+    (old,) = await connections_with(running, 1, long)
     await until(lambda: running.app._listener.body_bytes == 3000)
-    (new,) = await spoken(running, 1, long)
+    (new,) = await connections_with(running, 1, long)
     assert (await old[0].readline()).startswith(b"HTTP/1.1 503")
     new[1].write(b" " * 1000)
     assert (await new[0].readline()).startswith(b"HTTP/1.1 400")
@@ -388,7 +387,7 @@ async def test_when_bodies_on_their_way_are_too_many_bytes_the_oldest_is_given_u
 
 @pytest.mark.parametrize("running", [Limits(bytes=5000, deadline=60)], indirect=True)
 @pytest.mark.linux("127.0.0.2 is an address of the loopback")
-async def test_the_body_that_is_given_up_is_of_the_peer_that_has_most_of_them(running):
+async def test_the_dropped_body_is_of_the_peer_with_most_bytes(running):
     long = HEAD.replace(b"99", b"4000")
     reader, writer = await running.connect()
     writer.write(HEAD.replace(b"99", b"1600") + b" " * 1500)
@@ -399,13 +398,13 @@ async def test_the_body_that_is_given_up_is_of_the_peer_that_has_most_of_them(ru
     others[1][1].write(long + b" " * 3000)
     assert (await others[0][0].readline()).startswith(b"HTTP/1.1 503")
     writer.write(b" " * 100)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "it has been read to its end"
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "its body was read to the end"
 
 
 @pytest.mark.parametrize("running", [Limits(deadline=0.05, head=0.05, flush=0.05)], indirect=True)
-@pytest.mark.parametrize("words", [HEAD + b"{", b"POST /mutate HTT", HEAD[:-2]], ids=["body", "line", "headers"])
-async def test_an_incomplete_request_is_answered_with_408_at_the_deadline(running, words):
-    ((reader, writer),) = await spoken(running, 1, words)
+@pytest.mark.parametrize("data", [HEAD + b"{", b"POST /mutate HTT", HEAD[:-2]], ids=["body", "line", "headers"])
+async def test_an_incomplete_request_is_answered_with_408_at_the_deadline(running, data):
+    ((reader, writer),) = await connections_with(running, 1, data)
     async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         await reader.read()
@@ -415,8 +414,8 @@ async def test_an_incomplete_request_is_answered_with_408_at_the_deadline(runnin
 
 @pytest.mark.parametrize("running", [Limits(deadline=0.05)], indirect=True)
 async def test_a_client_that_is_still_sending_can_read_the_answer(running):
-    """To close a socket in which something stands unread resets the connection, and what was said is lost with it."""
-    ((reader, writer),) = await spoken(running, 1, HEAD.replace(b"99", b"5000000") + b"{")
+    """If the server closed a socket with unread bytes, the kernel would reset the connection, and the answer would be lost."""
+    ((reader, writer),) = await connections_with(running, 1, HEAD.replace(b"99", b"5000000") + b"{")
     await until(lambda: phases(running)["CLOSED"] == 1)
     for _ in range(64):
         writer.write(b" " * 65536)
@@ -430,11 +429,11 @@ async def test_a_client_that_is_still_sending_can_read_the_answer(running):
 
 
 @pytest.mark.parametrize("running", [Limits(quiet=3, idle=3, handshake=3)], indirect=True)
-async def test_connections_that_say_nothing_are_closed_before_and_after_the_handshake_and_after_an_answer(running):
+async def test_silent_connections_are_closed_in_every_phase(running):
     raw, writer = await asyncio.open_connection("127.0.0.1", running.port)
     running.held.append(writer)
-    ((quiet, _),) = await spoken(running, 1, b"")
-    ((idle, _),) = await spoken(running, 1, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    ((quiet, _),) = await connections_with(running, 1, b"")
+    ((idle, _),) = await connections_with(running, 1, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
         assert (await idle.readline()).startswith(b"HTTP/1.1 200")
         for reader in (raw, quiet, idle):
@@ -446,7 +445,7 @@ async def test_connections_that_say_nothing_are_closed_before_and_after_the_hand
 @pytest.mark.parametrize("running", [Limits(connections=8, peer=100, deadline=60)], indirect=True)
 async def test_a_full_connection_limit_does_not_lock_other_clients_out(running):
     assert (await running.post())[0] == 200
-    await spoken(running, 8, HEAD + b"{")
+    await connections_with(running, 8, HEAD + b"{")
     assert len(running.app._listener.connections) <= 8
     for _ in range(5):
         assert (await running.post())[0] == 200
@@ -460,15 +459,15 @@ async def test_a_full_connection_limit_does_not_lock_other_clients_out(running):
 
 @pytest.mark.parametrize("running", [Limits(peer=4, deadline=60)], indirect=True)
 async def test_one_address_has_a_share_of_the_connections(running):
-    await spoken(running, 9, HEAD + b"{")
+    await connections_with(running, 9, HEAD + b"{")
     assert len(running.app._listener.connections) <= 4
     assert (await running.post())[0] == 200
 
 
 @pytest.mark.parametrize("running", [Limits(peer=4, deadline=60, head=60)], indirect=True)
-async def test_a_new_connection_is_served_while_others_of_its_address_are_idle(running):
-    """After a few rotations an API server holds hundreds of idle connections, and opens others."""
-    idle = await spoken(running, 3, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+async def test_idle_connections_of_an_address_make_room_for_new_ones(running):
+    """After some rotations of the CA, an API server has hundreds of idle connections and opens new ones."""
+    idle = await connections_with(running, 3, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     for reader, _ in idle:
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     await until(
@@ -476,13 +475,13 @@ async def test_a_new_connection_is_served_while_others_of_its_address_are_idle(r
     )
     for connection in running.app._listener.connections:
         connection.since -= 10.0  # time has passed
-    ((reader, writer),) = await spoken(running, 1, HEAD + b"{")
-    await spoken(running, 2, HEAD + b"{")
+    ((reader, writer),) = await connections_with(running, 1, HEAD + b"{")
+    await connections_with(running, 2, HEAD + b"{")
     writer.write(b" " * 98)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "it was read to its end"
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400"), "its body was read to the end"
 
 
-async def test_a_process_without_descriptors_goes_on_when_there_are_some_again(running, monkeypatch):
+async def test_accepting_continues_after_a_lack_of_descriptors(running, monkeypatch):
     failures = [OSError(24, "Too many open files")] * 3
     accept = socket.socket.accept
 
@@ -496,16 +495,16 @@ async def test_a_process_without_descriptors_goes_on_when_there_are_some_again(r
     assert not failures
 
 
-async def test_ready_means_every_check_is_fine(running):
+async def test_readyz_reports_each_check(running):
     assert await running.get("/readyz") == (200, "[+]stock ok\n")
     running.decider.checks = {"stock": "not read yet", "certificate": ""}
     assert await running.get("/readyz") == (503, "[-]stock: not read yet\n[+]certificate ok\n")
     assert (await running.get("/livez"))[0] == 200
 
 
-async def test_verbose_readiness_lists_problems_that_do_not_make_the_webhook_unready(running):
-    told = "[+]stock ok\n[!]objects: pods default/x: deep\n"
-    assert await running.get("/readyz?verbose") == (200, told)
+async def test_verbose_readyz_also_lists_harmless_problems(running):
+    text = "[+]stock ok\n[!]objects: pods default/x: deep\n"
+    assert await running.get("/readyz?verbose") == (200, text)
 
 
 async def test_plain_http_gets_no_answer(running):
@@ -514,7 +513,7 @@ async def test_plain_http_gets_no_answer(running):
             await session.get(f"http://127.0.0.1:{running.port}/livez")
 
 
-async def test_a_drain_says_unready_and_serves_on_while_others_notice(running):
+async def test_a_draining_webhook_is_unready_and_still_answers(running):
     drain = asyncio.create_task(running.app.drain(notice=3600, grace=2))
     await asyncio.sleep(0)
     assert (await running.get("/readyz"))[0] == 503
@@ -530,9 +529,9 @@ async def test_a_drain_says_unready_and_serves_on_while_others_notice(running):
         await running.post()
 
 
-async def test_a_review_that_is_in_flight_when_the_door_shuts_is_still_answered(running):
+async def test_an_open_review_is_answered_after_the_listener_closes(running):
     head = HEAD.replace(b"99", str(len(REVIEW)).encode())
-    ((reader, writer),) = await spoken(running, 1, head + REVIEW[:9])
+    ((reader, writer),) = await connections_with(running, 1, head + REVIEW[:9])
     await until(lambda: phases(running)["BODY"] == 1)
     drain = asyncio.create_task(running.app.drain(notice=0, grace=5))
     await until(lambda: not running.app._listener.is_open)
@@ -565,8 +564,8 @@ async def test_garbage_on_one_connection_does_not_affect_other_connections(runni
     assert (await running.post())[0] == 200
 
 
-async def test_a_connection_that_is_cut_in_the_middle_of_a_review_leaves_nothing_behind(running):
-    for _, writer in await spoken(running, 3, HEAD + b"{"):
+async def test_an_aborted_connection_leaves_nothing_behind(running):
+    for _, writer in await connections_with(running, 3, HEAD + b"{"):
         writer.transport.abort()
     await until(lambda: not running.app._listener.connections and running.app._listener.body_bytes == 0)
     assert (await running.post())[0] == 200
@@ -574,7 +573,7 @@ async def test_a_connection_that_is_cut_in_the_middle_of_a_review_leaves_nothing
 
 async def test_a_client_that_pipelines_requests_gets_only_the_first_answer(running):
     head = HEAD.replace(b"99", str(len(REVIEW)).encode())
-    ((reader, writer),) = await spoken(running, 1, (head + REVIEW) * 50)
+    ((reader, writer),) = await connections_with(running, 1, (head + REVIEW) * 50)
     assert (await reader.read()).count(b"HTTP/1.1 200") == 1
     assert running.decider.seen["mutate"] == 1
     writer.close()
@@ -600,8 +599,8 @@ async def test_a_client_that_pipelines_requests_gets_only_the_first_answer(runni
     ],
 )
 async def test_an_ambiguous_request_is_refused_and_its_connection_closed(running, headers):
-    words = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + headers + b"\r\nhello"
-    ((reader, writer),) = await spoken(running, 1, words + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    data = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + headers + b"\r\nhello"
+    ((reader, writer),) = await connections_with(running, 1, data + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(PATIENCE):
         answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 4"), answer
@@ -610,7 +609,7 @@ async def test_an_ambiguous_request_is_refused_and_its_connection_closed(running
     writer.close()
 
 
-async def test_http_2_is_not_offered_and_not_spoken(running):
+async def test_http_2_is_not_offered(running):
     context = running.tls
     context.set_alpn_protocols(["h2", "http/1.1"])
     _, writer = await running.connect()
@@ -618,11 +617,11 @@ async def test_http_2_is_not_offered_and_not_spoken(running):
     writer.close()
 
 
-async def test_a_peer_that_does_not_read_is_not_waited_for_forever(running):
-    words = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
+async def test_a_peer_that_does_not_read_is_disconnected(running):
+    data = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
     running.decider.checks = {"stock": "x" * 12_000_000}
     _, writer = await running.connect()
-    writer.write(words)
+    writer.write(data)
     await until(lambda: phases(running)["CLOSED"] == 1)
     (connection,) = running.app._listener.connections
     connection.sweep(asyncio.get_running_loop().time() + running.app._listener.limits.flush + 1)
@@ -630,9 +629,9 @@ async def test_a_peer_that_does_not_read_is_not_waited_for_forever(running):
     writer.close()
 
 
-async def test_curl_asks_first_whether_it_may_send_a_large_body(running):
+async def test_expect_100_continue_is_answered(running):
     head = HEAD.replace(b"99\r\n", str(len(REVIEW)).encode() + b"\r\nExpect: 100-continue\r\n")
-    ((reader, writer),) = await spoken(running, 1, head)
+    ((reader, writer),) = await connections_with(running, 1, head)
     assert (await reader.readline()).startswith(b"HTTP/1.1 100")
     writer.write(REVIEW)
     await reader.readline()
@@ -640,9 +639,9 @@ async def test_curl_asks_first_whether_it_may_send_a_large_body(running):
     writer.close()
 
 
-@pytest.mark.parametrize("limits", [{}, {"patience": -1.0}], ids=["second looks", "late answers"])
-async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(running, limits, monkeypatch):
-    """A crowd that was refused in one moment comes back in one; all at a time they would hold other callers."""
+@pytest.mark.parametrize("limits", [{}, {"patience": -1.0}], ids=["second decisions", "timeouts"])
+async def test_second_decisions_and_timeouts_run_in_separate_turns(running, limits, monkeypatch):
+    """Reviews that are refused at the same time wake up at the same time. Together they would delay other reviews."""
     loop, app, turn, done = asyncio.get_running_loop(), running.app, 0, []
 
     def count():
@@ -659,18 +658,18 @@ async def test_second_looks_and_late_answers_run_one_per_turn_of_the_event_loop(
     monkeypatch.setattr(running.decider, "decide", decide)
     monkeypatch.setattr("webhook.service.app.answer_timeout", decide)
     first = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome="refused"))
-    come_back = app._decide_in_worker if limits else partial(app._decide_again, refused=first, earlier_state=None)
+    decide_later = app._decide_in_worker if limits else partial(app._decide_again, refused=first, earlier_state=None)
     review = _OpenReview("mutate", REVIEW, "", loop.time(), loop.time())
-    replies = await asyncio.gather(*(come_back(review) for _ in range(8)))
+    replies = await asyncio.gather(*(decide_later(review) for _ in range(8)))
     counting[0].cancel()
     assert {reply.status for reply in replies} == {200}
     assert len(done) == 8
-    assert len(set(done)) == 8, "each in a turn of its own"
+    assert len(set(done)) == 8, "each has its own turn"
 
 
 @pytest.mark.parametrize("changed", [False, True])
-async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(running, monkeypatch, changed):
-    """Else what the first look said stands: it had more time, and the second would say less."""
+async def test_a_refusal_is_reconsidered_only_if_the_state_changes(running, monkeypatch, changed):
+    """If the state is the same, the first refusal stands: it had more time, so its text is more complete."""
     first, second = (
         Answer(response=reviews.allow(text), record=Record(path="mutate", uid="u", outcome="refused"))
         for text in ("long", "short")
@@ -680,32 +679,32 @@ async def test_a_refused_review_is_decided_again_only_if_the_state_has_changed(r
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", now, now)
     seen = object() if changed else running.decider.state()
-    told = await running.app._decide_again(review, first, seen)
-    assert told.body == (second if changed else first).body
+    reply = await running.app._decide_again(review, first, seen)
+    assert reply.body == (second if changed else first).body
 
 
-@pytest.mark.parametrize("look", ["the first, and nothing has come", "the second"])
+@pytest.mark.parametrize("last_decision", ["the first, and the state is the same", "the second"])
 @pytest.mark.parametrize("outcome", ["undecided", "refused"])
-async def test_a_look_that_had_no_time_is_left_to_a_worker(running, monkeypatch, outcome, look):
-    """A check that ran out of time decides nothing: a worker answers the review."""
+async def test_a_decision_without_enough_time_is_left_to_a_worker(running, monkeypatch, outcome, last_decision):
+    """A decision that ran out of time must not replace a refusal."""
     late = Answer(response=reviews.allow("u"), record=Record(path="mutate", uid="u", outcome=outcome), is_late=True)
     monkeypatch.setattr(running.decider, "decide", lambda *_: late)
     running.app._limits = running.app._limits._replace(second_look=0.0)
     handed = []
 
-    async def aside(review, otherwise):
+    async def decide_in_worker(review, otherwise):
         handed.append((review, otherwise))
         return Reply(200, b"refused", "application/json")
 
-    monkeypatch.setattr(running.app, "_decide_in_worker", aside)
+    monkeypatch.setattr(running.app, "_decide_in_worker", decide_in_worker)
     now = asyncio.get_running_loop().time()
     review = _OpenReview("mutate", REVIEW, "", now, now)
-    earlier = object() if look == "the second" else running.decider.state()
+    earlier = object() if last_decision == "the second" else running.decider.state()
     assert (await running.app._decide_again(review, late, earlier)).body == b"refused"
     assert handed == [(review, late)]
 
 
 @pytest.mark.parametrize("running", [DecisionLimits(inline=0)], indirect=True)
-async def test_a_body_that_is_not_a_review_is_refused_by_a_worker_as_on_the_event_loop(running):
+async def test_a_worker_also_refuses_a_body_without_a_review(running):
     assert (await running.post(b"{"))[0] == 400
     assert running.app.workers["decided"] == 1
