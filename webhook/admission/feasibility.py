@@ -1,10 +1,10 @@
-"""Never, busy, fits: one answer about the claims of a pod and a fleet. Pure.
+"""Judges whether a fleet can serve the claims of a pod: it fits now, the devices are busy, or it can never fit. Pure.
 
-"Never" is what an idle fleet would refuse as well, so waiting cannot cure it. The verdict is given only where it is certain: a taint that
-an admin set, a pool that a driver has not finished publishing, a fault in an object, or a search that ran out of budget make
-it a "not now" at most. The text does not depend on how busy a machine is: what helps is looked for with steps of its own, and where
-time ends before they do, the answer names that instead. Words are made here, once, from the allocator's values; "never" is about an idle
-fleet throughout, and what is said to be busy of the fleet as it is.
+"Never" means that even a fleet without any allocation could not serve the claims, so waiting cannot help. It requires certainty: with a taint of
+an administrator, an incompletely published pool, a fault in an object, or an exhausted budget the result is at most "busy" or unknown.
+
+The text does not depend on the machine's load: the search for a remedy has its own steps, and if its time ends first, the text says so. All
+texts are written here. A text about "never" describes the idle fleet, and a text about "busy" describes the fleet as it is.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 # Changes tried for "what would fit instead".
 TRIES = 40
-# The text in place of that where there is no time for it: what was found out so far would be chance.
+# The text without a remedy, if the time is over: partial results are not deterministic.
 NO_TIME = "the search for an alternative timed out"
-# Bytes of a judgement that is kept, beside its texts, and of each node that it is about.
+# Bytes of a cached judgement, besides its texts, and of each node that it is about.
 _ENTRY = 1_000
 _NAME = 100
-# Kinds of node whose answers are compared; a fleet has few, and a refusal need not be told in full.
+# Kinds of node whose results are compared; a fleet has few, and a refusal need not list all.
 KINDS = 16
 # Containers or claims that are named.
 NAMED = 4
@@ -135,14 +135,14 @@ def judge(
                 return _missing_class(stock, bodies, requester, claim.metadata.name)
             _compile_selectors(bodies, budget)
     if not stock.slices:
-        return UNKNOWN  # no driver has spoken yet
+        return UNKNOWN  # no driver has published a slice yet
     for claim in claims:
         if claim.metadata.name in names and (large := _too_large(claim, names)):
             return large
     known = memo if memo is not None else FleetMemo()
     options = Options(steps=steps, budget=budget)
     judgement = FITS
-    # What no node could serve is said first; then the nodes that the pod can run on are judged alone, and a verdict on them counts.
+    # Judge all nodes first. If they can serve the claims, judge only the nodes that the pod can use; then that result counts.
     for nodes in (None,) if within is None else (None, within):
         now = best_verdict(stock, claims, options=options, memo=known, within=nodes)
         if now is SearchVerdict.UNDECIDED:
@@ -154,7 +154,7 @@ def judge(
         judgement = _Diagnosis(
             stock, claims, budget, hint_budget, names, options, known, prospects, subject, nodes
         ).recall()
-        # Where the search ended because all that may be spent was, its words are of what was found out so far, which is chance.
+        # After an exhausted budget the text rests on partial results, which are not deterministic.
         if judgement.verdict is Feasibility.BUSY and (budget.is_out or budget.is_late):
             return UNKNOWN
         if judgement.verdict not in (Feasibility.FITS, Feasibility.BUSY):
@@ -183,7 +183,7 @@ def _compile_selectors(bodies: Iterable[_Body], budget: Budget) -> None:
 
 
 class _Diagnosis(NamedTuple):
-    """Claims that nothing free serves, or so it seems; and the fleet that is asked about them."""
+    """Finds out why claims do not fit now, and what would fit."""
 
     stock: Stock
     claims: Sequence[ResourceClaim]
@@ -252,19 +252,19 @@ class _Diagnosis(NamedTuple):
             if verdict is SearchVerdict.FEASIBLE:
                 text = f"{self.opening}, but a node of template {template} could (`nodeTemplates`): the {self.subject} waits until such a node exists"
                 return Judgement(Feasibility.BUSY, text)
-            # An error says that a scheduler would stop there, not that such a node could not serve.
+            # An error means that a scheduler would stop there, not that such a node could not serve the claims.
             undecided = undecided or verdict is not SearchVerdict.INFEASIBLE
         return UNKNOWN if undecided else None
 
     def busy(self) -> str:
-        """What is in the way on the nodes that could serve the claims if they were idle."""
+        """Return what blocks the claims on the nodes that could serve them if they were idle."""
         able, now = self.answers(idle=True).feasible, self.answers(idle=False)
         node = min(able[:KINDS], key=lambda one: distance(now[one]))
         others = f", and the same on {len(able) - 1} more" if len(able) > 1 else ""
         return f"on {node} {sentence(now[node])}{others}"
 
     def never(self, samples: Mapping[str, Answer], kinds: Mapping[str, Answer]) -> Judgement:
-        """Explain why even an idle fleet would not do, and what would; the first is certain by now, the second needs time."""
+        """Explain why even an idle fleet cannot serve the claims, and what would fit, if there is time to find out."""
         judgement = self.reason(samples, kinds) if self.within is None else self.out_of_reach(samples, kinds)
         if self.budget.is_late:
             return replace(judgement, remedy=NO_TIME)
@@ -370,7 +370,7 @@ class _Diagnosis(NamedTuple):
     def too_many_together(self) -> Judgement | None:
         """Refuse equal claims for more devices than any node has; None if another cause applies.
 
-        One question about all of them is quicker than the reasons for each, and a client with little time is told as much.
+        Judging all claims at once is faster than finding the reasons of each, so it works within a small budget.
         """
         bodies = [body for claim in self.claims for body in self.plain_bodies(claim)]
         total = sum(body.count for body in bodies)
@@ -579,7 +579,7 @@ def _is_plain(claims: Sequence[ResourceClaim]) -> bool:
 
 
 def _may_be_cured(kinds: Mapping[str, Answer]) -> bool:
-    """Return whether what is in the way somewhere can go, or is not known."""
+    """Return whether an obstacle on some node can disappear, or is unknown."""
     for answer in kinds.values():
         if not answer.explained or any(reason.stage in CURABLE for reason in answer.reasons):
             return True

@@ -1,18 +1,17 @@
-"""What a pod asks of device plugins alone: whether a node could ever hand out so much. Pure.
+"""Judges a pod's requests of device plugins: whether a node could ever serve them. Pure.
 
-It is asked about names that some table has, that stay on the pod, and that no DeviceClass serves. Of the nodes that the pod's
-selectors, affinity and nodeName allow, whatever their taints:
+Only resources count that a dialect knows, that stay on the pod, and that no DeviceClass serves. Each node that the pod's selectors, affinity and
+nodeName allow is one of these, whatever its taints:
 
-| the node | so |
+| the node | result |
 |---|---|
-| has enough of each name, in `status.capacity` or `allocatable` | it can serve the pod, at once or later |
-| has some of a name, and less than the pod asks for | it can never serve the pod |
-| lists a name with none of it, or lacks one of several | its plugin may only be starting: it is not known |
-| lists none of the names | it does not count |
+| has enough of each resource, in `status.capacity` or `allocatable` | it can serve the pod, now or later |
+| has some of a resource, and less than the pod requests | it can never serve the pod |
+| has an amount of 0, or lacks one of several resources | unknown: its device plugin may only be starting |
+| has none of the resources | ignored |
 
-A pod is refused where there are nodes of the second row and none of the first and the third, and where no node that is declared
-(`nodeTemplates`) could serve it. The kubelet compares the same numbers, so no scheduler can help. Unhealthy devices are missing in
-`allocatable` and counted in `capacity`.
+A pod is refused if there are nodes of the second row and none of the first and third, and if no declared node (`nodeTemplates`) could serve it.
+The kubelet compares the same numbers, so no scheduler could place the pod. `capacity` includes unhealthy devices; `allocatable` does not.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ _SEVERAL = "its containers"
 
 
 class PluginRequest(msgspec.Struct, frozen=True):
-    """What a pod asks of device plugins, in nano-units, and of which nodes."""
+    """The amounts that a pod requests of device plugins, in nano-units, and the nodes that it can use."""
 
     amounts: Mapping[str, int]
-    # By name: the first container that asks for it, and the subject of the message.
+    # By resource: the first container that requests it, and the subject of the message.
     users: Mapping[str, str]
     subjects: Mapping[str, str]
     place: Mapping[str, Any]
@@ -64,7 +63,7 @@ class PluginRequest(msgspec.Struct, frozen=True):
 
 
 def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decision] = ()) -> PluginRequest | None:
-    """Gather what a pod asks of device plugins when its translation has taken away what the decisions say; None if nothing is to be judged."""
+    """Return a pod's requests of device plugins, without the keys that the decisions replace; None if there is nothing to judge."""
     fleet = state.fleet
     if not (state.confirmed and fleet.known) or is_passed_by(pod):
         return None
@@ -88,7 +87,7 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
     except (WireError, QuantityError):
         return None
     scheduler = state.configuration.schedulers.get(spec.scheduler_name or "default-scheduler")
-    # Another scheduler's webhook may yet change the pod, unless it has its node.
+    # The webhook of another scheduler may still change the pod, unless nodeName is set.
     if not spec.node_name and (scheduler is None or not scheduler.like_cluster):
         return None
     amounts = {name: of_pod[name] for name in sorted(names) if of_pod.get(name, 0) > 0}
@@ -105,7 +104,7 @@ def plugin_request(pod: dict[str, Json], state: State, decisions: Iterable[Decis
 
 
 def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, str]]) -> tuple[Container, ...]:
-    """Take the keys that are gone off their containers."""
+    """Remove the replaced keys from their containers."""
     stripped: list[Container] = []
     for container in containers:
         parts = {
@@ -117,7 +116,7 @@ def _without(containers: tuple[Container, ...], removed: Collection[tuple[str, s
 
 
 def judge_plugin_request(request: PluginRequest | None, state: State, budget: Budget) -> Found:
-    """Judge what device plugins have to serve of a pod, if they have to serve anything."""
+    """Judge a pod's requests of device plugins; NOTHING_FOUND if there are none."""
     if request is None:
         return NOTHING_FOUND
     fleet, uses = state.fleet, state.uses
@@ -125,7 +124,7 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
     reached = reach_ignoring_taints(request.place, state, budget)
     short: list[Node] = []
     full: list[Node] = []
-    # Nodes that hand out all of it come first: most often the first of them has enough.
+    # Nodes with all of the resources come first, because the first of them usually has enough.
     givers = frozenset.intersection(*[fleet.handed_out_anywhere.get(key, frozenset()) for key in request.amounts])
     for names in (givers & reached, reached - givers):
         for name in names:
@@ -140,7 +139,7 @@ def judge_plugin_request(request: PluginRequest | None, state: State, budget: Bu
             if used is None or all(_left(node, key, used) >= amount for key, amount in request.amounts.items()):
                 return NOTHING_FOUND
             full.append(node)
-    # A node that the inventory does not have yet may be larger than all that it has.
+    # A node that is not in the inventory yet may be larger than all others.
     if not (short or full) or not nodes.keys() <= fleet.nodes.keys() or _may_come(request, state):
         return NOTHING_FOUND
     if full:
@@ -157,7 +156,7 @@ def _left(node: Node, key: str, used: Mapping[str, int]) -> int:
 
 
 def _may_come(request: PluginRequest, state: State) -> bool:
-    """Return whether a node that is declared, which an autoscaler can make, has enough."""
+    """Return whether a declared node, which an autoscaler can create, has enough."""
     return any(
         all(key in have and have[key].nano >= amount for key, amount in request.amounts.items())
         for have in [template.allocatable for template in reach_templates(request.place, state.configuration)]
@@ -191,7 +190,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
         has = f"of the nodes that the pod can run on, {largest} has the most, {most // NANO} by its device plugin"
         other = f"node {largest_anywhere}, where the pod cannot run, has {most_anywhere // NANO}"
         return _beyond(request, key, f"{opening}: {request.asks(key)}; {has}; {other}", remedy)
-    # Each name is enough somewhere, and never all of them.
+    # Each resource is enough on some node, but no node has enough of all.
     node = min(short, key=lambda one: one.metadata.name)
     requested = " and ".join([request.asks(key) for key in request.amounts])
     has = " and ".join([f"{most_of(node, key) // NANO} {key}" for key in request.amounts if _lists(node, key)])
@@ -200,7 +199,7 @@ def _never(request: PluginRequest, short: list[Node], nodes: Mapping[str, Node])
 
 
 def _beyond(request: PluginRequest, key: str, text: str, remedy: str = "") -> Found:
-    """Refuse a pod that could be served only by a node that it cannot run on."""
+    """Refuse a pod whose requests only other nodes could serve."""
     may_serve = MayServe.NEW_NODE | MayServe.UNREACHED
     return denied(stated(Code.NEVER, text, remedy), request.users.get(key, ""), key, may_serve)
 

@@ -1,4 +1,4 @@
-"""Which claims a pod will have: its own, those that it is given, and the one that its scheduler makes for extended resources. Pure."""
+"""Lists the claims of a pod: its own, those of its translation, and the one that its scheduler creates for extended resources. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SCHEDULER = "/spec/schedulerName"
 
 
 def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Name the claims that a pod comes with; some of them may be `ours`."""
+    """Return the claims in a pod's spec; `ours` are those that drawbridge added."""
     known = {claim.name: claim for claim in ours}
     claims: list[PodClaim] = []
     for entry in items(inside(pod, "spec"), "resourceClaims"):
@@ -48,7 +48,7 @@ def own_claims(pod: dict[str, Json], ours: Iterable[PodClaim]) -> tuple[PodClaim
 
 
 def all_claims(pod: dict[str, Json], given: Iterable[PodClaim]) -> tuple[PodClaim, ...]:
-    """Name the claims that a pod comes with, then those that it was `given`."""
+    """Return the claims in a pod's spec, then those `given` by its translation."""
     given = tuple(given)
     if not inside(pod, "spec").get("resourceClaims"):
         return given
@@ -63,10 +63,10 @@ def extended_claims(
     operations: Iterable[Operation] = (),
     replaced: Container[tuple[str, str]] = (),
 ) -> tuple[PodClaim, ...]:
-    """Return the claim that kube-scheduler will make for what a DeviceClass serves by name, after `operations`; nothing if it makes none.
+    """Return the claim that kube-scheduler will create for extended resources of DeviceClasses, after `operations`; none if it creates none.
 
-    `replaced` are the containers and keys that the operations remove. Such a claim is judged as one that the pod names. A node that hands
-    a name out through a device plugin makes none, so where one could serve all that the pod asks for by names, there is no warning.
+    `replaced` are the containers and keys that the operations remove. The claim is judged like a claim in the pod's spec. On a node whose device
+    plugin offers the resource, the scheduler creates no claim, so there is no warning if such a node can serve all extended resources.
     """
     served = state.fleet.extended
     requested = find_names(pod, served, replaced) if served else set()
@@ -116,7 +116,7 @@ def extended_claims(
 
 
 def _requesters(made: ExtendedClaim) -> dict[str, str]:
-    """Name, for each request of a claim for extended resources, the first container that it is for."""
+    """Map each request of a claim for extended resources to the first container that needs it."""
     counts = {
         request.name: request.exactly.count
         for request in made.claim.spec.devices.requests
@@ -130,8 +130,8 @@ def _requesters(made: ExtendedClaim) -> dict[str, str]:
 
 
 def find_claim(one: PodClaim, namespace: str, state: State) -> ResourceClaim | str | None:
-    """Find the claim to judge, or say why there is none; None if it has its devices already."""
-    # A claim of a template has no namespace here: equal pods of all namespaces are one question.
+    """Return the claim to judge, or a warning that it is missing; None if it is allocated already."""
+    # A claim from a template gets no namespace, so that equal pods of all namespaces share one cached judgement.
     if one.spec is not None:
         return ResourceClaim(metadata=ObjectMeta(name=one.name), spec=template_lifecycle.read_claim_spec(one.spec))
     spec = state.templates.get((namespace, one.template))

@@ -1,7 +1,7 @@
-"""What a scheduler may do against a DeviceCompatibility that it has never heard of: only our own keep `compatibleOnlyWith`.
+"""Finds a DeviceCompatibility that a scheduler may break, because only drawbridge's schedulers know `compatibleOnlyWith`.
 
-A rule is installed, and a pod goes to another scheduler. Where the devices that this one may choose are not those that the rule leaves,
-that is said at creation; no pod is turned back for it, since what is chosen is not known yet.
+If another scheduler could choose devices for the pod that a rule forbids, the author gets a warning at creation. The pod is not refused, because
+the devices are not chosen yet.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dra.objects import ResourceClaim
     from dra.stock import PoolId, Stock
 
-KINDS = 16  # of node that are looked at
+KINDS = 16  # kinds of node that are checked
 
 
 def find_broken_rule(
     stock: Stock, claims: Sequence[ResourceClaim], budget: Budget, memo: FleetMemo | None = None
 ) -> str:
-    """Name a rule that a scheduler without rules may break with these claims, and the node; "" if none."""
+    """Return a rule that a scheduler without rules may break with these claims, and the node; "" if none."""
     if not any(rule.spec.compatible_only_with for rule in stock.compatibilities.values()):
         return ""
     options = Options(steps=step_limits.VERDICT, budget=budget)
@@ -54,7 +54,7 @@ def _devices(answer: Answer) -> list[tuple[PoolId, str]]:
 
 
 def _conflict(stock: Stock, node: str, chosen: Iterable[tuple[PoolId, str]], budget: Budget) -> str:
-    """Name the first of some devices that may not be in use beside what is."""
+    """Return the first of these devices that a rule forbids beside the devices in use."""
     rules = Rules(stock.compatibilities.values())
     found = stock.pools(node)
     pools = {pool.id: pool for pool in found}

@@ -1,4 +1,4 @@
-"""Keeps a `StateBuilder` up to date from a cluster, and knows how far it can be trusted."""
+"""Keeps a `StateBuilder` up to date from a cluster, and reports what is stale or incomplete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runtime.informers import Batch, Informer
     from webhook.state import Seen, State, StateBuilder
 
-# The kinds of devices and of requests for them; the holders are in claims.
+# Kinds that describe devices and requests for them; ResourceClaims have the holders of devices.
 DECLARED: tuple[Resource[Any], ...] = (
     resources.NAMESPACES,
     resources.NODES,
@@ -34,18 +34,18 @@ DECLARED: tuple[Resource[Any], ...] = (
     resources.DEVICE_CLASSES,
     resources.RESOURCE_CLAIM_TEMPLATES,
 )
-# Followed where the server has them; a server of the right group may still lack a kind, so these are not waited for long (`Pace.extra`).
+# Followed if the API server has them. A server with the group may still lack a kind, so the wait for these is short (`Pace.extra`).
 EXTRA: tuple[Resource[Any], ...] = (resources.DEVICE_TAINT_RULES, resources.DEVICE_COMPATIBILITIES)
 
-# Pods that hold what device plugins hand out.
+# Pods that hold devices of device plugins.
 ON_NODES = f"spec.nodeName!=,{LIVING}"
 
-# More namespaces than these are counted, not named.
+# Namespaces named in a message; further ones are counted.
 NAMED = 5
 
 
 class Follower(ClusterView):
-    """Follows a cluster, and keeps the state that reviews are decided by."""
+    """Follows a cluster, and keeps the state for decisions about reviews."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Follower(ClusterView):
         *,
         holders: bool = True,
     ) -> None:
-        """Claims change with every pod, and say whether devices are free: without `holders` they are not followed."""
+        """Without `holders`, ResourceClaims are not followed: they change with every pod, and only show which devices are free."""
         super().__init__(cluster, retry=pace.retry, extra=pace.extra, server=pace.server)
         self._holders = holders
         self._pace = pace
         self._builder = builder
-        # Pods on nodes, from when a policy for a mixed fleet asks for them.
+        # Pods on nodes, as soon as a policy for a mixed fleet needs them.
         self._pods: Informer[Any] | None = None
-        # How device plugins and autoscalers are set up, as it was last read, and why it was not.
+        # The setup of device plugins and autoscalers as last read, and why reading failed.
         self._evidence = ReadEvidence()
         self._evidence_problem = ""
 
@@ -89,7 +89,7 @@ class Follower(ClusterView):
             await self._read_evidence()
 
     async def _read_evidence(self) -> None:
-        """Read how device plugins and autoscalers are set up. The last reading stays while the server does not answer."""
+        """Read the setup of device plugins and autoscalers. The last result stays while the API server does not answer."""
         namespaces = self._builder.evidence_in
         read = ReadEvidence()
         self._evidence_problem = ""
@@ -102,7 +102,7 @@ class Follower(ClusterView):
             return
         if read != self._evidence:
             self._evidence = read
-            # Beside the loop: a text as large as a ConfigMap may be takes a while.
+            # In a thread, because a large ConfigMap takes long to parse.
             found = await asyncio.to_thread(installed, (unfold(obj, IN_CONFIG_MAPS) for obj in read.objects))
             self._builder.learn(installed=found)
 
@@ -114,13 +114,13 @@ class Follower(ClusterView):
                     self._pods.listen(self._take)
                     group.create_task(self._pods.run())
                 if survey := self._builder.survey():
-                    # On 5,000 nodes a look takes 100 ms, in which reviews want to be answered.
+                    # With 5,000 nodes this takes 100 ms, during which reviews must be answered.
                     await asyncio.to_thread(survey.count_devices)
                     self._builder.take(survey)
                 await asyncio.sleep(self._pace.refresh)
 
     def stale(self) -> str:
-        """Name what was not confirmed for so long, or is so incomplete, that nothing is refused for it; "" if all is well."""
+        """Return why nothing is refused: kinds that are stale or incomplete; "" if none."""
         if not self.is_synced:
             return ""
         old = [f"{name} ({age:.0f} s)" for name, age in self.ages().items() if age > self._pace.fresh]
@@ -130,7 +130,7 @@ class Follower(ClusterView):
         return f"nothing is refused for want of devices, because objects are set aside of: {unseen}" if unseen else ""
 
     def state(self) -> State:
-        """Hand out what is known now, and of what it is known that it is not."""
+        """Return the current state, including what could not be read."""
         incomplete = self.incomplete()
         unsure = self._unsure() if incomplete else {}
         self._builder.learn(incomplete=incomplete, unsure=unsure)
@@ -138,14 +138,14 @@ class Follower(ClusterView):
         return self._builder.state(fresh=True)
 
     def _knows_pods(self) -> bool:
-        """Say whether what pods ask for on their nodes is known as it is now."""
+        """Report whether the requests of pods on nodes are up to date."""
         if self._pods is None:
             return False
         age = asyncio.get_running_loop().time() - self._pods.confirmed_at
         return age <= self._pace.fresh
 
     def uncounted(self) -> str:
-        """Say why it is not known what device plugins have left, where a policy asks for it; "" if all is well."""
+        """Return why the free devices of device plugins are unknown although a policy needs them; "" if they are known."""
         if not (self.is_synced and self._holders and self._builder.asks_for_pods) or self._knows_pods():
             return ""
         error = self._pods.health.error if self._pods is not None else ""
@@ -153,17 +153,17 @@ class Follower(ClusterView):
         return f"pods stay on the nodes that `mixed` prefers, because those on nodes could not be counted lately{why}"
 
     def unread_evidence(self) -> str:
-        """Say what of device plugins and autoscalers may not be read; "" if all is well."""
+        """Return which objects of device plugins and autoscalers could not be read; "" if none."""
         refused = ", ".join(self._evidence.refused)
         why = self._evidence_problem or (f"forbidden are {refused}" if refused else "")
         return f"device plugins and autoscalers (`evidence.namespaces`) are not all known: {why}" if why else ""
 
     def doubts(self) -> str:
-        """Say what of the server's gates is a guess, or was declared and not found out; "" if it told everything."""
+        """Return which feature gates of the API server are assumed or declared; "" if the server published all."""
         return self._builder.state(fresh=False).features.doubts() if self.is_synced else ""
 
     def unsure(self) -> str:
-        """Name the namespaces in which nothing is done, because their rules could not be read; "" if there are none."""
+        """List the namespaces in which the webhook does nothing, because their rules could not be read; "" if none."""
         state = self.state()
         names = sorted({*state.unsure, *state.namespaces})
         found = [f"{name} ({', '.join(reasons)})" for name in names if (reasons := doubts(state, name))]
@@ -177,18 +177,18 @@ class Follower(ClusterView):
             if kind not in OF_NAMESPACES:
                 continue
             for namespace, name in informer.set_aside:
-                where = namespace or name  # a Namespace is in none
+                where = namespace or name  # a Namespace has no namespace
                 kinds = found.get(where, ())
                 if kind not in kinds:
                     found[where] = (*kinds, kind)
         return found
 
     def incomplete(self) -> frozenset[str]:
-        """Name the kinds of which objects are set aside."""
+        """Return the kinds that have unreadable objects."""
         return frozenset([informer.resource.kind for informer in self._needed if informer.incomplete])
 
     def fresh(self) -> bool:
-        """Say whether what we know may refuse something."""
+        """Report whether the state is recent enough to refuse objects."""
         return self.age() <= self._pace.fresh
 
     def _take(self, batch: Batch[Seen]) -> None:

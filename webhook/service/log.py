@@ -1,7 +1,7 @@
 """Log lines as JSON, one a line. Values given as `extra` become members.
 
-Decisions have their own way past the standard library's records: on the hot path those cost more than deciding. What
-they leave out is the look for the calling line, which is always the same one.
+`Decisions` writes without the standard library's records, which would cost more than the decision: they look up the calling line, which is
+always the same.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from webhook.admission import Record
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# A pod of 5,000 containers would fill megabytes; a collector cuts lines at 16 KiB and a reader long before.
+# Bytes of a line. A pod of 5,000 containers would have megabytes, and log collectors cut lines at 16 KiB.
 LONGEST = 16 * 1024
 MOST = 32  # decisions of one pod
 _encoder = msgspec.json.Encoder(enc_hook=str)
-# What JSON leaves as it is, and a terminal obeys or hides: names and messages of objects may have it.
+# Characters that JSON does not escape and that a terminal obeys or hides. Names and messages of objects may contain them.
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
-# A pipe with room has room for so many bytes. Some have less than a tenth of a second's lines in all, and can be made larger.
+# Bytes that a writable pipe takes at least, and the size that is set for pipes: the default may hold less than 0.1 s of lines.
 PIECE = select.PIPE_BUF
 ROOM = 1 << 20
-# Milliseconds that a line waits for room. Where lines are lost already, none waits.
+# Milliseconds that a line waits for room in the pipe. After a lost line, the next ones do not wait.
 PATIENCE = 10
 
 
@@ -58,11 +58,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class Outlet:
-    """Writes whole lines to a descriptor, for a collector that may be slow, have stopped reading, or be gone. It never fails.
+    """Writes whole lines to a descriptor. It never fails, even if the log collector is slow, has stopped reading, or has ended.
 
-    A write to a full pipe waits for its reader, and with it every review; a write to a broken one fails. So a line is written
-    if there is room for it within a moment, and is lost otherwise. The next line that is written says how many were lost.
-    A disk cannot be asked whether it has time. Threads take turns: reviews and what follows the cluster write here together.
+    A write to a full pipe would block all reviews, and a write to a broken pipe fails. So a line is dropped if the pipe has no room within
+    PATIENCE milliseconds. The next written line reports how many were lost. This does not protect from a slow disk. Threads write in turns.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -77,7 +76,7 @@ class Outlet:
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, ROOM)
 
     def write(self, line: bytes) -> None:
-        """Write a line, or lose it."""
+        """Write a line, or drop it."""
         with self._turn:
             if self._lost:
                 lost = {"level": "warning", "logger": "drawbridge.log", "msg": "lines were lost", "lines": self._lost}
@@ -97,11 +96,11 @@ class Outlet:
             self._is_torn = False
 
     def flush(self) -> None:
-        """Do nothing: nothing is kept back."""
+        """Do nothing: there is no buffer."""
 
 
 class Decisions:
-    """Writes one line a decision: those worth telling at level info, the others at debug."""
+    """Writes one line for each decision: at level info if the record is `worth_telling`, else at debug."""
 
     def __init__(self, stream: BinaryIO | Outlet | None = None, level: int = logging.INFO) -> None:
         """Without a stream nothing is written."""
@@ -127,13 +126,13 @@ class Decisions:
 
 
 def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
-    """Send every logger's lines to one stream as JSON, and give the writer of decisions to the same."""
+    """Send the lines of all loggers to one stream as JSON, and return the writer of decisions for this stream."""
     stream = stream or sys.stderr.buffer
     outlet: BinaryIO | Outlet = stream
     try:
         descriptor = stream.fileno()
     except (OSError, AttributeError):
-        pass  # it has no descriptor, and is written to as it is
+        pass  # without a descriptor, the stream is written to directly
     else:
         stream.flush()
         outlet = Outlet(descriptor)
@@ -146,7 +145,7 @@ def configure(level: str = "info", stream: BinaryIO | None = None) -> Decisions:
 
 
 class _Text:
-    """What logging writes text to, over a stream of bytes."""
+    """A text stream for `logging`, over a stream of bytes."""
 
     def __init__(self, stream: BinaryIO | Outlet) -> None:
         self._stream = stream
@@ -170,7 +169,7 @@ def _second(whole: int) -> str:
 
 
 def _finished(line: bytes) -> bytes:
-    """Make of JSON a line that a terminal shows and a collector takes: one longer than LONGEST keeps its beginning, as JSON."""
+    """Escape the line for terminals, and cut it to LONGEST bytes for log collectors; the cut line is JSON again."""
     if not line.isascii() or b"\x7f" in line:
         line = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", line.decode()).encode()
     if len(line) <= LONGEST:

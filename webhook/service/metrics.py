@@ -1,4 +1,4 @@
-"""What the webhook counts."""
+"""The metrics of the webhook."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class WebhookMetrics(MetricsPort):
             ("sha256",),
             registry=self.registry,
         )
-        # labels() costs more than the increment it leads to: bind each combination once.
+        # labels() costs more than the increment, so each combination is looked up once.
         self._review = lru_cache(maxsize=512)(self._reviews.labels)
         self._decision = lru_cache(maxsize=2048)(self._decisions.labels)
         self._timer = lru_cache(maxsize=8)(self._seconds.labels)
 
     def show_configuration(self, digest: str) -> None:
-        """Show which configuration is in force. A process without one, such as the authority, differs from no other."""
+        """Show the digest of the configuration in force. A process without a configuration, such as the authority, shows none."""
         self._configuration.clear()
         if digest:
             self._configuration.labels(digest).set(1)
@@ -78,7 +78,7 @@ class WebhookMetrics(MetricsPort):
         """Count one answer."""
         self._review(path, record.mode, record.outcome).inc()
         self._timer(path).observe(seconds)
-        # A pod's keys are most often of one dialect, and become the same.
+        # Most keys of a pod have the same labels, so they are counted together.
         counts: dict[tuple[str, str], int] = {}
         for decision in record.decisions:
             labels = decision.dialect, str(decision.outcome)
