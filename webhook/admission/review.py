@@ -235,6 +235,73 @@ def _replay(review: ObjectReview, state: State) -> Verdict:
     return replay(review.object, old, state, namespace=review.request.namespace)
 
 
+# The answer
+
+
+def _answer(
+    review: ObjectReview,
+    verdict: Verdict,
+    outcome: ReviewOutcome,
+    mode: Mode,
+    *,
+    is_late: bool = False,
+    controller: str = "",
+) -> Answer:
+    """Answer a review in a mode: `enforce` and `warn` return warnings, and `warn` also names what it holds back."""
+    request = review.request
+    applied = hold_back(verdict, mode)
+    warnings: tuple[Warned, ...] = ()
+    if mode is Mode.ENFORCE:
+        warnings = verdict.warnings
+    elif mode is Mode.WARN:
+        would: list[Warned] = [
+            refusal.prefixed(f"drawbridge would refuse this {review.kind} ({mode}): ") for refusal in verdict.refusals
+        ]
+        if verdict.templates:
+            would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
+        warnings = (*would, *verdict.warnings)
+    is_held = (applied.operations, applied.refusals) != (verdict.operations, verdict.refusals)
+    name = _HELD_BACK.get(outcome, outcome) if is_held else outcome
+    audit: dict[str, str] = {}
+    if outcome not in _SILENT:
+        audit = {"outcome": name, "mode": str(mode)}
+        if verdict.served_by:
+            audit["served-by"] = verdict.served_by
+    if applied.refusals:
+        texts = [str(refusal) for refusal in applied.refusals]
+        texts += [WAY_OUT] if review.kind == "Pod" else []
+        status = reviews.DenialStatus(message="; ".join(texts))
+        if verdict.is_invalid:  # as the API server would have refused it
+            status = replace(status, code=422, reason="Invalid")
+        response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
+    else:
+        response = reviews.allow(request.uid, operations=applied.operations, warnings=warnings, audit=audit)
+    return Answer(
+        response=response,
+        record=_record(review, verdict, name, mode),
+        namespace=request.namespace,
+        controller=controller,
+        is_late=is_late,
+    )
+
+
+def _record(review: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) -> Record:
+    request = review.request
+    return Record(
+        path=review.path,
+        uid=request.uid,
+        outcome=outcome,
+        mode=str(mode),
+        operation=request.operation,
+        object=review.name,
+        user=request.user_info.username,
+        dry_run=bool(request.dry_run),
+        decisions=verdict.decisions,
+        templates=tuple(verdict.templates),
+        problems=tuple([str(problem) for problem in verdict.problems]) if verdict.problems else (),
+    )
+
+
 # Validating reviews
 
 
@@ -312,73 +379,6 @@ def _check(obj: dict[str, Json], state: State, budget: Budget) -> Verdict:
         else:
             warnings.append(text)
     return Verdict(refusals=tuple(denials), waits=tuple(warnings))
-
-
-# The answer
-
-
-def _answer(
-    review: ObjectReview,
-    verdict: Verdict,
-    outcome: ReviewOutcome,
-    mode: Mode,
-    *,
-    is_late: bool = False,
-    controller: str = "",
-) -> Answer:
-    """Answer a review in a mode: `enforce` and `warn` return warnings, and `warn` also names what it holds back."""
-    request = review.request
-    applied = hold_back(verdict, mode)
-    warnings: tuple[Warned, ...] = ()
-    if mode is Mode.ENFORCE:
-        warnings = verdict.warnings
-    elif mode is Mode.WARN:
-        would: list[Warned] = [
-            refusal.prefixed(f"drawbridge would refuse this {review.kind} ({mode}): ") for refusal in verdict.refusals
-        ]
-        if verdict.templates:
-            would.append(f"drawbridge would make this pod request its devices through ResourceClaims ({mode})")
-        warnings = (*would, *verdict.warnings)
-    is_held = (applied.operations, applied.refusals) != (verdict.operations, verdict.refusals)
-    name = _HELD_BACK.get(outcome, outcome) if is_held else outcome
-    audit: dict[str, str] = {}
-    if outcome not in _SILENT:
-        audit = {"outcome": name, "mode": str(mode)}
-        if verdict.served_by:
-            audit["served-by"] = verdict.served_by
-    if applied.refusals:
-        texts = [str(refusal) for refusal in applied.refusals]
-        texts += [WAY_OUT] if review.kind == "Pod" else []
-        status = reviews.DenialStatus(message="; ".join(texts))
-        if verdict.is_invalid:  # as the API server would have refused it
-            status = replace(status, code=422, reason="Invalid")
-        response = reviews.deny(request.uid, status, warnings=warnings, audit=audit)
-    else:
-        response = reviews.allow(request.uid, operations=applied.operations, warnings=warnings, audit=audit)
-    return Answer(
-        response=response,
-        record=_record(review, verdict, name, mode),
-        namespace=request.namespace,
-        controller=controller,
-        is_late=is_late,
-    )
-
-
-def _record(review: ObjectReview, verdict: Verdict, outcome: str, mode: Mode) -> Record:
-    request = review.request
-    return Record(
-        path=review.path,
-        uid=request.uid,
-        outcome=outcome,
-        mode=str(mode),
-        operation=request.operation,
-        object=review.name,
-        user=request.user_info.username,
-        dry_run=bool(request.dry_run),
-        decisions=verdict.decisions,
-        templates=tuple(verdict.templates),
-        problems=tuple([str(problem) for problem in verdict.problems]) if verdict.problems else (),
-    )
 
 
 # Without a decision in time

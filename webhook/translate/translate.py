@@ -1,12 +1,15 @@
 """Translates a pod, or the pod templates of an object: claims replace the keys of device plugins. No clock, no client.
 
-     keys on containers ─▶ their dialect ─▶ the dialect's rule ─▶ demands ─▶ claims ─▶ containers ─▶ JSON Patch
-      (pod_view)            (owner)           (case, dialects)      (demand)    (maker)   (sharing)        (rewrite)
+    pod_view.view_pod         the keys on the containers
+    owner.find_owners         the dialect of each key
+    case.make_cases           the device requests of each container, by the rules of its dialect (`webhook.dialects`)
+    checks.judge              the claims for them (`webhook.claims.maker`, `sharing`), and why some keys stay or are refused
+    rewrite.rewrite           the JSON Patch (`json_patch`), with the annotations (`record`)
 
-A container is translated with all its keys or not at all. It stays as it is, with a reason, where a claim would not serve it: no
-DeviceClass, a scheduler that misreads claims, a ResourceQuota that would no longer count it, an approximation that the administrator
-rules out. What the device plugin or the API server would refuse is refused, and then nothing on the pod changes. Annotations record
-what was removed, so a second translation changes nothing.
+A container is translated with all its keys or not at all. It is left unchanged, with a reason, if a claim would not serve it: without a
+DeviceClass, with a scheduler that does not support claims, with a ResourceQuota that would no longer count it, or with an approximation that the
+administrator excludes. The pod is refused unchanged if the device plugin or the API server would refuse it. Annotations record the removed keys,
+so a second translation changes nothing.
 """
 
 from __future__ import annotations
