@@ -109,12 +109,12 @@ def _allocate_on_all(
         served[node] = chosen.answer
         scores[node] = chosen.score
     answers = ChainMap(served, first)  # type: ignore[arg-type]  # only ever read
-    found: dict[str, Answer] = {}
+    by_node: dict[str, Answer] = {}
     for first_node, *others in first.equal_nodes():
-        found[first_node] = answers[first_node]
+        by_node[first_node] = answers[first_node]
         for node in others:  # a refusal holds for all equivalent nodes; an allocation names devices of its node
-            found[node] = answers[node] if found[first_node].feasible else found[first_node]
-    return {node: found[node] for node in stock.nodes}, scores
+            by_node[node] = answers[node] if by_node[first_node].feasible else by_node[first_node]
+    return {node: by_node[node] for node in stock.nodes}, scores
 
 
 def _hints(stock: Stock, node: str, claims: tuple[ResourceClaim, ...], elsewhere: tuple[str, ...]) -> list[NearestFit]:
@@ -127,22 +127,22 @@ def _hints(stock: Stock, node: str, claims: tuple[ResourceClaim, ...], elsewhere
     return nearest(stock, node, claims, fits=fits, elsewhere=elsewhere)
 
 
-def report(found: ClaimsOnNodes) -> Report:
+def report(allocated: ClaimsOnNodes) -> Report:
     """List the feasible nodes, best first, then groups of the others, nearest to feasible first."""
-    answers = found.answers
+    answers = allocated.answers
     parts: list[Part] = [summary(answers)]
     fitting = sorted(
-        (node for node in answers if answers[node].feasible), key=lambda node: -found.scores.get(node, 0.0)
+        (node for node in answers if answers[node].feasible), key=lambda node: -allocated.scores.get(node, 0.0)
     )
     for node in fitting[:_SHOWN]:
-        score = f"  (score {found.scores[node]:.0f})" if node in found.scores else ""
+        score = f"  (score {allocated.scores[node]:.0f})" if node in allocated.scores else ""
         parts.append(_table(answers[node], f"{node}: feasible{score}"))
     if len(fitting) > _SHOWN:
         parts.append(f"and {len(fitting) - _SHOWN} more that fit: {list_first(fitting[_SHOWN:], _NAMED)}")
     for group in equal_answers({node: answer for node, answer in answers.items() if not answer.feasible}):
         first, *others = group.nodes
         also = f" (and {len(others)} like it: {list_first(others, _NAMED)})" if others else ""
-        parts += _reasons(f"{first}: {group.answer.verdict}{also}", group.answer, found.hints.get(first, ()))
+        parts += _reasons(f"{first}: {group.answer.verdict}{also}", group.answer, allocated.hints.get(first, ()))
     return Report("Claims on nodes", parts)
 
 

@@ -26,7 +26,9 @@ def state_of_files(reading: Reading) -> State:
     from rendering.answers import report_unread
 
     unreadable = reading.typed.unreadable
-    silent = [one for one in unreadable if reading.documents[one.number].object.get("kind") not in _JUDGED]
+    silent = [
+        document for document in unreadable if reading.documents[document.number].object.get("kind") not in _JUDGED
+    ]
     report_unread(problems_of_unreadable(reading.documents, silent))
     return reading.state(reading.configuration)
 
@@ -45,7 +47,7 @@ def print_inventory(documents: Iterable[Document], around: Sequence[Document], d
     shown = [(kind, document) for kind, document in kinds if kind in ("Node", "ResourceSlice")]
     if around or not shown or any(kind == "DeviceClass" for kind, _ in kinds):
         return
-    if all(one.outcome != "left" for one in decided):
+    if all(decision.outcome != "left" for decision in decided):
         return
     kind, first = shown[0]
     where = f"{first.file}:{first.line}"
@@ -87,14 +89,14 @@ def find_controlled(documents: Sequence[Document]) -> frozenset[int]:
     from analysis.loading import inside, items, text
 
     metadata = [inside(document.object, "metadata") for document in documents]
-    uids = {one["uid"] for one in metadata if isinstance(one.get("uid"), str) and one["uid"]}
+    uids = {meta["uid"] for meta in metadata if isinstance(meta.get("uid"), str) and meta["uid"]}
     made = frozenset(
         number
-        for number, one in enumerate(metadata)
-        if one.get("uid")
+        for number, meta in enumerate(metadata)
+        if meta.get("uid")
         and any(
             owner.get("controller") is True and text(owner.get("uid")) in uids
-            for owner in items(one, "ownerReferences")
+            for owner in items(meta, "ownerReferences")
         )
     )
     if made and not quiet():

@@ -52,7 +52,7 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
     from webhook.claims import template
     from webhook.translate import namespace_of
 
-    found = Arrivals({}, [], {})
+    arrived = Arrivals({}, [], {})
     generated = GeneratedNames()
     made: set[tuple[str, str]] = set()
 
@@ -61,9 +61,9 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
             try:
                 read = convert(pod, Pod)
             except WireError as error:
-                found.refused[_key_of(pod)] = f"cannot be read: {error}"
+                arrived.refused[_key_of(pod)] = f"cannot be read: {error}"
             else:
-                found.pods[read.metadata.key] = read
+                arrived.pods[read.metadata.key] = read
 
     for obj in objects:
         metadata = mapping(obj.get("metadata"))
@@ -75,8 +75,8 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
         namespace = namespace_of(obj)
         for created_pod in created_pods(obj, generated):
             done = decide_object(created_pod.pod, state)
-            given, _ = given_by_runtime(created_pod.pod, state)
-            decided = apply_json_patch(created_pod.pod, (*given, *done.operations))
+            operations, _ = given_by_runtime(created_pod.pod, state)
+            decided = apply_json_patch(created_pod.pod, (*operations, *done.operations))
             pods = [generated.name(decided)]
             if created_pod.name:  # from a template: all replicas get the same decision and differ by number
                 pods = [
@@ -85,15 +85,15 @@ def arrivals(objects: Iterable[Object], state: State) -> Arrivals:
                 ]
             if done.refusals:
                 reason = "; ".join(map(str, done.refusals))
-                found.refused.update({_key_of(pod): f"refused: {reason}" for pod in pods})
+                arrived.refused.update({_key_of(pod): f"refused: {reason}" for pod in pods})
                 continue
             arrive(*pods)
             for name, template_spec in done.templates.items():
                 if (namespace, name) not in made:
                     made.add((namespace, name))
                     stored = convert(template.object_of(name, template_spec, namespace), ResourceClaimTemplate)
-                    found.templates.append(defaults.template(stored))
-    return found
+                    arrived.templates.append(defaults.template(stored))
+    return arrived
 
 
 def _key_of(pod: Object) -> str:
@@ -124,18 +124,18 @@ def created_pods(obj: Object, generated: GeneratedNames | None = None) -> Iterat
         scheduler_of,
     )
 
-    found = _templates(obj)
-    if any(found):
+    paths = _templates(obj)
+    if any(paths):
         obj = (generated or GeneratedNames()).name(obj)
     controller = controller_kind(str(obj.get("kind")))
     version = "apps/v1" if controller == "ReplicaSet" else str(obj.get("apiVersion"))
     scheduler, kind = scheduler_of(obj), kind_of(obj)
-    for number, path in enumerate(found):
+    for number, path in enumerate(paths):
         if not path:
             yield CreatedPod("", obj, 1)
             continue
         owner = name_of(obj).rpartition("/")[2]
-        name = f"{owner}-{number}" if len(found) > 1 else owner
+        name = f"{owner}-{number}" if len(paths) > 1 else owner
         template = mapping(resolve_pointer(obj, path))
         metadata = {
             **mapping(template.get("metadata")),

@@ -83,8 +83,8 @@ def count_devices(
             elif device.device not in names:
                 names.add(device.device)
                 counted[of(node, device)] += 1
-    ordered = sorted(counted, key=lambda one: STATES.index(one) if one in STATES else len(STATES))
-    return {one: counted[one] for one in ordered if counted[one]}
+    ordered = sorted(counted, key=lambda state: STATES.index(state) if state in STATES else len(STATES))
+    return {state: counted[state] for state in ordered if counted[state]}
 
 
 def devices_of(holder: Holder) -> int:
@@ -127,9 +127,9 @@ def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     """Name the pods that a claim is reserved for, and other consumers with their resource."""
     namespace = claim.metadata.namespace or "default"
     named: list[str] = []
-    for one in claim.status.reserved_for:
-        prefix = "" if one.is_pod else f"{one.resource} "
-        named.append(f"{prefix}{namespace}/{one.name}")
+    for consumer in claim.status.reserved_for:
+        prefix = "" if consumer.is_pod else f"{consumer.resource} "
+        named.append(f"{prefix}{namespace}/{consumer.name}")
     return tuple(named)
 
 

@@ -82,16 +82,22 @@ def problems_of(
 
     made = [created_pod.pod for pod in pods for created_pod in created_pods(pod.object)]
     done = [decide_object(pod, state) for pod in made]
-    found = outcome_of(decision for one in done for decision in one.decisions) or Outcome.LEFT
+    outcome = outcome_of(decision for response in done for decision in response.decisions) or Outcome.LEFT
     texts = [
         text
-        for one in done
-        for text in (*map(str, one.refusals), *map(str, one.warnings), *(d.reason for d in one.decisions))
+        for response in done
+        for text in (
+            *map(str, response.refusals),
+            *map(str, response.warnings),
+            *(d.reason for d in response.decisions),
+        )
     ]
-    if expected.outcome not in (None, found):
-        why = next((text for one in done for text in (*map(str, one.refusals), *map(str, one.warnings))), "")
-        yield f"expected {expected.outcome}, got {found}{f': {why}' if why else ''}"
-    codes = sorted({denial.code for one in done for denial in one.refusals})
+    if expected.outcome not in (None, outcome):
+        why = next(
+            (text for response in done for text in (*map(str, response.refusals), *map(str, response.warnings))), ""
+        )
+        yield f"expected {expected.outcome}, got {outcome}{f': {why}' if why else ''}"
+    codes = sorted({denial.code for response in done for denial in response.refusals})
     if expected.code and expected.code not in codes:
         yield f"expected refusal {expected.code}, got {', '.join(codes) or 'none'}"
     if expected.devices is not None and expected.devices != (devices := dict(devices_of(made, done))):
@@ -100,8 +106,8 @@ def problems_of(
         left = sorted(
             {
                 decision.key
-                for each in done
-                for decision in each.decisions
+                for response in done
+                for decision in response.decisions
                 if decision.outcome in (Outcome.LEFT, Outcome.SERVED)
             }
         )
@@ -123,16 +129,16 @@ def devices_of(pods: Sequence[Object], done: Sequence[Verdict]) -> Counter[str]:
     from dra.objects import ResourceClaimTemplateSpec
     from dra.wire import convert
 
-    found: Counter[str] = Counter()
-    for pod, one in zip(pods, done, strict=True):
-        for entry in apply_json_patch(pod, one.operations)["spec"].get("resourceClaims") or ():
-            spec = one.templates.get(entry.get("resourceClaimTemplateName"))
+    counts: Counter[str] = Counter()
+    for pod, response in zip(pods, done, strict=True):
+        for entry in apply_json_patch(pod, response.operations)["spec"].get("resourceClaims") or ():
+            spec = response.templates.get(entry.get("resourceClaimTemplateName"))
             if spec is None:
                 continue  # a claim that the pod came with
             for request in convert(spec, ResourceClaimTemplateSpec).spec.devices.requests:
                 first = next(iter(request.alternatives.values()))
-                found[first.device_class_name] += first.count or 1
-    return found
+                counts[first.device_class_name] += first.count or 1
+    return counts
 
 
 def _listed(devices: dict[str, int]) -> str:
@@ -145,7 +151,7 @@ def _unplaced(pods: Sequence[Document], around: Sequence[Document], state: State
     from analysis.outlook import beside, place
 
     arrived = arrivals((pod.object for pod in pods), state)
-    snapshot = beside(reading_of((one.object for one in around), state.features), arrived)
+    snapshot = beside(reading_of((document.object for document in around), state.features), arrived)
     for pod in place(snapshot, state.configuration, arrived.refused).pods:
         if pod.node is None:
             yield f"{pod.pod}: {pod.summary or 'no node'}"
@@ -171,7 +177,7 @@ def run(file: Path) -> Iterator[CaseResult]:
         given = given._replace(source=os.path.normpath(given.source))
     reported: set[str] = set()
     for number, case in enumerate(cases.cases):
-        around = read([_resolve(file, one) for one in (*cases.inventory, *case.inventory)])
+        around = read([_resolve(file, path) for path in (*cases.inventory, *case.inventory)])
         if isinstance(case.pod, str):
             pods = read([_resolve(file, case.pod)])
         else:

@@ -143,7 +143,7 @@ def configuration_in_force(
         listed = " and ".join(map(_name, installed))
         return default._replace(problem=f"{listed} are both of an installation (name one with --config)")
     for document, lenient in every:
-        if not any(document.object is one for one in installed):
+        if not any(document.object is obj for obj in installed):
             continue
         configuration, findings = read_config_map(document.object)
         if configuration is not None:
@@ -192,8 +192,8 @@ def deciding_objects(objects: Sequence[Object]) -> list[Object]:
     config_maps = installed_config_maps(objects)
     namespaces = {text(inside(config_map, "metadata").get("namespace")) or "default" for config_map in config_maps}
 
-    def shows(one: Object) -> bool:
-        kind, metadata = text(one.get("kind")), inside(one, "metadata")
+    def shows(obj: Object) -> bool:
+        kind, metadata = text(obj.get("kind")), inside(obj, "metadata")
         if kind == "MutatingWebhookConfiguration":
             return metadata.get("name") == names.NAME
         return kind == "Deployment" and (text(metadata.get("namespace")) or "default") in namespaces

@@ -87,7 +87,7 @@ def edit_files(results: Iterable[Result]) -> list[Edited]:
         by_file.setdefault(result.document.file, []).append(result)
     edited: list[Edited] = []
     for path, group in by_file.items():
-        changing = [without_record(one) for one in group if one.translation.changed]
+        changing = [without_record(result) for result in group if result.translation.changed]
         if not changing:
             continue
         if not Path(path).is_file():
@@ -171,53 +171,55 @@ def write(edits: Sequence[Edited]) -> None:
     A file keeps its mode; a symbolic link stays, and its target is written.
     """
     with ExitStack() as stack:
-        every = [(one, *stack.enter_context(_opened_folder(one))) for one in edits]
+        every = [(edit, *stack.enter_context(_opened_folder(edit))) for edit in edits]
         new = f".{secrets.token_hex(8)}"
-        for one, folder, name in every:  # temporary files of a killed run
-            for left in Path(os.path.realpath(one.path)).parent.iterdir():
+        for edit, folder, name in every:  # temporary files of a killed run
+            for left in Path(os.path.realpath(edit.path)).parent.iterdir():
                 if re.fullmatch(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}", left.name):
                     _remove(left.name, folder)
-        ready = [each for each in every if each[0].before != each[0].after or each[0].is_removed]
-        for one, folder, name in ready:
-            handle = os.open(f".{name}{new}", _CREATE, 0o666 if one.is_new else 0o600, dir_fd=folder)
+        ready = [opened for opened in every if opened[0].before != opened[0].after or opened[0].is_removed]
+        for edit, folder, name in ready:
+            handle = os.open(f".{name}{new}", _CREATE, 0o666 if edit.is_new else 0o600, dir_fd=folder)
             stack.callback(_remove, f".{name}{new}", folder)
-            with _about(one), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(one.after)
+            with _about(edit), os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(edit.after)
                 file.flush()
                 os.fsync(file.fileno())
-                if not one.is_new:
+                if not edit.is_new:
                     now, mode = _text_of(name, folder)
-                    if now != one.before:
-                        raise _changed_meanwhile(one.path)
+                    if now != edit.before:
+                        raise _changed_meanwhile(edit.path)
                     os.fchmod(file.fileno(), mode)
         done: list[Edited] = []
         try:
-            for one, folder, name in ready:
-                if one.is_new:
+            for edit, folder, name in ready:
+                if edit.is_new:
                     os.link(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
-                elif one.is_removed:
+                elif edit.is_removed:
                     os.unlink(name, dir_fd=folder)
                 else:
                     os.replace(f".{name}{new}", name, src_dir_fd=folder, dst_dir_fd=folder)
-                done.append(one)
+                done.append(edit)
         except BaseException as error:
-            for one in done:
-                back = one._replace(before=one.after, after=one.before, is_new=one.is_removed, is_removed=one.is_new)
+            for edit in done:
+                back = edit._replace(
+                    before=edit.after, after=edit.before, is_new=edit.is_removed, is_removed=edit.is_new
+                )
                 try:
                     write([back])
                 except OSError as other:
                     why = f"{other.strerror}: the file stays edited; run translate --undo"
-                    raise OSError(other.errno, why, one.path) from error
+                    raise OSError(other.errno, why, edit.path) from error
             raise
 
 
 @contextmanager
-def _about(one: Edited) -> Iterator[None]:
+def _about(edit: Edited) -> Iterator[None]:
     """Add the file name to errors without one, such as that of a full disk."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or one.path
+        error.filename = error.filename or edit.path
         raise
 
 
@@ -227,16 +229,16 @@ def _remove(name: str, folder: int) -> None:
 
 
 @contextmanager
-def _opened_folder(one: Edited) -> Iterator[tuple[int, str]]:
+def _opened_folder(edit: Edited) -> Iterator[tuple[int, str]]:
     """Open the folder of a file that may be new."""
-    if not one.is_new:
-        with manifests.opened_folder(one.path, one.root) as found:
-            yield found
+    if not edit.is_new:
+        with manifests.opened_folder(edit.path, edit.root) as opened:
+            yield opened
         return
-    with manifests.opened_folder(str(Path(one.path).parent), one.root) as (above, name):
+    with manifests.opened_folder(str(Path(edit.path).parent), edit.root) as (above, name):
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
         try:
-            yield folder, Path(one.path).name
+            yield folder, Path(edit.path).name
         finally:
             os.close(folder)
 

@@ -98,7 +98,7 @@ def read_files(
     if not documents and not skipped and not unread():
         warn("the input holds no objects")
     in_force = configuration_in_force(given, documents, around, judged=judged)
-    named = [one.asking(in_force.configuration) for one in skipped]
+    named = [skip.asking(in_force.configuration) for skip in skipped]
     return ReadFiles(documents, named, around, in_force, everything, others)
 
 
@@ -107,8 +107,8 @@ def read(paths: Sequence[str]) -> list[Document]:
     from cluster.manifests import ManifestError
 
     documents, problems_ = _read(paths)
-    templates = [one for one in problems_ if one.instead == "template"]
-    if broken := [one for one in problems_ if one not in templates]:
+    templates = [problem for problem in problems_ if problem.instead == "template"]
+    if broken := [problem for problem in problems_ if problem not in templates]:
         raise ManifestError(broken)
     warn_of_skipped([SkippedFile(template.file, template.line, "template") for template in templates])
     return documents
@@ -160,19 +160,19 @@ def manifests_among(
             objects.append(document)
     charts, built = _built(every, files)
     not_built: list[SkippedText] = []
-    for one in skipped:
-        path, reason = PurePath(os.path.normpath(one.skipped.file)), one.skipped.reason
+    for skip in skipped:
+        path, reason = PurePath(os.path.normpath(skip.skipped.file)), skip.skipped.reason
         is_of_chart = any(path.is_relative_to(chart) for chart in charts)
         if (reason == "template" and is_of_chart) or (reason == "patch" and str(path) in built):
             continue
         # Values of a chart that is rendered are in what it renders to.
-        not_built.append(SkippedText(one.skipped) if is_of_chart else one)
+        not_built.append(SkippedText(skip.skipped) if is_of_chart else skip)
     return objects, not_built
 
 
-def _reason(one: InputProblem) -> str:
+def _reason(problem: InputProblem) -> str:
     """Say why an unreadable text is skipped; GitHub fills in the expressions of its own files."""
-    return "other" if ".github" in PurePath(one.file).parts else one.instead
+    return "other" if ".github" in PurePath(problem.file).parts else problem.instead
 
 
 def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[str], set[str]]:
@@ -192,13 +192,13 @@ def _built(documents: Sequence[Document], files: Iterable[str]) -> tuple[list[st
     }
     used: set[str] = set()
     while waiting:
-        one = by_folder.pop(waiting.pop(), None)
-        if one is None:
+        kustomization = by_folder.pop(waiting.pop(), None)
+        if kustomization is None:
             continue
-        used |= {os.path.normpath(one.file), *_patches(one)}
-        folder = PurePath(one.file).parent
+        used |= {os.path.normpath(kustomization.file), *_patches(kustomization)}
+        folder = PurePath(kustomization.file).parent
         for key in _FOLDERS:
-            waiting += [os.path.normpath(folder / path) for path in strings(one.object, key)]
+            waiting += [os.path.normpath(folder / path) for path in strings(kustomization.object, key)]
     return charts, used
 
 
@@ -246,7 +246,7 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
 
     lines = []
     for reason, (reason_text, remedy) in _REASONS.items():
-        names = list(dict.fromkeys(one.file for one in skipped if one.reason == reason))
+        names = list(dict.fromkeys(problem.file for problem in skipped if problem.reason == reason))
         if not names:
             continue
         line = f"skipped, {reason_text} {count_of(len(names), 'file')} ({list_first(names, _SHOWN)})"
@@ -254,7 +254,9 @@ def describe_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
         if len(charts) == 1:
             remedy = remedy.replace("DIR", shlex.quote(*charts))  # noqa: PLW2901
         lines.append(f"{line}; {remedy}" if remedy else line)
-    asking = {one.file: f"{one.file}:{one.line} {one.key}" for one in reversed(skipped) if one.key}
+    asking = {
+        problem.file: f"{problem.file}:{problem.line} {problem.key}" for problem in reversed(skipped) if problem.key
+    }
     if asking:
         named = list_first(list(reversed(asking.values())), _SHOWN)
         files = count_of(len(asking), "file")

@@ -105,17 +105,17 @@ def is_labelled(obj: Raw) -> bool:
 
 def namespaces_of(objects: Iterable[dict[str, Any]]) -> set[str]:
     """Return the namespaces of installations, as cluster-scoped objects of ours say: a tenant may write our label in their own namespace."""
-    found: set[str] = set()
+    namespaces: set[str] = set()
     for obj in objects:
         if obj["kind"] == "Namespace" and is_labelled(obj):
-            found.add(obj["metadata"]["name"])
+            namespaces.add(obj["metadata"]["name"])
         if obj["kind"] == "ClusterRoleBinding":
-            found.update(text(subject.get("namespace")) for subject in items(obj, "subjects"))
+            namespaces.update(text(subject.get("namespace")) for subject in items(obj, "subjects"))
         if obj["kind"].endswith("WebhookConfiguration"):
-            found.update(
+            namespaces.update(
                 text(inside(hook, "clientConfig", "service").get("namespace")) for hook in items(obj, "webhooks")
             )
-    return found - {""}
+    return namespaces - {""}
 
 
 def render(folder: Path, namespace: str, image: str = "") -> Objects:
@@ -222,8 +222,11 @@ def bridge(namespace: str, image: str, scheduler_image: str, way: str = EXTENDER
     objects = render(BRIDGE / "apart" if way == "apart" else BRIDGE, namespace)
     if way == "plugin":
         folder = BRIDGE / "plugin"
-        files = [folder / one["path"] for one in _kustomization(folder)["patches"]]
-        patches = {(one.object["kind"], one.object["metadata"]["name"]): one.object for one in manifests.read(files)}
+        files = [folder / patch["path"] for patch in _kustomization(folder)["patches"]]
+        patches = {
+            (document.object["kind"], document.object["metadata"]["name"]): document.object
+            for document in manifests.read(files)
+        }
         for obj in objects:
             patch = patches.get((obj["kind"], obj["metadata"]["name"]), {})
             merge(obj, _moved(patch, namespace))
@@ -241,7 +244,7 @@ def merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
             case dict() as current, dict():
                 merge(current, value)
             case list() as current, [dict(), *_]:
-                named = {one["name"]: one for one in current}
+                named = {item["name"]: item for item in current}
                 for member in value:
                     if member["name"] in named:
                         merge(named[member["name"]], member)
@@ -261,10 +264,10 @@ def component(
     from cluster.patch import apply_json_patch
 
     folder = BRIDGE / name
-    for one in _kustomization(folder)["patches"]:
-        operations = _moved(json.loads(one["patch"]), namespace)
+    for patch in _kustomization(folder)["patches"]:
+        operations = _moved(json.loads(patch["patch"]), namespace)
         for obj in objects:
-            if (obj["kind"], obj["metadata"]["name"]) != (one["target"]["kind"], one["target"]["name"]):
+            if (obj["kind"], obj["metadata"]["name"]) != (patch["target"]["kind"], patch["target"]["name"]):
                 continue
             obj.update(apply_json_patch(obj, operations))
             for volume in obj["spec"]["template"]["spec"]["volumes"]:
@@ -317,7 +320,7 @@ def evidence(namespace: str, namespaces: Iterable[str]) -> Objects:
     """Render the rights to read how device plugins and autoscalers are set up in some namespaces; none for none."""
     objects = render(BASE.parent / "evidence", namespace)
     inner = [obj for obj in objects if obj["kind"] not in CLUSTER_WIDE]
-    added = [one | {"metadata": one["metadata"] | {"namespace": where}} for where in namespaces for one in inner]
+    added = [obj | {"metadata": obj["metadata"] | {"namespace": where}} for where in namespaces for obj in inner]
     return [obj for obj in objects if added and obj not in inner] + added
 
 
@@ -373,7 +376,7 @@ def make_chart(folder: Path, text: str, configuration: Configuration, schema_tex
     from webhook import names
 
     objects = chart_objects(text, configuration)
-    [data] = [one["data"] for one in objects["base"] if one["kind"] == "ConfigMap"]
+    [data] = [obj["data"] for obj in objects["base"] if obj["kind"] == "ConfigMap"]
 
     # The schema of the values, with that of the configuration in its place.
     schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))

@@ -19,21 +19,21 @@ _NEAR = 200  # names that are compared: those with the same beginning or end
 
 def find(kind: str, wanted: str, namespace: str, keys: Iterable[str]) -> str:
     """Find the namespace/name that a name stands for among those there are."""
-    place, slash, name = wanted.rpartition("/")
+    wanted_namespace, slash, name = wanted.rpartition("/")
     if not slash:
-        place = namespace
+        wanted_namespace = namespace
     all_keys = list(keys)
     same = [key for key in all_keys if key.partition("/")[2] == name]
-    fitting = [key for key in all_keys if key == f"{place}/{name}"] if place else same
+    fitting = [key for key in all_keys if key == f"{wanted_namespace}/{name}"] if wanted_namespace else same
     if fitting:
         return _only(kind, wanted, fitting, "say which with -n NAMESPACE")
     # The same name elsewhere, or a near one, in the namespace first.
-    in_namespace = [key for key in all_keys if not place or key.startswith(f"{place}/")]
+    in_namespace = [key for key in all_keys if not wanted_namespace or key.startswith(f"{wanted_namespace}/")]
     meant = min(same, default="")
     for some in (in_namespace, all_keys):
         names = {key.partition("/")[2]: key for key in some}
         meant = meant or names.get(nearest(name, list(names)), "")
-    where = f" in namespace {place}" if place else ""
+    where = f" in namespace {wanted_namespace}" if wanted_namespace else ""
     raise MissingObject(f"there is no {kind} {name!r}{where}", advice(meant, in_namespace or all_keys))
 
 
@@ -87,8 +87,8 @@ def advice(meant: str, names: Sequence[str]) -> str:
 def nearest(name: str, names: list[str]) -> str:
     """Find the nearest of many names: of more than can be compared those that begin or end as it does."""
 
-    def likeness(one: str) -> int:
-        return one.startswith(name[:2]) + one.endswith(name[-3:])
+    def likeness(other: str) -> int:
+        return other.startswith(name[:2]) + other.endswith(name[-3:])
 
     if len(names) > _NEAR:
         names = sorted(filter(likeness, names), key=likeness, reverse=True)[:_NEAR]

@@ -67,8 +67,8 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
             continue
         if record.get("operation") != "CREATE":
             continue
-        place = object_.split("/")[1], str(record.get("mode"))
-        counts = outcomes.setdefault(place, Counter())
+        key = object_.split("/")[1], str(record.get("mode"))
+        counts = outcomes.setdefault(key, Counter())
         if record.get("path") != "mutate":  # the validating review, after the mutating one translated the pod
             if decided is not Outcome.REFUSED:
                 continue
@@ -86,7 +86,7 @@ def summarise(lines: Iterable[bytes], warn: Callable[[str], None]) -> list[SeenN
                 code = f" [{decision.code}]" if decision.code else ""
                 texts.add(f"{decision.key}: {decision.detail}{code}")
         texts = texts or set(map(str, members(record.get("problems"))))
-        reasons.setdefault(place, Counter()).update({(outcome, text): 1 for text in texts})
+        reasons.setdefault(key, Counter()).update({(outcome, text): 1 for text in texts})
     return [
         SeenNamespace(
             namespace=namespace,

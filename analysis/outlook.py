@@ -97,14 +97,16 @@ def place(
         check_time()
         return explain(refused, now, node, claims, Options())
 
-    found = simulate(snapshot, ask=ask, why=why, progress=progress)
+    simulation = simulate(snapshot, ask=ask, why=why, progress=progress)
     pods = {pod.metadata.key: pod for pod in snapshot.pods}
     coming = _new_nodes(snapshot, configuration)
-    outcomes = [_name_new_node(pod, pods[pod.pod], coming, ask) for pod in found.pods]
+    outcomes = [_name_new_node(pod, pods[pod.pod], coming, ask) for pod in simulation.pods]
     outcomes += [PodOutcome(pod=pod, node=None, summary=reason) for pod, reason in refused.items()]
-    totals = found.totals
+    totals = simulation.totals
     unschedulable = totals.unschedulable + len(refused)
-    return replace(found, pods=tuple(outcomes), totals=replace(totals, pods=len(outcomes), unschedulable=unschedulable))
+    return replace(
+        simulation, pods=tuple(outcomes), totals=replace(totals, pods=len(outcomes), unschedulable=unschedulable)
+    )
 
 
 def _new_nodes(snapshot: Snapshot, configuration: Configuration) -> Snapshot | None:

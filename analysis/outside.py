@@ -72,14 +72,14 @@ def text_of(name: str, values: Sequence[str] = (), kubernetes: str = "", namespa
         path = _own(folder)
         # Helm follows links in a chart, and .Files shows what they lead to.
         for parent, folders, files in walk(path, _refuse):
-            for one in (*folders, *files):
-                _own(str(Path(parent) / one), path)
+            for entry in (*folders, *files):
+                _own(str(Path(parent) / entry), path)
         # What Helm thinks of the server is as old as Helm.
         served = [f"--kube-version={kubernetes or f'1.{NEWEST}'}", f"--api-versions={versions.CURRENT}"]
         served += [f"--namespace={namespace}"] if namespace else []
         # Helm cuts a list of files at commas.
-        given = [f'--values="{_own(file)}"' if "," in file else f"--values={_own(file)}" for file in values]
-        return _built(folder, [["helm", "template", "release-name", path, *served, *given]]), str(
+        options = [f'--values="{_own(file)}"' if "," in file else f"--values={_own(file)}" for file in values]
+        return _built(folder, [["helm", "template", "release-name", path, *served, *options]]), str(
             Path(folder) / "Chart.yaml"
         )
     return fetch(name), ""
@@ -147,7 +147,7 @@ def _without_network() -> None:
 
 def _built(folder: str, commands: Sequence[Sequence[str]], env: Mapping[str, str] = os.environ) -> bytes:
     """Run the first of these programs that is installed, within bounds of bytes and seconds, and without a network."""
-    commands_found = [[found, *arguments] for program, *arguments in commands if (found := _installed(program))]
+    commands_found = [[path, *arguments] for program, *arguments in commands if (path := _installed(program))]
     if not commands_found:
         names = [program for program, *_ in commands]
         missing_programs = f"neither {' nor '.join(names)} is" if len(names) > 1 else f"{names[0]} is not"

@@ -128,10 +128,10 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
     pod_claims = find_claims(pod, stock)
     if not pod_claims.waits_for and not pod_claims.open:
         return None
-    found = reading.decider.outlook(pod, stock)
+    decision = reading.decider.outlook(pod, stock)
     if pod_claims.waits_for:
-        return Prospect(outlook=found.outlook, message=found.message)
-    if found.outlook is Outlook.FITS and not reading.knows_claims:
+        return Prospect(outlook=decision.outlook, message=decision.message)
+    if decision.outlook is Outlook.FITS and not reading.knows_claims:
         last_message = scheduler_message(pod)
         message = "the claims of other namespaces may not be read, so that which devices are free is not known"
         return Prospect(
@@ -151,21 +151,21 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
         if why := " and ".join(map(": ".join, find(node, used.get(name, {})))):
             keeping[why].append(name)
     barriers = [Barrier(message=why, count=len(names), nodes=tuple(names)) for why, names in keeping.items()]
-    barriers.sort(key=lambda one: -one.count)
-    message = found.message
+    barriers.sort(key=lambda barrier: -barrier.count)
+    message = decision.message
     nearest = ""
     blockers: list[Blocker] = []
-    if found.outlook is not Outlook.FITS:
+    if decision.outlook is not Outlook.FITS:
         certain = not unchecked_conditions(pod, reading)
         barred = {name for barrier in barriers for name in barrier.nodes}
         if may_go:
             blockers += _blockers(tried, pod_claims.open, find, used, reading, certain=certain)
         if any(blocker.suffices for blocker in blockers) or (certain and not barred.issuperset(may_go)):
-            nearest = advice(pod, _without_gone_pods(stock, blockers, reading), found.hindrances)
-        if found.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
+            nearest = advice(pod, _without_gone_pods(stock, blockers, reading), decision.hindrances)
+        if decision.outlook is Outlook.NEVER and may_go and not barred.issuperset(may_go):
             judgement = judge(stock, pod_claims.open, prospects=reading.state(configuration).prospects)
             if judgement.verdict is Feasibility.BUSY:  # a node that an autoscaler can add could serve the pod
-                found, message, nearest = replace(found, outlook=Outlook.FULL), judgement.text, ""
+                decision, message, nearest = replace(decision, outlook=Outlook.FULL), judgement.text, ""
             if judgement.code is Code.NO_DEVICE:  # in words, with what there is
                 message, nearest = judgement.text.partition(" even if idle: ")[2], judgement.remedy
         if barriers and barred.issuperset(may_go):
@@ -173,17 +173,17 @@ def prospect_of(pod: Pod, reading: Reading, configuration: Configuration) -> Pro
             message = f"{causes}; besides, {message}" if may_go else causes
     groups = [
         NodesAlike(
-            verdict=one.verdict,
-            count=len(one.nodes),
-            nodes=one.nodes,
-            stages=one.stages,
-            devices=one.devices,
-            error=one.error,
+            verdict=group.verdict,
+            count=len(group.nodes),
+            nodes=group.nodes,
+            stages=group.stages,
+            devices=group.devices,
+            error=group.error,
         )
-        for one in tried
+        for group in tried
     ]
     return Prospect(
-        outlook=found.outlook,
+        outlook=decision.outlook,
         message=message,
         nearest=nearest,
         groups=tuple(groups),
@@ -265,7 +265,7 @@ def _is_unused(claim: ResourceClaim, reading: Reading) -> bool:
 def _without_gone_pods(stock: Stock, blockers: Iterable[Blocker], reading: Reading) -> Stock:
     """Remove the reservations of pods that are gone, so that advice is to delete these claims."""
     left = [claim for blocker in blockers if _is_unused(claim := stock.claims[blocker.claim], reading)]
-    return stock.with_all([replace(one, status=replace(one.status, reserved_for=())) for one in left])
+    return stock.with_all([replace(claim, status=replace(claim.status, reserved_for=())) for claim in left])
 
 
 def scheduler_message(pod: Pod) -> str:
@@ -308,12 +308,12 @@ def quota_of(pod: Pod, prospect: Prospect | None, reading: Reading) -> tuple[Quo
     if not about:
         return ()
     # What the claims would be given on the first node that can serve them.
-    given: tuple[ResourceClaim, ...] = ()
+    allocated: tuple[ResourceClaim, ...] = ()
     if prospect is not None and prospect.outlook is Outlook.FITS:
         nodes = [group.nodes[0] for group in prospect.groups if group.verdict is Verdict.FEASIBLE]
         served = Decider().serve(pod, nodes[0], stock) if nodes else None
-        given = served.allocated_claims() if isinstance(served, Serving) else ()
-    requested = sum_of(amounts_of(claim, stock.pages_of) for claim in given)
+        allocated = served.allocated_claims() if isinstance(served, Serving) else ()
+    requested = sum_of(amounts_of(claim, stock.pages_of) for claim in allocated)
     used_by_claims = partial(held_of_quota, stock=stock, find_pod=reading.find_pod)
     lines = quota_lines(about, quota_scope(pod), requested, used_by_claims, unrequested=True)
     return tuple(msgspec.convert({**line.facts(), "exceeded": line.exceeded}, QuotaUse) for line in lines)

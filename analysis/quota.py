@@ -79,11 +79,11 @@ class _QuotaArrival(NamedTuple):
 
 def foretell(objects: Sequence[Object], around: Sequence[Object], state: State) -> list[Foretold]:
     """Ask the quotas among the objects, and around them, about the objects in their order."""
-    if not any(one.get("kind") == "DeviceQuota" for one in (*objects, *around)):
+    if not any(obj.get("kind") == "DeviceQuota" for obj in (*objects, *around)):
         return []
     existing = [obj for obj in objects if not _comes(obj)]
     reading = reading_of([*around, *existing], state.features)
-    return foretell_in(reading, objects, {name(one): one for one in around}, state)
+    return foretell_in(reading, objects, {name(obj): obj for obj in around}, state)
 
 
 def foretell_in(
@@ -111,14 +111,14 @@ def foretell_in(
             continue
         with suppress(WireError):  # what is not what its kind says has findings of its own
             for path, new, replicas in _arrivals(obj, number, known.get(name(obj)), state):
-                wanted = question.asked_by(new)
-                lines = question.lines_for(new, _times(wanted, replicas))
+                amounts = question.asked_by(new)
+                lines = question.lines_for(new, _times(amounts, replicas))
                 if not lines:
                     continue
                 counted = tuple(replace(line, replicas=replicas) for line in lines)
                 foretold = Foretold(number, path, counted)
                 foretold_quotas.append(foretold)
-                passing = _times(wanted, foretold.passing)
+                passing = _times(amounts, foretold.passing)
                 for quota in quotas_for(reading.quotas, (new.namespace, new.priority_class)):
                     key = quota.metadata.key
                     waiting[key] = total((waiting[key], passing))
@@ -137,7 +137,7 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
     claims_of: defaultdict[str, list[ResourceClaim]] = defaultdict(list)
     for _, claim in sorted(reading.stock.claims.items()):
         claims_of[claim.metadata.namespace or "default"].append(claim)
-    for quota in sorted(reading.quotas, key=lambda one: one.metadata.key):
+    for quota in sorted(reading.quotas, key=lambda quota: quota.metadata.key):
         namespace_claims = claims_of[quota.metadata.namespace or "default"]
         yield report_quota(quota, namespace_claims, reading.stock, reading.find_pod, waiting)
 
@@ -145,8 +145,8 @@ def report(reading: Reading) -> Iterator[QuotaReport]:
 def necessary(reading: Reading, namespace: str) -> Reading:
     """Leave out what is not read of other namespaces, if one is meant. Raises CommandFailed if quotas or claims are not read."""
     elsewhere = {kind.id for kind in resources.ALL if kind.namespaced} if namespace else set()
-    unread = tuple(one for one in reading.unread if one.kind not in elsewhere)
-    reasons = {one.kind.split()[0]: one for one in unread}
+    unread = tuple(missed for missed in reading.unread if missed.kind not in elsewhere)
+    reasons = {missed.kind.split()[0]: missed for missed in unread}
     for kind in (resources.DEVICE_QUOTAS.id, resources.RESOURCE_CLAIMS.id):
         if missed := reasons.get(kind):
             raise CommandFailed(
@@ -233,10 +233,10 @@ def _arrivals(obj: Object, number: int, before: Object | None, state: State) -> 
         pod = convert(apply_json_patch(created_pod.pod, done.operations), Pod)
         # The claims that will be made for the pod, those of the translation's templates included.
         pod_claims = {}
-        for entry, wanted in future_claims_of_pod(pod).items():
-            written = done.templates.get(wanted.template)
-            spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else wanted.spec
-            pod_claims[entry] = FutureClaim(wanted.template, spec)
+        for entry, future in future_claims_of_pod(pod).items():
+            written = done.templates.get(future.template)
+            spec = claim_spec(convert(written, ResourceClaimTemplateSpec).spec) if written else future.spec
+            pod_claims[entry] = FutureClaim(future.template, spec)
         if state.stock is not None:
             pod_claims |= future_extended_claims(pod, state.stock)
         if pod_claims:

@@ -156,9 +156,9 @@ class Redaction:
     def _understands(self, key: str) -> bool:
         return self._reads_key(key) or self._relates(key)
 
-    def redact(self, given: Object) -> Object:
+    def redact(self, original: Object) -> Object:
         """Give an object of one's own with what decides of the one given."""
-        obj: Object = msgspec.json.decode(msgspec.json.encode(given))
+        obj: Object = msgspec.json.decode(msgspec.json.encode(original))
         before = _count(obj)
         group = str(obj.get("apiVersion")).rpartition("/")[0]
         resource = BY_KIND.get((group, str(obj.get("kind"))))
@@ -184,7 +184,7 @@ class Redaction:
 
     def _unasked(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._unasked(one) for one in value]
+            return [self._unasked(member) for member in value]
         if not isinstance(value, dict):
             return value
         is_node = value.get("kind") == "Node"
@@ -208,8 +208,8 @@ class Redaction:
     def _by_form(self, value: Any, form: inspect.Type) -> Any:
         match form:
             case inspect.UnionType(types=types):
-                [one, *more] = [type_ for type_ in types if not isinstance(type_, inspect.NoneType)]
-                return self._by_form(value, one) if not more else _scalar(value)
+                [type_, *more] = [type_ for type_ in types if not isinstance(type_, inspect.NoneType)]
+                return self._by_form(value, type_) if not more else _scalar(value)
             case inspect.StructType():
                 return self._struct(value, form) if isinstance(value, dict) else _NOTHING
             case inspect.DictType(value_type=inner):
@@ -220,7 +220,11 @@ class Redaction:
             case inspect.VarTupleType(item_type=inner) | inspect.ListType(item_type=inner):
                 if not isinstance(value, list):
                     return _NOTHING
-                return [one for one in (self._by_form(each, inner) for each in value) if one is not _NOTHING]
+                return [
+                    redacted
+                    for redacted in (self._by_form(member, inner) for member in value)
+                    if redacted is not _NOTHING
+                ]
             case inspect.CustomType():  # a quantity
                 return value if _AMOUNT.fullmatch(str(value)) else _NOTHING
             case inspect.AnyType():
@@ -232,10 +236,10 @@ class Redaction:
         for field in form.fields:
             if field.encode_name not in value or (form.cls, field.name) in _DROPPED:
                 continue
-            given = value[field.encode_name]
-            member = self._special(form.cls, field.name, given)
+            field_value = value[field.encode_name]
+            member = self._special(form.cls, field.name, field_value)
             if member is None:
-                member = self._by_form(given, field.type)
+                member = self._by_form(field_value, field.type)
             if member is not _NOTHING:
                 redacted[field.encode_name] = member
         if form.cls is Condition and not _KEPT_MESSAGES.fullmatch(str(redacted.get("type"))):
@@ -247,25 +251,25 @@ class Redaction:
                 redacted["valueFrom"] = self._selecting(value["valueFrom"])
         return redacted
 
-    def _special(self, owner: type, name: str, given: Any) -> Any:
+    def _special(self, owner: type, name: str, original: Any) -> Any:
         """What is kept of a member that its type alone does not tell; None for all others."""
         if any(field == name and issubclass(owner, known) for known, field in _SELECTED):
-            return self._selecting(given)
+            return self._selecting(original)
         if owner is _WholePodSpec and name == "volumes":
             # Device plugins and drivers mount the kubelet's folders. Of other volumes nothing is kept.
             folders = []
-            for item in items({"": given}, ""):
+            for item in items({"": original}, ""):
                 path = text(inside(item, "hostPath").get("path"))
                 if folder := next(filter(path.startswith, _FOLDERS), ""):
                     folders.append({"name": text(item.get("name"))[:_SHORT], "hostPath": {"path": folder}})
             return folders or _NOTHING
         if owner is ObjectMeta and name in ("labels", "annotations"):
             # Labels and annotations; of labels all for now, since a selector may ask for them.
-            if not isinstance(given, dict):
+            if not isinstance(original, dict):
                 return _NOTHING
             return {
                 key: value
-                for key, value in given.items()
+                for key, value in original.items()
                 if isinstance(value, str)
                 and (
                     name == "labels"
@@ -276,24 +280,24 @@ class Redaction:
                 and not (_SECRET.search(key) and not self._understands(key))
             }
         if owner is OpaqueDeviceConfiguration and name == "parameters":
-            return _NOTHING if not isinstance(given, dict) else read_members(given)
+            return _NOTHING if not isinstance(original, dict) else read_members(original)
         if name in ("match_labels", "key"):
-            self._ask(given)
+            self._ask(original)
         return None
 
-    def _ask(self, given: Any) -> None:
-        self._asked.update([given] if isinstance(given, str) else given if isinstance(given, dict) else ())
+    def _ask(self, original: Any) -> None:
+        self._asked.update([original] if isinstance(original, str) else original if isinstance(original, dict) else ())
 
     def _selecting(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._selecting(one) for one in value]
+            return [self._selecting(member) for member in value]
         if not isinstance(value, dict):
             return value
         redacted: Object = {}
         for name, member in value.items():
             if name == "matchLabels" and isinstance(member, dict):
                 self._ask(member)
-                redacted[name] = {key: one for key, one in member.items() if isinstance(one, str)}
+                redacted[name] = {key: text_ for key, text_ in member.items() if isinstance(text_, str)}
             elif name in _SELECTING:
                 if name in ("key", "topologyKey"):
                     self._ask(member)
@@ -307,16 +311,18 @@ class Redaction:
     def _untyped(self, value: Any, around: str = "") -> Any:
         """What is kept of a part of a kind that has no type here."""
         if isinstance(value, list):
-            return [one for one in (self._untyped(each, around) for each in value) if one is not _NOTHING]
+            return [
+                redacted for redacted in (self._untyped(member, around) for member in value) if redacted is not _NOTHING
+            ]
         if not isinstance(value, dict):
             return _scalar(value) if around in _SIZES and type(value) in (int, bool) else _NOTHING
         if any(isinstance(value.get(name), list) for name in ("containers", "initContainers")):
             return self._typed(value, _WholePodSpec)
         redacted: Object = {}
         for name, member in value.items():
-            one = self._member(name, member, around)
-            if one is not _NOTHING:
-                redacted[name] = one
+            kept = self._member(name, member, around)
+            if kept is not _NOTHING:
+                redacted[name] = kept
         return redacted
 
     def _member(self, name: str, member: Any, around: str) -> Any:
@@ -325,8 +331,8 @@ class Redaction:
         if name == "resources" and isinstance(member, dict):
             return self._typed(member, ResourceRequirements)
         if isinstance(member, dict | list):
-            found = self._untyped(member, name)
-            return found if found or not member else _NOTHING
+            redacted = self._untyped(member, name)
+            return redacted if redacted or not member else _NOTHING
         if name in _PLACING and isinstance(member, str) and len(member) <= _SHORT:
             return member
         counts = "/" in name or _DEVICES.fullmatch(name) or _DEVICES.fullmatch(around)

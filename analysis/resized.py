@@ -49,7 +49,7 @@ class ResizedObject(msgspec.Struct, frozen=True):
         """Write a unified diff."""
         identity = identity_of(self.after)
         name = f"{identity.kind}/{identity.namespace}/{identity.name}"
-        before, after = (manifests.dump([one]).splitlines() if one else [] for one in (self.before, self.after))
+        before, after = (manifests.dump([obj]).splitlines() if obj else [] for obj in (self.before, self.after))
         yield from unified_diff(before, after, name if before else "/dev/null", name, lineterm="")
 
 
@@ -83,8 +83,8 @@ def find_target(kind_name: str, name: str, namespace: str, reading: Reading) -> 
             kind, _, owner = owners[-1].partition(" ")
             raise Broken(f"{subject} is made by {owners[-1]}", f"resize {kind.lower()}/{owner}")
     else:
-        found, obj, pods = find_workload(kind_name, name, namespace, reading)
-        subject = f"{found.kind} {found.namespace}/{found.name}"
+        identity, obj, pods = find_workload(kind_name, name, namespace, reading)
+        subject = f"{identity.kind} {identity.namespace}/{identity.name}"
     if obj is None:
         raise Broken(f"{subject} is not in the input", "give its manifest with -f, too")
     return ResizeTarget(obj, pods)
@@ -112,12 +112,12 @@ def resize(
     staying = {key: pod for key, pod in reading.pods.items() if key not in keys}
     state = reading.state(configuration)
     arrived = arrivals(after, state)
-    made = [one for one in after if one.get("kind") == "ResourceClaimTemplate"]
+    made = [obj for obj in after if obj.get("kind") == "ResourceClaimTemplate"]
     try:
-        new_templates = [defaults.template(convert(one, ResourceClaimTemplate)) for one in made]
+        new_templates = [defaults.template(convert(obj, ResourceClaimTemplate)) for obj in made]
     except WireError as error:
         raise Broken(str(error), "name a workload that the API server accepts") from None
-    templates = reading.templates | {one.metadata.key: one for one in new_templates}
+    templates = reading.templates | {template.metadata.key: template for template in new_templates}
     reading = reading.with_types({ResourceClaimTemplate: templates})
     without_old_pods = reading.with_types({Pod: staying, ResourceClaim: dict(stock.claims)})
     pods = list(arrived.pods.values())
@@ -130,8 +130,8 @@ def resize(
         metadata = replace(pods[0].metadata, name=f"{pods[0].metadata.name}-new")
         one_more = arrived._replace(pods={metadata.key: replace(pods[0], metadata=metadata)})
         [surge] = place(beside(reading, one_more), configuration, {}).pods
-    found = place(beside(without_old_pods, arrived), configuration, arrived.refused).pods
-    return Resized(changes, found, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
+    simulated = place(beside(without_old_pods, arrived), configuration, arrived.refused).pods
+    return Resized(changes, simulated, surge, tuple(foretell_in(without_old_pods, after, {}, state)))
 
 
 def _edited(
@@ -141,23 +141,23 @@ def _edited(
     identity = identity_of(obj)
     after = _as_applied(obj)
     before = deepcopy(after)
-    found: set[str] = set()
+    names_written: set[str] = set()
     known: set[str] = set()
     raw = {
-        identity_of(one).name: one
-        for one in reading.of_kinds("ResourceClaimTemplate")
-        if identity_of(one).namespace == identity.namespace
+        identity_of(obj).name: obj
+        for obj in reading.of_kinds("ResourceClaimTemplate")
+        if identity_of(obj).namespace == identity.namespace
     }
     made: dict[str, ResizedObject] = {}
     for pod in pods_in(after):
         annotations = inside(pod, "metadata", "annotations")
         amount_keys = [name for name in annotations if configuration.is_amount(name)]
-        found |= _write(annotations, amount_keys, amounts, known)
+        names_written |= _write(annotations, amount_keys, amounts, known)
         spec = inside(pod, "spec")
         for container in containers_of(spec):
             for part in ("limits", "requests"):
                 requested = inside(container, "resources", part)
-                found |= _write(requested, filter(is_extended, requested), amounts, known)
+                names_written |= _write(requested, filter(is_extended, requested), amounts, known)
         for entry in items(spec, "resourceClaims"):
             name = entry.get("resourceClaimTemplateName")
             if name not in raw:
@@ -170,10 +170,10 @@ def _edited(
                     requested = inside(body, "capacity", "requests")
                     written |= _write(requested, requested, amounts, known)
             if written:
-                found |= written
+                names_written |= written
                 entry["resourceClaimTemplateName"] = new["metadata"]["name"] = template.name_of(new["spec"])
                 made[name] = ResizedObject(new)
-    if missing := sorted(amounts.keys() - found):
+    if missing := sorted(amounts.keys() - names_written):
         remedy = f"it requests {', '.join(sorted(known))}" if known else "name the workload that requests devices"
         raise Broken(f"{identity.kind} {identity.namespace}/{identity.name} does not request {missing[0]}", remedy)
     yield from made.values()
@@ -184,11 +184,11 @@ def _write(requested: Object, keys: Iterable[str], amounts: Mapping[str, str], k
     """Write the amounts of these keys, add the keys to `known`, and return those that were written."""
     present = set(keys)
     known |= present
-    found = present & amounts.keys()
-    for key in found:
+    matching = present & amounts.keys()
+    for key in matching:
         text = amounts[key]
         requested[key] = int(text) if isinstance(requested[key], int) and text.isdecimal() else text
-    return found
+    return matching
 
 
 def _as_applied(obj: Object) -> Object:

@@ -62,7 +62,7 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
     server = await cluster.server(probe=False)
     objects, unread = await look_around(cluster, evidence_in(configuration, narrow=bool(namespace)))
     evidence.update({identity_of(obj): _outlined(obj) for obj in objects})
-    config_maps = [one.object for one in installed if one.object.get("kind") == "ConfigMap"]
+    config_maps = [document.object for document in installed if document.object.get("kind") == "ConfigMap"]
     evidence.update({identity_of(config_map): _as_installed(config_map) for config_map in config_maps})
     with progress() as report_progress:
         visit = Visit(cluster, namespace or None, report_progress, partial(keep, redaction))
@@ -76,9 +76,13 @@ async def read(cluster: Cluster, given: ConfigurationInForce | None, namespace: 
         objects_read = await visit.read((*also, *SURVEY.kinds))
         objects_read += await visit.read_custom_kinds()
     lines = redaction.finish(objects_read)
-    lines += [msgspec.json.encode(one) for name, one in evidence.items() if name not in merged]
+    lines += [msgspec.json.encode(obj) for name, obj in evidence.items() if name not in merged]
     return SnapshotRead(
-        lines, redaction.left_out, server.version, sorted([*unread, *visit.unread], key=lambda one: one.kind), in_force
+        lines,
+        redaction.left_out,
+        server.version,
+        sorted([*unread, *visit.unread], key=lambda missed: missed.kind),
+        in_force,
     )
 
 

@@ -50,18 +50,18 @@ def snapshot_of(reading: Reading, mode: str | None) -> Admitted:
     others = (obj for obj in reading.objects if not brings_pods(obj))
     warn_of_ignored(others, also=(_RUNTIME_CLASS, (API_VERSION, CONFIGURATION_KIND)))
     arrived = arriving(reading, in_mode(reading.state(reading.configuration), mode))
-    unread = [one for one in reading.unread if one.kind.removeprefix("Pod ") not in arrived.refused]
+    unread = [missed for missed in reading.unread if missed.kind.removeprefix("Pod ") not in arrived.refused]
     return Admitted(beside(reading, arrived), arrived.refused, unread)
 
 
 def change_nodes(snapshot: Snapshot, removed: Sequence[str], added: Sequence[str]) -> Snapshot:
     """Add N copies of a node for each NODE=N, then remove nodes. Raises Broken."""
     copies: list[tuple[str, int]] = []
-    for one in added:
-        like, _, word = one.rpartition("=")
+    for addition in added:
+        like, _, word = addition.rpartition("=")
         number = int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else 0
         if not (like and number):
-            raise Broken(f"{one!r} is not NODE=N", "give a node and a number of copies, such as n1=10")
+            raise Broken(f"{addition!r} is not NODE=N", "give a node and a number of copies, such as n1=10")
         copies.append((like, number))
     if sum(number for _, number in copies) > MOST_ADDED:
         raise Broken(f"more than {MOST_ADDED:,} nodes to add", "add fewer")
@@ -80,39 +80,43 @@ def refuse_unknown_nodes(names: Sequence[str], snapshot: Snapshot) -> None:
         raise Broken(error.message, error.remedy) from None
 
 
-def draw_fleet(found: Simulation, stock: Stock) -> str:
+def draw_fleet(simulation: Simulation, stock: Stock) -> str:
     """Draw the nodes and their devices after the simulation."""
-    rows, more = _fleet(found, stock)
+    rows, more = _fleet(simulation, stock)
     return fleet(rows, more)
 
 
-def _fleet(found: Simulation, stock: Stock) -> tuple[list[_Row], int]:
+def _fleet(simulation: Simulation, stock: Stock) -> tuple[list[_Row], int]:
     """List the nodes with newly placed pods, then the others, and count those beyond the limit."""
-    given = {device: place.pod for place in found.pods for device in place.devices}
-    used = {place.node for place in found.pods}
+    pod_of = {device: pod.pod for pod in simulation.pods for device in pod.devices}
+    used = {pod.node for pod in simulation.pods}
     rows: list[_Row] = []
     more = 0
-    for name in sorted(stock.nodes, key=lambda one: (one not in used, one)):
+    for name in sorted(stock.nodes, key=lambda node: (node not in used, node)):
         if len(rows) == _DRAWN_NODES:
             more += 1
             continue
         devices: list[tuple[str, str]] = []
-        for one in node_report(stock, name).devices:
-            device = f"{one.driver}/{one.pool}/{one.device}"
-            pod = given.get(device, "")
-            devices.append(("given", f"{device}: {pod}") if pod else (one.state.value, f"{device}: {one.state}"))
+        for reported in node_report(stock, name).devices:
+            device = f"{reported.driver}/{reported.pool}/{reported.device}"
+            pod = pod_of.get(device, "")
+            devices.append(
+                ("given", f"{device}: {pod}") if pod else (reported.state.value, f"{device}: {reported.state}")
+            )
         if devices:
             rows.append((name, devices))
     return rows, more
 
 
-def report(found: Simulation, strategy: str, stock: Stock) -> Report:
+def report(simulation: Simulation, strategy: str, stock: Stock) -> Report:
     """Report on the simulation of a snapshot."""
-    totals = found.totals
+    totals = simulation.totals
     named = (("feasible", totals.placed), ("infeasible", totals.unschedulable), ("undecided", totals.undecided))
-    without = [(pod.pod, reasons_of(pod)) for pod in found.pods if pod.node is None]
-    placed = [(pod.pod, pod.node, ", ".join(pod.devices) or "no devices") for pod in found.pods if pod.node is not None]
-    rows, more = _fleet(found, stock)
+    without = [(pod.pod, reasons_of(pod)) for pod in simulation.pods if pod.node is None]
+    placed = [
+        (pod.pod, pod.node, ", ".join(pod.devices) or "no devices") for pod in simulation.pods if pod.node is not None
+    ]
+    rows, more = _fleet(simulation, stock)
     drawn: list[tuple[str, Drawn]] = []
     for name, devices in rows:
         words = words_of(Counter(state for state, _ in devices))
@@ -130,14 +134,14 @@ def report(found: Simulation, strategy: str, stock: Stock) -> Report:
         f"{count_of(totals.devices, 'device')} allocated; "
         f"hardware in use {totals.utilisation:.0%}, {totals.fragmentation:.0%} of the free hardware is fragmented"
     )
-    return Report("Simulation: where pods would go", parts, summary if found.pods else "no pending pods")
+    return Report("Simulation: where pods would go", parts, summary if simulation.pods else "no pending pods")
 
 
-def reasons_of(place: PodOutcome) -> tuple[str, ...]:
+def reasons_of(outcome: PodOutcome) -> tuple[str, ...]:
     """List the reasons why a pod is not placed."""
     losses: list[str] = []
-    for reason in place.reasons[:_REASONS]:
+    for reason in outcome.reasons[:_REASONS]:
         if reason.claim:
             such = f" (such as {', '.join(reason.examples)})" if reason.examples else ""
             losses.append(f"{reason.claim}, request {reason.request}: {loss(reason)}{such}")
-    return (place.summary, *losses)
+    return (outcome.summary, *losses)

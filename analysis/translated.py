@@ -88,8 +88,12 @@ class Translator(NamedTuple):
         around: Sequence[Document],
     ) -> list[Result]:
         """Translate objects of files; equal requests share a template. Those of controllers and agents of a node stay."""
-        made = find_controlled(placed) | {number for number, one in enumerate(placed) if serves_node(one.object)}
-        foretold = foretell([one.object for one in placed], [one.object for one in around], self.state)
+        made = find_controlled(placed) | {
+            number for number, document in enumerate(placed) if serves_node(document.object)
+        }
+        foretold = foretell(
+            [document.object for document in placed], [document.object for document in around], self.state
+        )
         return list(self._translate(documents, placed, outside, made, foretold))
 
     def _translate(
@@ -133,7 +137,7 @@ class Translator(NamedTuple):
                 done,
                 apply_json_patch(document.object, done.operations) if done.changed else document.object,
                 tuple(objects),
-                tuple(one for one in foretold if one.number == number),
+                tuple(quota for quota in foretold if quota.number == number),
                 number not in made,
             )
 
@@ -171,42 +175,44 @@ def edits(
     for line in trees.left_to_charts(translator.each):
         warn(str(line))
     plain = [result for result in results if os.path.realpath(result.document.file) not in trees.files]
-    plain = [one for one in plain if not chart_of(one.document.file)]
+    plain = [result for result in plain if not chart_of(result.document.file)]
     # A file that is also behind a link is edited once.
     first: dict[str, str] = {}
     plain = [
-        one
-        for one in plain
-        if first.setdefault(os.path.realpath(one.document.file), one.document.file) == one.document.file
+        result
+        for result in plain
+        if first.setdefault(os.path.realpath(result.document.file), result.document.file) == result.document.file
     ]
-    changing = translator.each([one.document for one in plain if one.translation.changed])
-    edited = edit_files(with_own_templates(changing, [one.document for one in plain]))
+    changing = translator.each([result.document for result in plain if result.translation.changed])
+    edited = edit_files(with_own_templates(changing, [result.document for result in plain]))
     problems: list[InputProblem] = []
     by_object: set[str] = set()
     for folders, used in trees.groups:
-        plan = trees.plan(folders, used, lambda given: [without_record(one) for one in translator.each(given)])
+        plan = trees.plan(
+            folders, used, lambda documents: [without_record(result) for result in translator.each(documents)]
+        )
         unnamed = [] if changed else plan.unnamed
         problems += plan.problems
         if writes:
             problems += unnamed
         elif not plan.problems:
-            for one in unnamed:
-                warn(f"{one}; this diff has all of them")
+            for problem in unnamed:
+                warn(f"{problem}; this diff has all of them")
         if not (writes and (plan.problems or unnamed)):
             edited += plan.edited
         if plan.problems:
-            by_object |= used - {os.path.realpath(one.path) for one in plan.edited}
+            by_object |= used - {os.path.realpath(edit.path) for edit in plan.edited}
     return FileEdits(edited, problems, by_object)
 
 
 def diffs(results: Sequence[Result], edits: FileEdits) -> Iterator[str]:
     """Write diffs that git applies; for a file that cannot be edited, a diff of its objects for people."""
-    unedited = {one.path for one in edits.edited if one.problem}
-    for one in edits.edited:
-        if not one.problem:
-            yield "".join(diff(one))
-        elif one.path != "-":
-            warn(f"{one.path}:{one.line}: {one.problem}: git cannot apply this diff of its objects")
+    unedited = {edit.path for edit in edits.edited if edit.problem}
+    for edit in edits.edited:
+        if not edit.problem:
+            yield "".join(diff(edit))
+        elif edit.path != "-":
+            warn(f"{edit.path}:{edit.line}: {edit.problem}: git cannot apply this diff of its objects")
     for result in results:
         file = result.document.file
         if result.translation.changed and (file in unedited or os.path.realpath(file) in edits.by_object):
@@ -248,22 +254,22 @@ def findings(results: Sequence[Result]) -> list[ObjectFindings]:
     checked: list[ObjectFindings] = []
     for result in results:
         document, obj = result.document, result.document.object
-        found = findings_of_decisions(obj, result.translation.decisions)
-        found += [finding for one in result.foretold for finding in findings_of_quotas(one, obj)]
-        checked.append(ObjectFindings(name(obj), document.place_of("")[0], locate(document, found)))
+        findings = findings_of_decisions(obj, result.translation.decisions)
+        findings += [finding for quota in result.foretold for finding in findings_of_quotas(quota, obj)]
+        checked.append(ObjectFindings(name(obj), document.place_of("")[0], locate(document, findings)))
     return checked
 
 
 def report(every: Sequence[Result]) -> Report:
     """Report the decision about each key, by object."""
-    results = [one for one in every if one.is_own]
+    results = [result for result in every if result.is_own]
     parts: list[Part] = []
     for result in results:
         if rows := list(_decided(result)):
             title = f"{result.name}  ({result.document.file}:{result.document.line})"
             parts.append(Rows(("", "", ""), rows, title))
     outcomes = Counter(outcome_of(result.translation.decisions) for result in results if _requests(result))
-    counts = [f"{outcomes[one]:,} {one}" for one in Outcome if outcomes[one]]
+    counts = [f"{outcomes[outcome]:,} {outcome}" for outcome in Outcome if outcomes[outcome]]
     counts.append(f"{len(results) - outcomes.total():,} without a legacy request")
     changed = sum(result.translation.changed and not result.translation.refusals for result in results)
     summary = f"{count_of(len(results), 'object')}, {changed:,} rewritten: {', '.join(counts)}"
@@ -281,14 +287,14 @@ def _decided(result: Result) -> Iterator[Sequence[Cell]]:
         basis = f"[{decision.basis}]" if decision.basis else ""
         yield Marked(decision.outcome), where, " ".join(filter(None, (detail, basis)))
     values = [operation["value"] for operation in done.operations if "/spec/tolerations" in operation["path"]]
-    added = [one for value in values for one in (value if isinstance(value, list) else [value])]
-    for key in dict.fromkeys([one["key"] for one in added]):
+    added = [record for value in values for record in (value if isinstance(value, list) else [value])]
+    for key in dict.fromkeys([record["key"] for record in added]):
         yield "toleration", f"{key}:NoSchedule", "added, as the ExtendedResourceToleration plugin does"
     yield from (("template", free, "") for free in done.templates)
     # Warnings about a key stand beside it already.
     keyed = [decision for decision in done.decisions if decision.detail]
     for warning in map(str, done.warnings):
-        if not any(one.detail in warning or _reason_in(warning, one) in one.detail for one in keyed):
+        if not any(record.detail in warning or _reason_in(warning, record) in record.detail for record in keyed):
             yield "warning", "", warning
     for foretold in result.foretold:
         yield from (("beyond" if line.exceeded else "within", "", str(line)) for line in foretold.lines)
@@ -311,12 +317,12 @@ def as_json(results: Sequence[Result]) -> dict[str, Any]:
         "quotas": [
             {
                 "object": result.name,
-                "path": one.path,
-                "replicas": one.replicas,
-                "replicasLeft": one.passing,
-                "lines": [{**line.facts(), "exceeded": line.exceeded} for line in one.lines],
+                "path": quota.path,
+                "replicas": quota.replicas,
+                "replicasLeft": quota.passing,
+                "lines": [{**line.facts(), "exceeded": line.exceeded} for line in quota.lines],
             }
             for result in results
-            for one in result.foretold
+            for quota in result.foretold
         ],
     }

@@ -123,7 +123,7 @@ def find_kustomizations(paths: Iterable[str]) -> dict[str, Kustomization]:
 
 
 def _repository(folder: Path) -> str:
-    return str(next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder))
+    return str(next((path for path in (folder, *folder.parents) if (path / ".git").exists()), folder))
 
 
 def deployed_kustomizations(
@@ -137,8 +137,8 @@ def deployed_kustomizations(
             case "kustomize.toolkit.fluxcd.io", "Kustomization":
                 sources = [(spec, {**spec, "namespace": spec.get("targetNamespace")})]
             case "argoproj.io", "Application":
-                given = [spec.get("source"), *members(spec.get("sources"))]
-                sources = [(mapping(one), inside(one, "kustomize")) for one in given]
+                spec_sources = [spec.get("source"), *members(spec.get("sources"))]
+                sources = [(mapping(source), inside(source, "kustomize")) for source in spec_sources]
         for number, (source, fields) in enumerate(sources):
             file = Path(os.path.realpath(document.file))
             root = _repository(file.parent)
@@ -151,7 +151,7 @@ def deployed_kustomizations(
             )
             listed = own.get("components")
             if isinstance(listed, list):
-                own["components"] = [os.path.relpath(f"{target}/{one}", folder) for one in listed]
+                own["components"] = [os.path.relpath(f"{target}/{component}", folder) for component in listed]
             value = {"resources": [os.path.relpath(target, folder)], **own}
             made = _read_kustomization(folder, replace(document, object=value, file=str(file)), known, root)
             yield made._replace(made=manifests.dump([value]))
@@ -186,13 +186,13 @@ def _texts(value: Object) -> Iterator[tuple[str, str]]:
     """Give each text of one line that may be a path, and the field that it stands in."""
     waiting = deque((key, inner) for key, inner in value.items() if key not in _NO_PATHS)
     while waiting:
-        key, one = waiting.popleft()
-        if isinstance(one, str) and one and not {"\n", "\0"} & set(one) and len(one) < 4096:
-            yield key, one
-        elif isinstance(one, dict):
-            waiting += [(key, inner) for inner in one.values()]
-        elif isinstance(one, list):
-            waiting += [(key, inner) for inner in one]
+        key, member = waiting.popleft()
+        if isinstance(member, str) and member and not {"\n", "\0"} & set(member) and len(member) < 4096:
+            yield key, member
+        elif isinstance(member, dict):
+            waiting += [(key, inner) for inner in member.values()]
+        elif isinstance(member, list):
+            waiting += [(key, inner) for inner in member]
 
 
 class Trees:
@@ -223,14 +223,14 @@ class Trees:
         # Put kustomizations together that share a file which asks for devices: they are edited together, or not at all.
         groups: list[tuple[list[str], frozenset[str], frozenset[str]]] = []
         for folder in self._known:
-            files = frozenset(file for one in self._used(folder).values() for file in one.files)
+            files = frozenset(file for kustomization in self._used(folder).values() for file in kustomization.files)
             asking = frozenset(filter(self._asks, files))
             if not asking:
                 continue
             members = [folder]
-            for one in [group for group in groups if group[2] & asking]:
-                groups.remove(one)
-                members, files, asking = one[0] + members, files | one[1], asking | one[2]
+            for group in [group for group in groups if group[2] & asking]:
+                groups.remove(group)
+                members, files, asking = group[0] + members, files | group[1], asking | group[2]
             groups.append((members, files, asking))
         # Those of which no file is named are another's: nothing of them is edited.
         self.groups = [
@@ -242,20 +242,20 @@ class Trees:
 
     def _used(self, folder: str) -> dict[str, Kustomization]:
         """All kustomizations that go into a build."""
-        found: dict[str, Kustomization] = {}
+        used: dict[str, Kustomization] = {}
         waiting = [folder]
         while waiting:
-            one = self._known[waiting.pop()]
-            if one.folder not in found:
-                found[one.folder] = one
-                waiting += one.folders
-        return found
+            kustomization = self._known[waiting.pop()]
+            if kustomization.folder not in used:
+                used[kustomization.folder] = kustomization
+                waiting += kustomization.folders
+        return used
 
     def _asks(self, file: str) -> bool:
         """Return whether a key of devices stands in a file; many kustomizations use the same one."""
         if file not in self._asking:
             text = self._text(file)
-            self._asking[file] = any(self._keys.match(text, found.start()) for found in _DOMAIN.finditer(text))
+            self._asking[file] = any(self._keys.match(text, match.start()) for match in _DOMAIN.finditer(text))
         return self._asking[file]
 
     def _text(self, file: str) -> str:
@@ -277,7 +277,7 @@ class Trees:
 
     def plan(self, folders: Sequence[str], files: Collection[str], translate: Translate) -> Plan:
         """Find an edit after which every build of a group means what translating it means; or give what is in the way."""
-        used = {name: one for folder in folders for name, one in self._used(folder).items()}
+        used = {name: kustomization for folder in folders for name, kustomization in self._used(folder).items()}
         after: dict[str, str] = {}
         try:
             parts = list(self._parts(used.values()))
@@ -298,19 +298,24 @@ class Trees:
 
     def _uncomparable(self, used: Iterable[Kustomization]) -> list[InputProblem]:
         """Name the first reason why builds before and after an edit cannot be compared."""
-        for one in used:
-            if one.missing:
-                problem = f"{one.missing} is not a file of this repository, so what is built with it is not compared"
-                return [self._name_line(one.document.file, one.missing, problem)]
-        for one in () if builder() else used:
-            for field in sorted(one.document.object.keys() - _PLAIN):
+        for kustomization in used:
+            if kustomization.missing:
+                problem = f"{kustomization.missing} is not a file of this repository, so what is built with it is not compared"
+                return [self._name_line(kustomization.document.file, kustomization.missing, problem)]
+        for kustomization in () if builder() else used:
+            for field in sorted(kustomization.document.object.keys() - _PLAIN):
                 problem = f"{field} may change what is built, and neither kustomize nor kubectl is here to compare"
-                return [self._name_line(one.document.file, f"{field}:", problem)]
+                return [self._name_line(kustomization.document.file, f"{field}:", problem)]
         return []
 
     def _unnamed(self, unnamed: Sequence[str], used: Iterable[Kustomization]) -> list[InputProblem]:
         """Name the kustomization that a named file belongs to, and the other files of it that change."""
-        named, folder = next((file, one.folder) for one in used for file in sorted(one.files) if file in self._read)
+        named, folder = next(
+            (file, kustomization.folder)
+            for kustomization in used
+            for file in sorted(kustomization.files)
+            if file in self._read
+        )
         homes: list[str] = []
         for home in sorted({str(Path(file).parent) for file in unnamed}):
             if not any(Path(home).is_relative_to(above) for above in homes):
@@ -325,23 +330,25 @@ class Trees:
         self, parts: Sequence[_EditedPart], folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, str], list[InputProblem]]:
         """Return the first edit whose builds mean what their translation means, or the best one with the builds that do not."""
-        wanted, keys = self._wanted(folders, files, translate)
+        meanings, keys = self._wanted(folders, files, translate)
         tries: list[tuple[dict[str, str], dict[str, str]]] = []
         for options in ((), (_REFERENCES,), ("no tolerations",), (_REFERENCES, "no tolerations")):
             after, problems = self._edit(parts, translate, frozenset(options))
             if problems:
                 return after, problems
-            wrong = self._compare(wanted, files, after)
+            wrong = self._compare(meanings, files, after)
             if not wrong:
                 return after, []
             tries.append((after, wrong))
-        after, wrong = min(tries, key=lambda one: len(one[1]))
+        after, wrong = min(tries, key=lambda attempt: len(attempt[1]))
         # Name the builds that would be wrong, and the lines that ask for devices and would stay.
         problems = [
             InputProblem(shown(self._known[folder].document.file), problem, "edit its files by hand")
             for folder, problem in wrong.items()
         ]
-        concerned = {file for folder in wrong for one in self._used(folder).values() for file in one.files}
+        concerned = {
+            file for folder in wrong for kustomization in self._used(folder).values() for file in kustomization.files
+        }
         for file in sorted(concerned & set(files)):
             stay = Counter(after.get(file, self._text(file)).split("\n"))
             problems += [
@@ -355,29 +362,42 @@ class Trees:
         """List the objects and patches of kustomizations; what a generator makes data of is neither."""
         patched: list[tuple[Kustomization, str, str, Object, str]] = []
         objects: list[Object] = []
-        for one in used:
-            for field in () if one.made else (*_LISTS[:2], *_PATCHES):
-                for number, entry in enumerate(members(one.document.object.get(field))):
+        for kustomization in used:
+            for field in () if kustomization.made else (*_LISTS[:2], *_PATCHES):
+                for number, entry in enumerate(members(kustomization.document.object.get(field))):
                     path = entry.get("path") if isinstance(entry, dict) else entry
                     text = entry.get("patch") if isinstance(entry, dict) else entry
                     file = (
-                        os.path.normpath(Path(one.folder, path)) if isinstance(path, str) and "\n" not in path else ""
+                        os.path.normpath(Path(kustomization.folder, path))
+                        if isinstance(path, str) and "\n" not in path
+                        else ""
                     )
-                    if documents := self._documents(file, one.files):
+                    if documents := self._documents(file, kustomization.files):
                         objects += [document.object for document in documents if field not in _PATCHES]
-                        yield _EditedPart(one, file, "", documents, field in _PATCHES)
+                        yield _EditedPart(kustomization, file, "", documents, field in _PATCHES)
                     elif field in _PATCHES and isinstance(text, str) and (isinstance(entry, dict) or "\n" in text):
                         pointer = f"/{field}/{number}" + ("/patch" if isinstance(entry, dict) else "")
                         try:
-                            yield _EditedPart(one, "", pointer, manifests.parse(text, one.document.file), is_patch=True)
+                            yield _EditedPart(
+                                kustomization,
+                                "",
+                                pointer,
+                                manifests.parse(text, kustomization.document.file),
+                                is_patch=True,
+                            )
                         except ManifestError:
-                            patched.append((one, "", pointer, mapping(entry), text))
-                    elif field == "patches" and file in one.files:
-                        patched.append((one, file, "", mapping(entry), self._text(file)))
-        for one, file, pointer, entry, text in patched:
+                            patched.append((kustomization, "", pointer, mapping(entry), text))
+                    elif field == "patches" and file in kustomization.files:
+                        patched.append((kustomization, file, "", mapping(entry), self._text(file)))
+        for kustomization, file, pointer, entry, text in patched:
             if merged := _merging(text, mapping(entry.get("target")), objects):
                 yield _EditedPart(
-                    one, file, pointer, manifests.parse(merged, one.document.file), is_patch=True, text=merged
+                    kustomization,
+                    file,
+                    pointer,
+                    manifests.parse(merged, kustomization.document.file),
+                    is_patch=True,
+                    text=merged,
                 )
 
     def _edit(
@@ -399,8 +419,8 @@ class Trees:
             if not results:
                 continue
             for result in results:
-                for one in result.translation.operations:
-                    path, found, _ = one["path"].partition("/resourceClaims")
+                for change in result.translation.operations:
+                    path, found, _ = change["path"].partition("/resourceClaims")
                     if found:
                         field = re.sub(r"/\d+(?=/)", "", f"{path}/resourceClaims/resourceClaimTemplateName")
                         fields = references.setdefault(home.folder, set())
@@ -459,7 +479,7 @@ class Trees:
         self, folders: Sequence[str], files: Collection[str], translate: Translate
     ) -> tuple[dict[str, tuple[frozenset[str], Meaning]], set[str]]:
         """Say what each build should mean; and by which keys devices are asked for in them."""
-        wanted = {}
+        meanings = {}
         keys: set[str] = set()
         broken: dict[str, ManifestError] = {}
         with self._copied(files, {}) as copy:
@@ -472,17 +492,19 @@ class Trees:
                     broken[folder] = error
                     continue
                 done = translate(built)
-                keys |= {decision.key for one in done for decision in one.translation.decisions}
-                template_names = frozenset(name_of(one.object) for one in built if one.object.get("kind") == _TEMPLATE)
-                wanted[folder] = (
+                keys |= {decision.key for result in done for decision in result.translation.decisions}
+                template_names = frozenset(
+                    name_of(document.object) for document in built if document.object.get("kind") == _TEMPLATE
+                )
+                meanings[folder] = (
                     template_names,
-                    _meaning([obj for one in done for obj in (*one.templates, one.object)], template_names),
+                    _meaning([obj for result in done for obj in (*result.templates, result.object)], template_names),
                 )
         for folder, why in broken.items():
             # What others are built with need be nothing by itself.
-            if not any(folder in self._used(other) for other in wanted):
+            if not any(folder in self._used(other) for other in meanings):
                 raise why
-        return wanted, keys - {""}
+        return meanings, keys - {""}
 
     def _compare(
         self, wanted: Mapping[str, tuple[frozenset[str], Meaning]], files: Collection[str], after: Mapping[str, str]
@@ -513,7 +535,11 @@ class Trees:
     def _copied(self, files: Collection[str], after: Mapping[str, str]) -> Iterator[str]:
         """Copy files to where they can be built, with these texts in them."""
         texts = {file: text.encode() for file, text in after.items()}
-        texts |= {f"{one.folder}/{_NAMES[0]}": one.made.encode() for one in self._known.values() if one.made}
+        texts |= {
+            f"{kustomization.folder}/{_NAMES[0]}": kustomization.made.encode()
+            for kustomization in self._known.values()
+            if kustomization.made
+        }
         with tempfile.TemporaryDirectory() as copy:
             for file in {*files, *texts}:
                 target = Path(copy + file)
@@ -531,7 +557,7 @@ class Trees:
     def left_to_charts(self, translate: Translate) -> Iterator[InputProblem]:
         """Name the lines of charts that render to something that asks for devices, and of values that are given to one."""
         # Folders of charts that an object of Argo CD or Flux renders by values of its own.
-        given: set[str] = set()
+        chart_folders: set[str] = set()
         for file, documents in self._read.items():
             for document in documents:
                 spec = mapping(document.object.get("spec"))
@@ -542,13 +568,13 @@ class Trees:
                     case "Application":
                         sources = [spec.get("source"), *members(spec.get("sources"))]
                         paths += [mapping(source).get("path") for source in sources if mapping(source).get("helm")]
-                given.update(os.path.normpath(f"{_repository(Path(file).parent)}/{path}") for path in paths)
+                chart_folders.update(os.path.normpath(f"{_repository(Path(file).parent)}/{path}") for path in paths)
         for chart in sorted({chart_of(file) for file in self._read} - {""}):
             keys: set[str] = set()
             with suppress(ManifestError):  # no helm, or it needs values
                 done = translate(manifests.parse(text_of(f"{CHART}{chart}")[0], chart))
-                keys = {decision.key for one in done for decision in one.translation.decisions if decision.key}
-                if not keys and chart not in given:
+                keys = {decision.key for result in done for decision in result.translation.decisions if decision.key}
+                if not keys and chart not in chart_folders:
                     continue
             files = (Path(parent, name) for parent, _, names in manifests.walk(chart) for name in sorted(names))
             files = (file for file in files if file.suffix in _OF_CHARTS and not file.match(_UNIT_TESTS))
@@ -567,16 +593,18 @@ class Trees:
 
     def lines_to_edit(self, file: str, keys: Collection[str] = ()) -> list[InputProblem]:
         """Name the lines of a file that ask for devices, by these keys or by any."""
-        found = []
-        place = ""
+        problems = []
+        suffix = ""
         if file not in self.files:
-            place = " in a Helm template" if is_of_chart(file) else " in Helm values"
+            suffix = " in a Helm template" if is_of_chart(file) else " in Helm values"
         for number, line in enumerate(self._text(file).split("\n"), 1):
             match = self._keys.search(line)
             key = match.group().replace("~1", "/") if match and not _NOTHING.match(line, match.end()) else ""
             if key and (key in keys or not keys) and not line.lstrip().startswith("#"):
-                found.append(InputProblem(shown(file), f"{key}{place} is not rewritten", "change it by hand", number))
-        return found
+                problems.append(
+                    InputProblem(shown(file), f"{key}{suffix} is not rewritten", "change it by hand", number)
+                )
+        return problems
 
 
 def _edited(file: str, text: str, results: Sequence[Result]) -> str:
@@ -616,19 +644,19 @@ def _merging(text: str, target: Mapping[str, Any], objects: Iterable[Object]) ->
     pods = set()
     for member in members(listed):
         operation = mapping(member)
-        found = _AMOUNT.fullmatch(str(operation.get("path")))
+        match = _AMOUNT.fullmatch(str(operation.get("path")))
         if (
-            not found
+            not match
             or operation.get("op") not in {"add", "replace"}
             or isinstance(operation.get("value"), dict | list)
         ):
             return ""
-        names = {str(resolve_pointer(obj, f"{found['container']}/name")) for obj in targets}
+        names = {str(resolve_pointer(obj, f"{match['container']}/name")) for obj in targets}
         if len(names) != 1 or names == {"None"}:
             return ""
-        pods.add(found["pod"])
+        pods.add(match["pod"])
         resources = amounts.setdefault(names.pop(), {})
-        resources.setdefault(found["field"], {})[found["key"].replace("~1", "/")] = operation["value"]
+        resources.setdefault(match["field"], {})[match["key"].replace("~1", "/")] = operation["value"]
     if len(pods) != 1:
         return ""
     value: Object = {"containers": [{"name": name, "resources": fields} for name, fields in amounts.items()]}
@@ -658,7 +686,7 @@ def with_own_templates(results: Sequence[Result], documents: Iterable[Document])
         if any(len(holders[_encoded_spec(template)]) > 1 for template in result.templates):
             result = _named_by_object(result, Path(file).name)  # noqa: PLW2901
         new = tuple(template for template in result.templates if (name_of(template), file) not in present)
-        present.update((name_of(one), file) for one in new)
+        present.update((name_of(document), file) for document in new)
         separate.append(replace_fields(result, templates=new))
     return separate
 
@@ -667,7 +695,7 @@ def _encoded_spec(template: Object) -> bytes:
     return msgspec.json.encode(template.get("spec"), order="deterministic")
 
 
-def _named_by_object(result: Result, place: str) -> Result:
+def _named_by_object(result: Result, source: str) -> Result:
     """Name the templates of an object after it and its place, so that no two in a build are one and the same."""
     metadata = result.object.get("metadata")
     name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
@@ -675,7 +703,7 @@ def _named_by_object(result: Result, place: str) -> Result:
     text = msgspec.json.encode((result.translation.operations, result.object, result.templates)).decode()
     for template in result.templates:
         old = template["metadata"]["name"]
-        digest = sha256(f"{old}\n{result.object.get('kind')}\n{place}".encode()).hexdigest()[:_DIGITS]
+        digest = sha256(f"{old}\n{result.object.get('kind')}\n{source}".encode()).hexdigest()[:_DIGITS]
         text = text.replace(f'"{old}"', f'"{owner}{old.rpartition("-")[0]}-{digest}"')
     operations, obj, templates = msgspec.json.decode(text)
     translation = replace_fields(result.translation, operations=tuple(operations))
@@ -685,25 +713,25 @@ def _named_by_object(result: Result, place: str) -> Result:
 def _meaning(objects: Iterable[Object], template_names: Collection[str]) -> Meaning:
     """Say what objects mean: with what templates say in the place of their names, and without those that nothing had before."""
     every = list(objects)
-    templates = {name_of(one): one.get("spec") for one in every if one.get("kind") == _TEMPLATE}
+    templates = {name_of(obj): obj.get("spec") for obj in every if obj.get("kind") == _TEMPLATE}
 
     def resolved(value: Any, namespace: str) -> Any:
         if isinstance(value, list):
-            return [resolved(one, namespace) for one in value]
+            return [resolved(item, namespace) for item in value]
         if not isinstance(value, dict):
             return value
         plain = {}
-        for key, one in value.items():
+        for key, member in value.items():
             if key == "resourceClaimTemplateName":
-                plain[key] = templates.get(f"{_TEMPLATE}/{namespace}/{one}", one)
+                plain[key] = templates.get(f"{_TEMPLATE}/{namespace}/{member}", member)
             elif key not in ANNOTATIONS:
-                plain[key] = resolved(one, namespace)
-        return {key: one for key, one in plain.items() if not (key in _EMPTY and one in ({}, None))}
+                plain[key] = resolved(member, namespace)
+        return {key: member for key, member in plain.items() if not (key in _EMPTY and member in ({}, None))}
 
     return Counter(
-        (name_of(one), msgspec.json.encode(resolved(one, namespace_of(one)), order="deterministic").decode())
-        for one in every
-        if one.get("kind") != _TEMPLATE or name_of(one) in template_names
+        (name_of(obj), msgspec.json.encode(resolved(obj, namespace_of(obj)), order="deterministic").decode())
+        for obj in every
+        if obj.get("kind") != _TEMPLATE or name_of(obj) in template_names
     )
 
 

@@ -64,15 +64,15 @@ def write_undoable(edits: Sequence[Edited]) -> None:
 def restore(files: Sequence[str], *, dry_run: bool) -> tuple[list[Edited], list[Edited]]:
     """Restore files, and return them and those with conflicting later edits; all are restored, or none if one has such edits."""
     with edit_lock():
-        found = _saved(files)
-        edits = [_undo(one) for one in found]
+        saved = _saved(files)
+        edits = [_undo(file) for file in saved]
         changing = [edit for edit in edits if edit.before != edit.after or edit.is_removed]
         conflicts = [edit for edit in edits if edit.problem]
         if not (conflicts or dry_run):
             # `write` also removes the temporary files that a killed run left beside unchanged files.
             write([edit for edit in edits if edit in changing or Path(edit.path).parent.is_dir()])
-            for one in found:
-                _entry(one.path).unlink(missing_ok=True)
+            for file in saved:
+                _entry(file.path).unlink(missing_ok=True)
     return changing, conflicts
 
 
@@ -97,32 +97,32 @@ def _save(edits: Iterable[Edited]) -> None:
 def _saved(paths: Sequence[str]) -> list[SavedFile]:
     """Return the saved texts of these files, and of files in these folders."""
     named = [Path(os.path.realpath(path)) for path in paths]
-    found = []
+    saved = []
     for entry in sorted(_folder().glob("*.json")):
         with suppress(OSError, msgspec.DecodeError):
-            one = msgspec.json.decode(entry.read_bytes(), type=SavedFile)
-            if any(Path(one.path).is_relative_to(path) for path in named):
-                found.append(one)
-    return sorted(found, key=lambda one: one.path)
+            file = msgspec.json.decode(entry.read_bytes(), type=SavedFile)
+            if any(Path(file.path).is_relative_to(path) for path in named):
+                saved.append(file)
+    return sorted(saved, key=lambda file: file.path)
 
 
-def _undo(one: SavedFile) -> Edited:
+def _undo(saved: SavedFile) -> Edited:
     """Revert our edit of a file and keep later edits of other lines; a later edit of the same lines is a problem."""
-    path = os.path.relpath(one.path)
+    path = os.path.relpath(saved.path)
     try:
-        now = text_at(one.path)
+        now = text_at(saved.path)
     except FileNotFoundError:
-        if one.before is None:
+        if saved.before is None:
             return Edited(path, "", "", root="/", is_new=True)
         return Edited(path, "", "", "not restored: the file was removed", 1)
-    if one.before is None:
-        if now == one.after:
+    if saved.before is None:
+        if now == saved.after:
             return Edited(path, now, "", root="/", is_removed=True)
-        first_edit = _hunks(lines_of(one.after), lines_of(now))[0][2] + 1
+        first_edit = _hunks(lines_of(saved.after), lines_of(now))[0][2] + 1
         return Edited(path, now, now, "not removed: the file was made by --in-place and edited since", first_edit)
-    if now in (one.before, one.after):
-        return Edited(path, now, one.before, root="/")
-    between, at_first, edited = lines_of(one.after), lines_of(one.before), lines_of(now)
+    if now in (saved.before, saved.after):
+        return Edited(path, now, saved.before, root="/")
+    between, at_first, edited = lines_of(saved.after), lines_of(saved.before), lines_of(now)
     undo_hunks, later_hunks = _hunks(between, at_first), _hunks(between, edited)
     for start, end, line, _ in later_hunks:
         for first, last, _, _ in undo_hunks:

@@ -61,49 +61,49 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
     """Make the plan. `only` is the namespace of one of several installations; with `kinds`, CRDs go even if objects exist."""
 
     async def all_of(kind: Resource[Raw], labels: str = "", namespace: str | None = None) -> list[Raw]:
-        found: list[Raw] = []
+        objects: list[Raw] = []
         with suppress(NotFound):
             async for page in pages(cluster, kind, namespace, labels=labels):
-                found += map(kind.plain, page.items)
-        return found
+                objects += map(kind.plain, page.items)
+        return objects
 
     labelled = await asyncio.gather(*(all_of(kind, LABELLED) for kind in KINDS))
     ours = {kind.kind: objects for kind, objects in zip(KINDS, labelled, strict=True)}
-    registered = {kind: [one for one in await all_of(kind) if one["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
+    registered = {kind: [obj for obj in await all_of(kind) if obj["metadata"]["name"] in (names.NAME, names.QUOTA)] for kind in _WEBHOOKS}  # fmt: skip
     # A namespace that an administrator names is one, too.
     places = namespaces_of(chain(ours["Namespace"], ours["ClusterRoleBinding"], *registered.values())) | {only}
     left: list[str] = []
     for kind in KINDS:
         # Our Roles for device plugins' settings are in those plugins' namespaces.
         if kind.namespaced and kind.kind not in ("Role", "RoleBinding"):
-            strangers = [one for one in ours[kind.kind] if one["metadata"]["namespace"] not in places]
-            ours[kind.kind] = [one for one in ours[kind.kind] if one["metadata"]["namespace"] in places]
+            strangers = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] not in places]
+            ours[kind.kind] = [obj for obj in ours[kind.kind] if obj["metadata"]["namespace"] in places]
             left += [
                 f"{_name(stranger)}, in a namespace without drawbridge: if it is drawbridge's, use --namespace {stranger['metadata']['namespace']}"
                 for stranger in strangers
             ]
-    homes = {one["metadata"]["namespace"] for one in ours["Deployment"]}
+    homes = {obj["metadata"]["namespace"] for obj in ours["Deployment"]}
     if only and homes - {only}:
         mine = [
-            _step(kind, one) for kind in KINDS for one in ours[kind.kind] if one["metadata"].get("namespace") == only
+            _step(kind, obj) for kind in KINDS for obj in ours[kind.kind] if obj["metadata"].get("namespace") == only
         ]
         others = ", ".join(sorted(homes - {only}))
         shared = f"cluster-scoped objects (roles, policies, webhook configurations, CRDs), used by {others}"
         return UninstallPlan(tuple(mine), (shared,))
     steps: list[RemovalStep] = []
-    for kind, found in registered.items():
-        steps += [_step(kind, one) for one in found]
+    for kind, objects in registered.items():
+        steps += [_step(kind, obj) for obj in objects]
     for kind in KINDS:
         if kind.kind not in ("Namespace", "CustomResourceDefinition", "DeviceTaintRule", "ClusterRoleBinding"):
-            steps += [_step(kind, one) for one in ours[kind.kind]]
-    leases = [one for one in await all_of(resources.LEASES.raw) if one["metadata"]["name"] in LEASES]
+            steps += [_step(kind, obj) for obj in ours[kind.kind]]
+    leases = [obj for obj in await all_of(resources.LEASES.raw) if obj["metadata"]["name"] in LEASES]
     steps += [_step(resources.LEASES.raw, lease) for lease in leases if lease["metadata"]["namespace"] in places]
     pods = await all_of(resources.PODS.raw)
     # Our device taints, and those of audit agents.
-    for one in await all_of(resources.DEVICE_TAINT_RULES.raw):
-        fences = one["spec"].get("taint", {}).get("key") == names.FENCE
-        if fences or MARKED_ON in (one["metadata"].get("labels") or {}):
-            steps.append(_step(resources.DEVICE_TAINT_RULES.raw, one))
+    for obj in await all_of(resources.DEVICE_TAINT_RULES.raw):
+        fences = obj["spec"].get("taint", {}).get("key") == names.FENCE
+        if fences or MARKED_ON in (obj["metadata"].get("labels") or {}):
+            steps.append(_step(resources.DEVICE_TAINT_RULES.raw, obj))
     deleted, remaining = _templates(await all_of(resources.RESOURCE_CLAIM_TEMPLATES.raw), pods)
     steps += deleted
     left += remaining
@@ -114,23 +114,23 @@ async def find(cluster: Cluster, only: str = "", *, kinds: bool = False) -> Unin
         kind = resources.BY_ID[definition["metadata"]["name"]].raw
         used = [] if kinds else await all_of(kind)
         if used:
-            keys = ["/".join(filter(None, resources.key(one))) for one in used]
+            keys = ["/".join(filter(None, resources.key(obj))) for obj in used]
             crd = f"CustomResourceDefinition {definition['metadata']['name']}"
             left.append(f"{crd}, because of {list_first(keys, _NAMED)}; --kinds removes all of them")
         else:
             steps.append(_step(resources.CUSTOM_RESOURCE_DEFINITIONS, definition))
     # Late: if this is interrupted, the next uninstallation knows by them which namespaces to look in.
     bindings = next(kind for kind in KINDS if kind.kind == "ClusterRoleBinding")
-    steps += [_step(bindings, one) for one in ours[bindings.kind]]
-    created = {one["metadata"]["name"]: one for one in ours["Namespace"]}
-    for name, one in created.items():
+    steps += [_step(bindings, obj) for obj in ours[bindings.kind]]
+    created = {obj["metadata"]["name"]: obj for obj in ours["Namespace"]}
+    for name, obj in created.items():
         inside: list[str] = []
         for kind in _KEEPING:
             inside += [_name(obj) for obj in await all_of(kind, namespace=name) if not _is_ours(obj)]
         if inside:
             left.append(f"Namespace {name}, because of {list_first(inside, _NAMED)}")
         else:
-            steps.append(_step(resources.NAMESPACES.raw, one))
+            steps.append(_step(resources.NAMESPACES.raw, obj))
     for name in sorted(homes - created.keys()):
         left.append(f"Namespace {name}, which the manifests did not create: kubectl delete namespace {name}")
     return UninstallPlan(tuple(steps), tuple(left))
@@ -159,9 +159,9 @@ def _is_ours(obj: Raw) -> bool:
 def _templates(templates: Iterable[Raw], pods: Iterable[Raw]) -> tuple[list[RemovalStep], list[str]]:
     """Plan the removal of our templates; one that a pod still needs for its claim stays."""
     needed: dict[tuple[str, str], str] = {}
-    for one in pods:
+    for raw in pods:
         try:
-            pod = convert(one, Pod)
+            pod = convert(raw, Pod)
         except WireError:
             continue
         made = {status.name for status in pod.status.resource_claim_statuses}

@@ -51,7 +51,7 @@ def separate(files: ReadFiles, namespace: str) -> Input:
     """Choose the objects to judge: those of the namespace that no controller made."""
     within, elsewhere = in_namespace(files.documents, namespace)
     elsewhere |= find_controlled(within)
-    judged = [one for number, one in enumerate(within) if number not in elsewhere]
+    judged = [value for number, value in enumerate(within) if number not in elsewhere]
     return Input(judged, [*files.inventory, *(within[number] for number in sorted(elsewhere))])
 
 
@@ -64,8 +64,8 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     around = [document.object for document in reading.documents[:number_around]]
     if templates := configuration.file.node_templates:
         around += prospective_nodes([*objects, *around], templates)
-    found = review(objects, around, features.likely)
-    for obj, of_object in zip(objects, found, strict=True):
+    findings = review(objects, around, features.likely)
+    for obj, of_object in zip(objects, findings, strict=True):
         of_object.extend(_mistakes(obj))
     unreadable = reading.typed.unreadable
     state = in_mode(reading.state(configuration), mode)
@@ -74,20 +74,24 @@ def check(given: Input, whole: Reading, mode: str | None) -> CheckFindings:
     for value in objects:
         key_decisions = [with_taint_finding(decision, state) for decision in decide_object(value, state).decisions]
         decided.append((*key_decisions, *out_of_bounds(value, state)))
-    found = add_webhook_findings(objects, decided, found)
+    findings = add_webhook_findings(objects, decided, findings)
     if any(obj.get("kind") == "ResourceSlice" for obj in (*objects, *around)):
-        found = find_unservable(objects, around, found, features.server)
-    for foretold in foretell(objects, [one.object for one in given.around], state):
-        found[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
+        findings = find_unservable(objects, around, findings, features.server)
+    for foretold in foretell(objects, [document.object for document in given.around], state):
+        findings[foretold.number] += findings_of_quotas(foretold, objects[foretold.number])
     checked = [
         ObjectFindings(name(document.object), document.place_of("")[0], locate(document, of_object))
-        for document, of_object in zip(given.documents, found, strict=True)
+        for document, of_object in zip(given.documents, findings, strict=True)
     ]
-    unjudged = [one for one in unreadable if one.number >= number_around and not found[one.number - number_around]]
+    unjudged = [
+        problem
+        for problem in unreadable
+        if problem.number >= number_around and not findings[problem.number - number_around]
+    ]
     return CheckFindings(
         name_placeholders(checked, given.documents),
         [decision for decisions in decided for decision in decisions],
-        [reading.documents[one.number] for one in unreadable if one.number < number_around],
+        [reading.documents[problem.number] for problem in unreadable if problem.number < number_around],
         list(problems_of_unreadable(reading.documents, unjudged)),
     )
 

@@ -32,7 +32,7 @@ _REQUESTS = ("", "/limits", "/requests", "/resources/limits", "/resources/reques
 
 
 def add_webhook_findings(
-    objects: Sequence[Object], decided: Sequence[Iterable[Decision]], found: Sequence[Sequence[Finding]]
+    objects: Sequence[Object], decided: Sequence[Iterable[Decision]], findings: Sequence[Sequence[Finding]]
 ) -> list[list[Finding]]:
     """Add the webhook's findings about each object.
 
@@ -40,7 +40,7 @@ def add_webhook_findings(
     amount (R001), and the other one, which has its exact place, for all other codes.
     """
     every: list[list[Finding]] = []
-    for value, decisions, of_object in zip(objects, decided, found, strict=True):
+    for value, decisions, of_object in zip(objects, decided, findings, strict=True):
         codes = {finding.code for finding in of_object}
         if any(finding.severity is Severity.ERROR for finding in of_object):
             codes.add("D011")  # a fault at a placeholder becomes a D011 later (`name_placeholders`)
@@ -54,7 +54,9 @@ def add_webhook_findings(
             if code and not (by_server and code in codes):
                 added[finding_of(value, decision, code)] = None
         amounts = {_amount(finding.path) for finding in added if finding.code == Code.AMOUNT}
-        others = [one for one in of_object if one.code != Code.AMOUNT or _amount(one.path) not in amounts]
+        others = [
+            finding for finding in of_object if finding.code != Code.AMOUNT or _amount(finding.path) not in amounts
+        ]
         every.append([*others, *added])
     return every
 
@@ -117,20 +119,20 @@ def _places(value: Object, decision: Decision) -> Iterator[str]:
         if key in spec:
             yield member(f"{path}/spec", key)
     inside = decision.container
-    for place in (f"/spec/{inside}", f"/{inside}"):
+    for pointer in (f"/spec/{inside}", f"/{inside}"):
         for requests in _REQUESTS:
-            where = f"{place}{requests}"
+            where = f"{pointer}{requests}"
             if key in mapping(resolve_pointer(value, where)):
                 yield member(where, key)
-        if inside and resolve_pointer(value, place) is not None:
-            yield place
+        if inside and resolve_pointer(value, pointer) is not None:
+            yield pointer
     for path in (*paths(value), ""):
         yield f"{path}/spec"
 
 
 def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[Finding]:
     """Make one finding of each request of an object that is refused, approximated, left or not understood."""
-    found: dict[Finding, None] = {}  # a set that keeps their order
+    findings: dict[Finding, None] = {}  # a set that keeps their order
     for decision in decisions:
         code = decision.code
         if not code and decision.outcome is Outcome.APPROXIMATED:
@@ -141,49 +143,49 @@ def findings_of_decisions(value: Object, decisions: Iterable[Decision]) -> list[
         if not code and decision.outcome is Outcome.LEFT and decision.dialect:
             code = STAYS
         if code:
-            found[finding_of(value, decision, code)] = None
-    return list(found)
+            findings[finding_of(value, decision, code)] = None
+    return list(findings)
 
 
 def findings_of_skipped(skipped: Iterable[SkippedFile]) -> list[ObjectFindings]:
     """Make a finding of each file that is not read as objects and requests devices."""
     checked: list[ObjectFindings] = []
-    for one in skipped:
-        finding = make_finding("D012", one.kind, f"{one.key} is requested here, and this file is not checked")
-        place = Place(file=one.file, line=one.line, column=1)
-        checked.append(ObjectFindings(one.kind, one.file, [msgspec.structs.replace(finding, place=place)]))
+    for skip in skipped:
+        finding = make_finding("D012", skip.kind, f"{skip.key} is requested here, and this file is not checked")
+        position = Place(file=skip.file, line=skip.line, column=1)
+        checked.append(ObjectFindings(skip.kind, skip.file, [msgspec.structs.replace(finding, place=position)]))
     return checked
 
 
-def locate(document: Document, found: Iterable[Finding]) -> list[Finding]:
+def locate(document: Document, findings: Iterable[Finding]) -> list[Finding]:
     """Add the file, line and column to the findings about an object, and put them in that order."""
     located: list[Finding] = []
     for key, line in document.duplicates:  # found by the YAML reader
         message = f"the key {key!r} is given twice, the later one counts"
         finding = make_finding("D005", name(document.object), message)
         located.append(msgspec.structs.replace(finding, place=Place(file=document.file, line=line, column=1)))
-    for finding in found:
+    for finding in findings:
         file, line, column = document.place_of(finding.path)
         located.append(msgspec.structs.replace(finding, place=Place(file=file, line=line, column=column)))
-    return sorted(located, key=lambda one: (one.place.line, one.place.column))
+    return sorted(located, key=lambda finding: (finding.place.line, finding.place.column))
 
 
 def name_placeholders(checked: Iterable[ObjectFindings], documents: Sequence[Document]) -> list[ObjectFindings]:
     """Replace findings about unfilled placeholders by one D011 for each file."""
     every: list[ObjectFindings] = []
     reported: set[str] = set()
-    for one, document in zip(checked, documents, strict=True):
+    for of_object, document in zip(checked, documents, strict=True):
         remaining: list[Finding] = []
-        for finding in one.findings:
-            found = _placeholder(document.object, finding.path)
-            if not found or finding.code in _OF_KEYS:
+        for finding in of_object.findings:
+            placeholder = _placeholder(document.object, finding.path)
+            if not placeholder or finding.code in _OF_KEYS:
                 remaining.append(finding)
-            if found and finding.place.file not in reported:
+            if placeholder and finding.place.file not in reported:
                 reported.add(finding.place.file)
-                message = f"{found} is a placeholder that is not filled in"
+                message = f"{placeholder} is a placeholder that is not filled in"
                 instead = make_finding("D011", name(document.object), message, path=finding.path)
                 remaining.append(msgspec.structs.replace(instead, place=finding.place))
-        every.append(one._replace(findings=remaining))
+        every.append(of_object._replace(findings=remaining))
     return every
 
 
@@ -191,6 +193,6 @@ def _placeholder(value: Any, path: str) -> str:
     """Return a placeholder in the value at a path, or in the last member name of the path."""
     written = resolve_pointer(value, path) if path else None
     for text in (written, *split(path)[-1:]):
-        if found := find_placeholder(text):
-            return found
+        if placeholder := find_placeholder(text):
+            return placeholder
     return ""

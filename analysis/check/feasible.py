@@ -43,7 +43,10 @@ _EXPLAINING: Final = frozenset({"D301", "D302", "D303", "D304", "D305", "D306", 
 
 
 def find_unservable(
-    objects: Sequence[Object], known: Sequence[Object], found: Sequence[Sequence[Finding]], server: Server = EVERYTHING
+    objects: Sequence[Object],
+    known: Sequence[Object],
+    findings: Sequence[Sequence[Finding]],
+    server: Server = EVERYTHING,
 ) -> list[list[Finding]]:
     """Add the findings about each claim and template; `found` are those about each object."""
     from dra.budget import Budget
@@ -55,9 +58,9 @@ def find_unservable(
     others = [_read(value) for value in known]
     stock = _stock([value for value in (*values, *others) if value is not None], server)
     if stock is None:
-        return [list(of_object) for of_object in found]
+        return [list(of_object) for of_object in findings]
     answers: dict[bytes, tuple[str, str] | None] = {}  # message and remedy
-    added = [list(of_object) for of_object in found]
+    added = [list(of_object) for of_object in findings]
     claims = [value for value in (*values, *others) if isinstance(value, ResourceClaim)]
     are_nodes_known = any(isinstance(value, Node) for value in (*values, *others))
     busy = stock.with_all(claim for claim in claims if claim.status.allocation is not None)
@@ -69,7 +72,8 @@ def find_unservable(
         else:
             continue
         if any(
-            one.code in _EXPLAINING or one.code in REFUSALS or one.severity.value == "error" for one in found[number]
+            finding.code in _EXPLAINING or finding.code in REFUSALS or finding.severity.value == "error"
+            for finding in findings[number]
         ):
             continue
         key = msgspec.json.encode(demand.spec, enc_hook=str)

@@ -58,11 +58,11 @@ def why_stranded(key: str, state: State) -> Stranding | None:
 @lru_cache(maxsize=32)  # each pod of the input asks; a stock is itself alone
 def _taint_on_all(stock: Stock, driver: str) -> str:
     """Name a taint that keeps claims from a device of a driver, if each of its devices has one; else ""."""
-    found = ""
+    shared = ""
     for page in stock.every_newest_page():
         for device in page.devices if page.slice.spec.driver == driver else ():
             taint = next((taint.key for taint in device.taints if blocks(taint, ())), "")
             if not taint:
                 return ""
-            found = found or taint
-    return found
+            shared = shared or taint
+    return shared

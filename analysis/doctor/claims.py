@@ -173,8 +173,8 @@ def unused_templates(observed: DoctorInput) -> Iterator[Repairable]:
     _, over = template_lifecycle.sweep(
         made, observed.reading.templates.values(), in_use, now=observed.now.timestamp(), grace=_UNUSED.total_seconds()
     )
-    for one in over:
-        meta = one.metadata
+    for unused in over:
+        meta = unused.metadata
         finding = make_finding(
             "O216",
             f"ResourceClaimTemplate/{meta.namespace}/{meta.name}",
@@ -197,7 +197,7 @@ def unused_claims(observed: DoctorInput) -> Iterator[Finding]:
         if meta.key not in used and meta.key not in named:
             left[meta.namespace].append(claim)
     for namespace, claims in sorted(left.items()):
-        claims.sort(key=lambda one: (one.metadata.creation_timestamp, one.metadata.name))
+        claims.sort(key=lambda claim: (claim.metadata.creation_timestamp, claim.metadata.name))
         listed = list_first([claim.metadata.name for claim in claims], NAMED)
         oldest = claims[0].metadata
         yield make_finding(

@@ -79,7 +79,7 @@ def _classes_of_webhook(observed: DoctorInput) -> Iterator[tuple[str, str]]:
 
     for name, target in targets.items():
         types = published[target.driver]
-        others = [one for one in (target.instead, target.virtual) if one in targets]
+        others = [device_class for device_class in (target.instead, target.virtual) if device_class in targets]
         publishes = bool(types) and (not target.type or target.type in types)
         if target.classes and publishes and not any(map(has_class, (name, *others))):
             yield target.classes[0], f"claims of the webhook for devices of driver {target.driver} (target {name})"
@@ -92,10 +92,10 @@ def without_devices(observed: DoctorInput) -> Iterator[Finding]:
     empty: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for requester, requests in waiting:
         for request in requests:
-            wanted = [alternative.device_class_name for alternative in request.alternatives.values()]
-            served = [classes.get(name) for name in wanted]
-            if served and all(one is not None and not one.devices for one in served):
-                empty[wanted[0]][requester] = None
+            class_names = [alternative.device_class_name for alternative in request.alternatives.values()]
+            served = [classes.get(name) for name in class_names]
+            if served and all(device_class is not None and not device_class.devices for device_class in served):
+                empty[class_names[0]][requester] = None
     for name, claims in empty.items():
         yield make_finding(
             "O108",

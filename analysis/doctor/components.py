@@ -100,9 +100,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, kind: str, name: str, namespace: str = "") -> Object | None:
         """Find one object."""
-        for one in self.of_kinds(kind):
-            if one["metadata"]["name"] == name and namespace in ("", one["metadata"].get("namespace")):
-                return one
+        for obj in self.of_kinds(kind):
+            if obj["metadata"]["name"] == name and namespace in ("", obj["metadata"].get("namespace")):
+                return obj
         return None
 
 
@@ -132,20 +132,22 @@ def about_configuration(parts: Parts, _: datetime) -> Iterator[Finding]:
         yield make_finding("O002", about, mistake.message)
         return
     # What the bridge's scheduler reads has to have the name that the configuration gives to pods.
-    found, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
-    if found is not None and bridge is not None:
+    config_map, bridge = parts.find("ConfigMap", SCHEDULER, parts.home), parts.configuration.file.bridge
+    if config_map is not None and bridge is not None:
         read: Object = {}
         with suppress(ManifestError):
-            read = next((one.object for one in parse((found.get("data") or {}).get("scheduler.yaml") or "")), {})
+            read = next(
+                (document.object for document in parse((config_map.get("data") or {}).get("scheduler.yaml") or "")), {}
+            )
         profiles = {text(item.get("schedulerName")): item for item in items(read, "profiles")}
         enabled = items(inside(profiles.get(bridge.scheduler_name, {}), "plugins", "multiPoint"), "enabled")
         problem = ""
         if bridge.scheduler_name not in profiles:
             problem = f"no profile in it is called {bridge.scheduler_name}, the scheduler that the configuration sends pods to"
-        elif not items(read, "extenders") and all(one.get("name") != PLUGIN for one in enabled):
+        elif not items(read, "extenders") and all(plugin.get("name") != PLUGIN for plugin in enabled):
             problem = f"profile {bridge.scheduler_name} has neither the plugin {PLUGIN} nor an extender, so the allocator is not asked"
         if problem:
-            yield make_finding("O002", name_of(found), problem, f"{AGAIN}; then restart the scheduler")
+            yield make_finding("O002", name_of(config_map), problem, f"{AGAIN}; then restart the scheduler")
     others = [answer.pod for answer in parts.answers if answer.configuration and parts.digest != answer.configuration]
     if others and parts.digest:
         yield make_finding(
@@ -160,38 +162,38 @@ def missing(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What belongs to an installation and does not exist."""
     present = {name_of(obj) for obj in parts.objects}
     kinds = {obj["kind"] for obj in parts.objects}
-    wanted = [one for one in parts.expected if one["kind"] not in parts.unread]
-    lost = [one for one in wanted if name_of(one) not in present]
-    charted = any(one["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for one in parts.of_kinds("Deployment"))  # fmt: skip
-    lost = [one for one in lost if not (charted and one["kind"] in _OPTIONAL and one["kind"] not in kinds)]
+    wanted = [obj for obj in parts.expected if obj["kind"] not in parts.unread]
+    lost = [obj for obj in wanted if name_of(obj) not in present]
+    charted = any(obj["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "Helm" for obj in parts.of_kinds("Deployment"))  # fmt: skip
+    lost = [obj for obj in lost if not (charted and obj["kind"] in _OPTIONAL and obj["kind"] not in kinds)]
     consequence = "it does not exist, so the API server does not call the webhook, and admits pods as written"
-    found: dict[str, str] = {}
-    for one in lost:
-        if one["kind"] == "ConfigMap" and "data" not in one:
+    messages: dict[str, str] = {}
+    for obj in lost:
+        if obj["kind"] == "ConfigMap" and "data" not in obj:
             yield make_finding(
                 "O003",
-                name_of(one),
+                name_of(obj),
                 "it does not exist, and pods of its namespace that mount it do not start",
                 "create it with the DeviceInventory of these nodes as inventory.yaml (docs/node.md)",
             )
             continue
-        found[name_of(one)] = (
-            consequence if one["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
+        messages[name_of(obj)] = (
+            consequence if obj["kind"] in WEBHOOKS else "it belongs to an installation, and does not exist"
         )
-    yield from _each("O003", found, AGAIN)
+    yield from _each("O003", messages, AGAIN)
 
 
 def changed(parts: Parts, _: datetime) -> Iterator[Finding]:
     """What is not as this version ships it."""
-    found: dict[str, str] = {}
+    messages: dict[str, str] = {}
     present = {name_of(obj): obj for obj in parts.objects}
-    for one in parts.expected:
-        actual = present.get(name_of(one), one)
-        for part in _JUDGED.get(one["kind"], ()):
-            if place := differs(one.get(part), actual.get(part), part):
-                found[name_of(one)] = f"it is not as this version ships it, at {place}"
+    for obj in parts.expected:
+        actual = present.get(name_of(obj), obj)
+        for part in _JUDGED.get(obj["kind"], ()):
+            if path := differs(obj.get(part), actual.get(part), part):
+                messages[name_of(obj)] = f"it is not as this version ships it, at {path}"
                 break
-    yield from _each("O004", found, f"{AGAIN}; or use the doctor of that version")
+    yield from _each("O004", messages, f"{AGAIN}; or use the doctor of that version")
 
 
 def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
@@ -216,42 +218,42 @@ def replaced_accounts(parts: Parts, now: datetime) -> Iterator[Finding]:
             )
 
 
-def _each(code: str, found: Mapping[str, str], remedy: str) -> Iterator[Finding]:
+def _each(code: str, messages: Mapping[str, str], remedy: str) -> Iterator[Finding]:
     """Tell of each object, or, if there are many, of all at once."""
-    if len(found) <= _MOST:
-        for name, message in found.items():
+    if len(messages) <= _MOST:
+        for name, message in messages.items():
             yield make_finding(code, name, message, remedy)
         return
-    name, message = next(iter(found.items()))
-    yield make_finding(code, name, f"{message}; the same is true of {list_first(list(found)[1:], _MOST)}", remedy)
+    name, message = next(iter(messages.items()))
+    yield make_finding(code, name, f"{message}; the same is true of {list_first(list(messages)[1:], _MOST)}", remedy)
 
 
-def differs(expected: Any, actual: Any, place: str) -> str:
+def differs(expected: Any, actual: Any, path: str) -> str:
     """Say where an object lacks what another one has; additions, such as a server's defaults, do not count."""
     match expected:
         case dict():
             have = actual if isinstance(actual, dict) else {}
-            found = (differs(value, have.get(key), f"{place}.{key}") for key, value in expected.items())
-            return next(filter(None, found), "")
+            differing = (differs(value, have.get(key), f"{path}.{key}") for key, value in expected.items())
+            return next(filter(None, differing), "")
         case list():
             have_all = actual if isinstance(actual, list) else []
             for number, member in enumerate(expected):
                 named = member.get("name") if isinstance(member, dict) else None
-                same = [one for one in have_all if named and isinstance(one, dict) and one.get("name") == named]
-                found_at = [differs(member, one, f"{place}[{number}]") for one in same or have_all]
+                same = [item for item in have_all if named and isinstance(item, dict) and item.get("name") == named]
+                found_at = [differs(member, item, f"{path}[{number}]") for item in same or have_all]
                 if all(found_at):
-                    return found_at[0] if same else f"{place}[{number}]"
+                    return found_at[0] if same else f"{path}[{number}]"
             return ""
         case str() if isinstance(actual, str):
-            return "" if expected.strip() == actual.strip() else place
-    return place if (expected or actual) and expected != actual else ""
+            return "" if expected.strip() == actual.strip() else path
+    return path if (expected or actual) and expected != actual else ""
 
 
 def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Webhook configurations beside those that are generated for the configuration in place."""
-    for found in parts.of_kinds(*WEBHOOKS):
-        about = name_of(found)
-        webhooks = found.get("webhooks") or []
+    for configuration in parts.of_kinds(*WEBHOOKS):
+        about = name_of(configuration)
+        webhooks = configuration.get("webhooks") or []
         uncalled = [
             webhook["name"]
             for webhook in webhooks
@@ -265,33 +267,33 @@ def about_webhooks(parts: Parts, _: datetime) -> Iterator[Finding]:
             )
         # A snapshot keeps of a configuration only what decides about devices.
         whole = all(webhook.get("admissionReviewVersions") for webhook in webhooks)
-        if whole and (place := _edited(found, parts)):
+        if whole and (path := _edited(configuration, parts)):
             yield make_finding(
-                "O004", about, f"it is not as `drawbridge manifests` generates it, at {place}", WEBHOOKS_AGAIN
+                "O004", about, f"it is not as `drawbridge manifests` generates it, at {path}", WEBHOOKS_AGAIN
             )
 
 
-def _edited(found: Object, parts: Parts) -> str:
+def _edited(actual: Object, parts: Parts) -> str:
     """Say where a webhook configuration differs from every one that could have been generated; "" if it does not."""
-    webhooks = {one["name"]: one for one in found.get("webhooks") or []}
+    webhooks = {webhook["name"]: webhook for webhook in actual.get("webhooks") or []}
     closest = ""
     for policy, opt_in in product(("Ignore", "Fail"), (False, True)):
         cpus = parts.configuration.file.cpu_claims
         options = Registration(namespace=parts.home, failure_policy=policy, opt_in=opt_in, cpus=cpus)
-        for one in (*configurations(parts.configuration.dialects, options), registration.at_quotas(options)):
-            if not isinstance(one, dict) or name_of(one) != name_of(found):
+        for generated in (*configurations(parts.configuration.dialects, options), registration.at_quotas(options)):
+            if not isinstance(generated, dict) or name_of(generated) != name_of(actual):
                 continue
-            place = _first_edit(one, found, webhooks)
-            if not place:
+            path = _first_edit(generated, actual, webhooks)
+            if not path:
                 return ""
-            closest = closest if closest and not closest.endswith(("failurePolicy", "namespaceSelector")) else place
+            closest = closest if closest and not closest.endswith(("failurePolicy", "namespaceSelector")) else path
     return closest
 
 
-def _first_edit(generated: Object, found: Object, webhooks: Mapping[str, Object]) -> str:
+def _first_edit(generated: Object, stored: Object, webhooks: Mapping[str, Object]) -> str:
     rules: Object = {}
     try:
-        rules = msgspec.json.decode((found["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
+        rules = msgspec.json.decode((stored["metadata"].get("annotations") or {}).get(RULES) or "{}", type=dict)
     except (msgspec.DecodeError, ValueError):
         return f"metadata.annotations[{RULES}]"
     for wanted in generated["webhooks"]:
@@ -302,7 +304,7 @@ def _first_edit(generated: Object, found: Object, webhooks: Mapping[str, Object]
         compared = {key: value for key, value in wanted.items() if key not in ("clientConfig", "matchConditions")}
         if actual["clientConfig"].get("service"):
             compared["clientConfig"] = wanted["clientConfig"]
-        expressions = [one["expression"] for one in actual.get("matchConditions") or []]
+        expressions = [condition["expression"] for condition in actual.get("matchConditions") or []]
         if any(expression.strip() in ("false", "!true") for expression in expressions):
             return f"webhooks[{name}].matchConditions"
         # A selector with less selects more, and one with more selects less: it has to be the same.
@@ -311,8 +313,8 @@ def _first_edit(generated: Object, found: Object, webhooks: Mapping[str, Object]
                 return f"webhooks[{name}].{key}"
         if rules.get(name) and actual.get("rules") and differs(rules[name], actual["rules"], "rules"):
             return f"webhooks[{name}].rules"
-        if place := differs(compared, actual, f"webhooks[{name}]"):
-            return place
+        if path := differs(compared, actual, f"webhooks[{name}]"):
+            return path
     return ""
 
 
@@ -320,13 +322,13 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
     """Certificates that cannot be served, and bundles of another authority."""
     for name in (names.NAME, names.QUOTA):
         registered: list[Object] = []
-        for one in parts.of_kinds(*WEBHOOKS):
-            hooks = one.get("webhooks") or []
+        for configuration in parts.of_kinds(*WEBHOOKS):
+            hooks = configuration.get("webhooks") or []
             # One that is called at an address has its certificate elsewhere.
             by_service = not hooks or any(hook["clientConfig"].get("service") for hook in hooks)
-            if one["metadata"]["name"] == name and by_service:
-                registered.append(one)
-        annotations = [one["metadata"].get("annotations") or {} for one in registered]
+            if configuration["metadata"]["name"] == name and by_service:
+                registered.append(configuration)
+        annotations = [configuration["metadata"].get("annotations") or {} for configuration in registered]
         has_other_keeper = any(
             annotation.get(BUNDLE_KEEPER) == "other" or any(key in annotation for key in OTHER_KEEPERS)
             for annotation in annotations
@@ -345,12 +347,14 @@ def about_certificates(parts: Parts, now: datetime) -> Iterator[Finding]:
                 f"check that Deployment {parts.home}/drawbridge-authority runs: it issues another certificate",
             )
             continue
-        for one in registered:
-            bundles = {hook["clientConfig"].get("caBundle") or "" for hook in one.get("webhooks") or []} - {""}
+        for configuration in registered:
+            bundles = {hook["clientConfig"].get("caBundle") or "" for hook in configuration.get("webhooks") or []} - {
+                ""
+            }
             if not all(_trusts(b64decode(bundle), data["tls.crt"]) for bundle in bundles):
                 yield make_finding(
                     "O007",
-                    name_of(one),
+                    name_of(configuration),
                     f"its caBundle is not of the authority that signed what is served ({about})",
                     f"check that Deployment {parts.home}/drawbridge-authority runs: it corrects this within a second",
                 )
@@ -398,39 +402,41 @@ def _trusts(bundle: bytes, certificate: bytes) -> bool:
 
 def not_running(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Workloads that do not run, or in part."""
-    found: list[tuple[int, Finding]] = []
-    for one in parts.of_kinds(*WORKLOADS):
-        spec, status = one.get("spec") or {}, one.get("status") or {}
-        wanted = spec.get("replicas", 1) if one["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
-        ready = status.get("readyReplicas", 0) if one["kind"] == "Deployment" else status.get("numberReady", 0)
-        component = _component(one)
-        if one["kind"] == "Deployment" and not wanted:
+    ranked: list[tuple[int, Finding]] = []
+    for workload in parts.of_kinds(*WORKLOADS):
+        spec, status = workload.get("spec") or {}, workload.get("status") or {}
+        wanted = (
+            spec.get("replicas", 1) if workload["kind"] == "Deployment" else status.get("desiredNumberScheduled", 0)
+        )
+        ready = status.get("readyReplicas", 0) if workload["kind"] == "Deployment" else status.get("numberReady", 0)
+        component = _component(workload)
+        if workload["kind"] == "Deployment" and not wanted:
             finding = make_finding(
                 "O009",
-                name_of(one),
+                name_of(workload),
                 f"it has 0 replicas: {_WITHOUT.get(component, 'its work is not done')}",
-                f"kubectl -n {one['metadata']['namespace']} scale deployment {one['metadata']['name']} --replicas=2",
+                f"kubectl -n {workload['metadata']['namespace']} scale deployment {workload['metadata']['name']} --replicas=2",
             )
         elif not wanted and status.get("observedGeneration"):
-            labels = ",".join(f"{key}={value}" for key, value in _pod_of(one).get("nodeSelector", {}).items())
+            labels = ",".join(f"{key}={value}" for key, value in _pod_of(workload).get("nodeSelector", {}).items())
             finding = make_finding(
                 "O009",
-                name_of(one),
+                name_of(workload),
                 f"it selects no node: none that its pods may run on has the labels {labels or '(none asked for)'}",
                 f"kubectl label node NAME {labels or 'KEY=VALUE'} where it is to run, or delete the DaemonSet",
             )
         elif "observedGeneration" in status and (ready < wanted or status.get("unavailableReplicas")):
             finding = make_finding(
                 "O010" if ready else "O009",
-                name_of(one),
-                f"{ready} of {wanted} replicas are ready: {_why(one, parts)}",
+                name_of(workload),
+                f"{ready} of {wanted} replicas are ready: {_why(workload, parts)}",
                 "correct what prevents it (docs/commands.md#drawbridge-doctor); its log says more",
             )
         else:
             continue
-        found.append((1 + min(ready, 1) if wanted else 0, finding))
+        ranked.append((1 + min(ready, 1) if wanted else 0, finding))
     # What was scaled down comes before what does not run yet, and that before what runs in part.
-    yield from (finding for _, finding in sorted(found, key=lambda one: one[0]))
+    yield from (finding for _, finding in sorted(ranked, key=lambda entry: entry[0]))
 
 
 def _pod_of(workload: Object) -> Object:
@@ -461,12 +467,12 @@ def _why(workload: Object, parts: Parts) -> str:
             for condition in conditions
             if condition["type"] == "PodScheduled" and condition["status"] == "False"
         ]
-        reasons += [f"not scheduled: {one.get('message', '')[:_QUOTED]}" for one in unscheduled]
+        reasons += [f"not scheduled: {condition.get('message', '')[:_QUOTED]}" for condition in unscheduled]
         for container in status.get("containerStatuses") or []:
             state = container.get("state") or {}
             waiting = state.get("waiting") or {}
             ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
-            causes = {text(one.get("reason")) for one in (waiting, ended)} - _BEGINS
+            causes = {text(state.get("reason")) for state in (waiting, ended)} - _BEGINS
             if causes and not container.get("ready"):
                 # With FallbackToLogsOnError a container that failed leaves its last lines.
                 last_line = text(ended.get("message") or waiting.get("message")).strip().rpartition("\n")[2]
@@ -483,11 +489,11 @@ def _why(workload: Object, parts: Parts) -> str:
 def several_versions(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Parts of different versions."""
     images: dict[str, list[str]] = {}
-    for one in parts.of_kinds(*WORKLOADS):
-        for image in images_of(one):
-            images.setdefault(image, []).append(one["metadata"]["name"])
+    for workload in parts.of_kinds(*WORKLOADS):
+        for image in images_of(workload):
+            images.setdefault(image, []).append(workload["metadata"]["name"])
     if len(images) > 1:
-        rarest = min(images.items(), key=lambda one: len(one[1]))
+        rarest = min(images.items(), key=lambda item: len(item[1]))
         yield make_finding(
             "O011",
             f"Deployment/{parts.home}/{rarest[1][0]}",
@@ -529,10 +535,10 @@ def without_leader(parts: Parts, now: datetime) -> Iterator[Finding]:
 
 def about_modes(parts: Parts, _: datetime) -> Iterator[Finding]:
     """Labels of namespaces that are not a mode."""
-    for one in parts.of_kinds("Namespace"):
-        wrong = mistake_of((one["metadata"].get("labels") or {}).get(names.MODE_LABEL))
-        if wrong and not one["metadata"].get("deletionTimestamp"):
-            yield make_finding("D214", name_of(one), wrong)
+    for namespace in parts.of_kinds("Namespace"):
+        wrong = mistake_of((namespace["metadata"].get("labels") or {}).get(names.MODE_LABEL))
+        if wrong and not namespace["metadata"].get("deletionTimestamp"):
+            yield make_finding("D214", name_of(namespace), wrong)
 
 
 def replica_warnings(parts: Parts, _: datetime) -> Iterator[Finding]:

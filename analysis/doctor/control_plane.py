@@ -62,8 +62,8 @@ def idle_controllers(observed: DoctorInput) -> Iterator[Finding]:
 
 def _renewals(observed: DoctorInput) -> dict[str, Any]:
     """When each held Lease was renewed; one of the future, by a clock that is wrong, says nothing of the others."""
-    held = [one for one in observed.reading.typed.of_type(Lease) if one.spec.holder_identity]
-    leases = ((one.metadata.key, moment(one.spec.renew_time)) for one in held)
+    held = [lease for lease in observed.reading.typed.of_type(Lease) if lease.spec.holder_identity]
+    leases = ((lease.metadata.key, moment(lease.spec.renew_time)) for lease in held)
     return {key: at for key, at in leases if at is not None and at - observed.now <= _SILENT}
 
 
@@ -82,8 +82,10 @@ def names_not_sent(observed: DoctorInput) -> Iterator[Finding]:
     """A webhook configuration that lets pods pass by: names of the configuration that its conditions do not send."""
     unsent: set[str] = set()
     if observed.configuration is not None and observed.parts is not None:
-        for one in observed.parts.of_kinds("MutatingWebhookConfiguration"):
-            for match in chain.from_iterable(items(hook, "matchConditions") for hook in items(one, "webhooks")):
+        for configuration in observed.parts.of_kinds("MutatingWebhookConfiguration"):
+            for match in chain.from_iterable(
+                items(hook, "matchConditions") for hook in items(configuration, "webhooks")
+            ):
                 unsent.update(registration.names_not_sent_by(match["expression"], observed.configuration))
     if unsent:
         yield make_finding(

@@ -110,12 +110,12 @@ def two_schedulers(observed: DoctorInput) -> Iterator[Finding]:
                 continue
             # Its drivers, or while it waits those of the classes that it names.
             several = [request.alternatives.values() for request in claim.spec.devices.requests]
-            drivers = {driver_of.get(one.device_class_name, "") for one in chain.from_iterable(several)} - {""}
+            drivers = {driver_of.get(request.device_class_name, "") for request in chain.from_iterable(several)} - {""}
             for driver in {result.driver for result in results_of(claim)} or drivers:
                 used_by[driver].add(pod.spec.scheduler_name or "default-scheduler")
     managed = bridge.drivers if bridge is not None and not bridge.fence else ()
     for driver in sorted({*used_by, *managed}):
-        ours = {one for one in used_by[driver] if _is_ours(one, bridge)}
+        ours = {user for user in used_by[driver] if _is_ours(user, bridge)}
         others = used_by[driver] - ours
         if not (ours and others) and driver not in managed:
             continue

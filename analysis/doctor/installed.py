@@ -37,24 +37,24 @@ async def read_parts(
         return None
     more: list[Object] = []
     denied: set[str] = set()
-    wanted = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
-    wanted += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature", names.QUOTA)]
-    wanted += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of_kinds("Lease")]
-    placed = [(kind, name, parts.home) for kind, name in wanted]
-    mounted = [one["metadata"] for one in parts.expected if one["kind"] == "ConfigMap" and "data" not in one]
-    placed += [(resources.CONFIG_MAPS.raw, one["name"], one["namespace"]) for one in mounted]
+    named = [(resources.CONFIG_MAPS.raw, name) for name in (names.NAME, SCHEDULER)]
+    named += [(resources.SECRETS.raw, name) for name in (names.NAME, f"{names.NAME}-signature", names.QUOTA)]
+    named += [(resources.LEASES.raw, name) for name in installation.LEASES if not parts.of_kinds("Lease")]
+    placed = [(kind, name, parts.home) for kind, name in named]
+    mounted = [obj["metadata"] for obj in parts.expected if obj["kind"] == "ConfigMap" and "data" not in obj]
+    placed += [(resources.CONFIG_MAPS.raw, meta["name"], meta["namespace"]) for meta in mounted]
     for kind, name, namespace in placed if parts.homes else ():
         if kind.kind in unread:
             continue
         try:
-            found = await cluster.get(kind, name, namespace)
+            obj = await cluster.get(kind, name, namespace)
         except NotFound:
             continue
         except Forbidden:
             denied.add(kind.kind)
             continue
-        more.append(kind.plain(found))
-    present = {name_of(one) for one in more}
+        more.append(kind.plain(obj))
+    present = {name_of(obj) for obj in more}
     parts = replace(
         parts,
         objects=(*(obj for obj in parts.objects if name_of(obj) not in present), *more),
@@ -72,9 +72,9 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
     homes = sorted({namespace for namespace, name in placed if name == "drawbridge-webhook"})
     others = sorted({namespace for namespace, _ in placed})
     registered = [obj for obj in objects if obj["kind"] in WEBHOOKS]
-    clients = [hook["clientConfig"] for one in registered for hook in one.get("webhooks") or []]
+    clients = [hook["clientConfig"] for configuration in registered for hook in configuration.get("webhooks") or []]
     called = sorted({client["service"]["namespace"] for client in clients if client.get("service")})
-    at = [one for one in called if one in homes] or homes or others or called
+    at = [namespace for namespace in called if namespace in homes] or homes or others or called
     policies = [obj for obj in objects if obj["kind"] == "ValidatingAdmissionPolicy"]
     if not (at or registered or policies):
         return None
@@ -97,8 +97,8 @@ def parts_of(objects: Sequence[Object], unread: frozenset[str]) -> Parts | None:
 
 def with_configuration(parts: Parts, installed: ConfigurationInForce) -> Parts:
     """Add the installed configuration, and the digest of the ConfigMap by which replicas name it."""
-    found = parts.find("ConfigMap", names.NAME, parts.home) or {}
-    content = inside(found, "data").get(CONFIG_KEY)
+    config_map = parts.find("ConfigMap", names.NAME, parts.home) or {}
+    content = inside(config_map, "data").get(CONFIG_KEY)
     digest = ""
     if isinstance(content, str) and not installed.mistakes:
         digest = hashlib.sha256(content.encode()).hexdigest()
@@ -117,26 +117,26 @@ def _expected(objects: Iterable[Object], home: str) -> tuple[Object, ...]:
     if f"Service/{home}/{names.QUOTA}" in present:
         expected.append({"kind": WEBHOOKS[1], "metadata": {"name": names.QUOTA}})
     base = installation.base(home, "")
-    expected += sorted(base, key=lambda one: one["kind"] not in WORKLOADS)
+    expected += sorted(base, key=lambda obj: obj["kind"] not in WORKLOADS)
     # Its workloads are one of three ways, so only what is common to them is expected.
-    bridge = [one for one in installation.bridge(home, "", "") if one["kind"] not in (*WORKLOADS, "ConfigMap")]
+    bridge = [obj for obj in installation.bridge(home, "", "") if obj["kind"] not in (*WORKLOADS, "ConfigMap")]
     optional = [installation.part(name, home, "") for name in installation.PARTS]
     optional.append(bridge)
     optional += [installation.render(installation.BRIDGE / name, home) for name in ("quota", "reservations")]
     for part in optional:
-        own = {name_of(one) for one in part if one["kind"] != "Namespace"}
+        own = {name_of(obj) for obj in part if obj["kind"] != "Namespace"}
         if own & present:
             expected += part
     # What a workload mounts and an administrator writes.
-    known = {name_of(one) for one in expected}
-    for one in [one for one in expected if one["kind"] in WORKLOADS]:
-        for volume in items(inside(one, "spec", "template", "spec"), "volumes"):
-            metadata = {"name": inside(volume, "configMap").get("name"), "namespace": one["metadata"]["namespace"]}
+    known = {name_of(obj) for obj in expected}
+    for workload in [obj for obj in expected if obj["kind"] in WORKLOADS]:
+        for volume in items(inside(workload, "spec", "template", "spec"), "volumes"):
+            metadata = {"name": inside(volume, "configMap").get("name"), "namespace": workload["metadata"]["namespace"]}
             mounted: Object = {"kind": "ConfigMap", "metadata": metadata}
             if metadata["name"] and name_of(mounted) not in known:
                 expected.append(mounted)
     kinds = {*WEBHOOKS, *(kind.kind for kind in installation.KINDS)}
-    return tuple(one for one in expected if one["kind"] in kinds)
+    return tuple(obj for obj in expected if obj["kind"] in kinds)
 
 
 async def _ask(server: Kubernetes, pods: Iterable[Object]) -> tuple[ReplicaAnswer, ...]:

@@ -66,19 +66,19 @@ def on_both_or_neither(observed: DoctorInput) -> Iterator[Finding]:
     stock = observed.reading.stock
     inventory = Inventory.gather(stock.classes.values(), stock.slices.values(), stock.nodes.values())
     nodes_of_names = group_nodes(stock.nodes.values(), inventory, observed.reading.configuration)
-    for one in nodes_of_names:
-        for node in one.both:
+    for key_nodes in nodes_of_names:
+        for node in key_nodes.both:
             yield make_finding(
                 "O202",
                 f"Node/{node}",
-                f"a device plugin hands {one.key} out, and a driver publishes the same devices: two pods could be given one",
+                f"a device plugin hands {key_nodes.key} out, and a driver publishes the same devices: two pods could be given one",
             )
-    for one in nodes_of_names:
-        for node in one.halfway:
+    for key_nodes in nodes_of_names:
+        for node in key_nodes.halfway:
             yield make_finding(
                 "O203",
                 f"Node/{node}",
-                f"it has none of {one.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
+                f"it has none of {key_nodes.key} left, and no driver publishes such devices in a complete pool, so no pod can use them",
             )
 
 

@@ -62,7 +62,7 @@ def latest(observed: DoctorInput, reason: str) -> dict[str, str]:
     """What the last event of a reason says, by what it is about; not of a pod that had the same name before."""
     messages: dict[str, str] = {}
     living = {pod.metadata.key: pod.metadata.uid for pod in observed.reading.pods.values()}
-    for event in sorted(observed.reading.typed.of_type(Event), key=lambda one: one.last_timestamp):
+    for event in sorted(observed.reading.typed.of_type(Event), key=lambda event: event.last_timestamp):
         last = moment(event.last_timestamp)
         if event.reason == reason and (last is None or observed.now - last <= _FRESH):
             about = event.involved_object
@@ -85,11 +85,11 @@ def kept_by(
     request: DeviceRequest, drivers: Mapping[str, str], taint_of: Callable[[str, tuple[DeviceToleration, ...]], str]
 ) -> list[tuple[str, str]]:
     """Name driver and taint that keep a request from every device; nothing where one alternative has a device."""
-    found: list[tuple[str, str]] = []
+    taints: list[tuple[str, str]] = []
     for alternative in request.alternatives.values():
         driver = drivers.get(alternative.device_class_name, "")
         taint = taint_of(driver, alternative.tolerations) if driver else ""
         if not taint:
             return []
-        found.append((driver, taint))
-    return found
+        taints.append((driver, taint))
+    return taints

@@ -50,7 +50,7 @@ _MADE = timedelta(minutes=1)  # a template is there within a second
 _TRIED = timedelta(seconds=30)  # a scheduler looks at a pod within milliseconds
 _PREPARED = timedelta(minutes=5)  # the kubelet asks for a pod's devices each minute or two
 _PREPARE_ONCE = frozenset(target.driver for target in TARGETS.values() if target.prepares_once)
-_CONTROLLERS = frozenset(one.kind for one in resources.WORKLOADS)
+_CONTROLLERS = frozenset(resource.kind for resource in resources.WORKLOADS)
 _OF_OURS = ".drawbridge.dev"
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request|failed calling webhook "([^"]+)"')
 _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
@@ -59,10 +59,10 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)'")
 def not_made(observed: DoctorInput) -> Iterator[Finding]:
     """Pods with devices that their controllers cannot make, because something else than drawbridge refuses them."""
     lacking: set[str] = set()
-    for one in observed.reading.of_kinds(*_CONTROLLERS):
-        if _asks(one) and _lacks(one):
-            meta = inside(one, "metadata")
-            lacking.add(f"{one.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
+    for controller in observed.reading.of_kinds(*_CONTROLLERS):
+        if _asks(controller) and _lacks(controller):
+            meta = inside(controller, "metadata")
+            lacking.add(f"{controller.get('kind')}/{meta.get('namespace')}/{meta.get('name')}")
     for about, message in latest(observed, FAILED_CREATE).items():
         if about not in lacking or _OF_OURS in message:
             continue
@@ -102,16 +102,16 @@ def _lacks(owner: Object) -> bool:
 
 
 def _number(value: Mapping[str, Any], name: str, default: int) -> int:
-    found = value.get(name, default)
-    return found if isinstance(found, int) else default
+    number = value.get(name, default)
+    return number if isinstance(number, int) else default
 
 
 def remedy_for(message: str) -> str:
-    if found := _DENIED.search(message):
-        name = found[1] or found[2]
+    if match := _DENIED.search(message):
+        name = match[1] or match[2]
         return f"webhook {name} is not drawbridge's: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml` shows whose it is"
-    if found := _POLICY.search(message):
-        return f"ask who keeps ValidatingAdmissionPolicy {found[1]}, or write the pod as it wants"
+    if match := _POLICY.search(message):
+        return f"ask who keeps ValidatingAdmissionPolicy {match[1]}, or write the pod as it wants"
     if "PodSecurity" in message:
         return "write the pod as the namespace's pod-security.kubernetes.io/enforce wants, or have that label changed"
     if "exceeded quota" in message:
@@ -190,9 +190,9 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
         if pod.spec.node_name or meta.deletion_timestamp or not (late or (born and quota) or failure):
             continue
         made = {resource_claim_status.name for resource_claim_status in pod.status.resource_claim_statuses}
-        wanted = [resource_claim for resource_claim in pod.spec.resource_claims if resource_claim.name not in made]
+        entries = [resource_claim for resource_claim in pod.spec.resource_claims if resource_claim.name not in made]
         ours = {name for _, name in template_lifecycle.templates_of(pod)}
-        lost = sorted({one.resource_claim_template_name or "" for one in wanted} & ours)
+        lost = sorted({claim.resource_claim_template_name or "" for claim in entries} & ours)
         lost = [name for name in lost if f"{meta.namespace}/{name}" not in template_keys]
         if not lost:
             continue
@@ -211,12 +211,12 @@ def without_template(observed: DoctorInput) -> Iterator[Finding]:
 
 def full_quotas(observed: DoctorInput) -> dict[str, str]:
     """The ResourceQuotas that allow no further template, by namespace."""
-    found: dict[str, str] = {}
-    for one in observed.reading.typed.of_type(ResourceQuota):
-        hard = one.status.hard.get(TEMPLATES)
-        if hard is not None and one.status.used.get(TEMPLATES, hard).nano >= hard.nano:
-            found[one.metadata.namespace] = one.metadata.name
-    return found
+    full: dict[str, str] = {}
+    for quota in observed.reading.typed.of_type(ResourceQuota):
+        hard = quota.status.hard.get(TEMPLATES)
+        if hard is not None and quota.status.used.get(TEMPLATES, hard).nano >= hard.nano:
+            full[quota.metadata.namespace] = quota.metadata.name
+    return full
 
 
 def without_claim(observed: DoctorInput) -> Iterator[Finding]:
@@ -265,7 +265,7 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
             if len(keys) >= len(pod.spec.resource_claims) and existing.issuperset(keys):
                 waiting[name].append((born, pod))
     for name, pods in waiting.items():
-        born, first = min(pods, key=lambda one: (one[0], one[1].metadata.key))
+        born, first = min(pods, key=lambda entry: (entry[0], entry[1].metadata.key))
         at = moment(born)
         if at is None or observed.now - at <= _TRIED or served.get(name, "") > born:
             continue
@@ -273,7 +273,7 @@ def no_scheduler(observed: DoctorInput) -> Iterator[Finding]:
         yield make_finding(
             "O109",
             f"Pod/{first.metadata.key}",
-            f"no scheduler called {name} has tried {list_first([one.metadata.key for _, one in pods], NAMED)} for {(observed.now - at).total_seconds():.0f} s",
+            f"no scheduler called {name} has tried {list_first([pod.metadata.key for _, pod in pods], NAMED)} for {(observed.now - at).total_seconds():.0f} s",
             f"check that {'Deployments drawbridge-allocator and drawbridge-scheduler run' if name == bridge else 'a scheduler with that profile runs'}, "
             "or correct schedulerName where the pod is created",
         )

@@ -61,13 +61,13 @@ _PARTS: tuple[Resource[Raw], ...] = (
 )
 _LATER = ("Secret", "DeviceTaintRule", "Namespace")
 # The kinds of an installation that are listed; Secrets are read by their names.
-_LISTED = tuple(one for one in (*_PARTS, *KINDS) if one.kind not in _LATER)
+_LISTED = tuple(kind for kind in (*_PARTS, *KINDS) if kind.kind not in _LATER)
 _IN_DUMPS: tuple[Resource[Any], ...] = (*KINDS, *_PARTS, resources.LEASES)
 _ALSO = [
     ("v1", "Event"),
     ("v1", "ResourceQuota"),
     ("v1", "LimitRange"),
-    *((one.api_version, one.kind) for one in (*_IN_DUMPS, *resources.WORKLOADS)),
+    *((kind.api_version, kind.kind) for kind in (*_IN_DUMPS, *resources.WORKLOADS)),
 ]
 _NAMED = frozenset((names.QUOTA, *LEASES))
 _OWNERS = 32
@@ -91,7 +91,7 @@ NEEDS = Needs(
         resources.NAMESPACES.raw,
     ),
     "docs/commands.md#drawbridge-doctor",
-    events=(f"reportingComponent={COMPONENT}", *(f"reason={one}" for one in (FAILED_CREATE, *FAILED_OF_PODS))),
+    events=(f"reportingComponent={COMPONENT}", *(f"reason={reason}" for reason in (FAILED_CREATE, *FAILED_OF_PODS))),
     typed=True,
 )
 
@@ -111,22 +111,24 @@ async def survey(
     mine, visit = await _read_installation(cluster)
     mine += reading.of_kinds("Namespace")
     absent = reading.absent | visit.absent
-    ids = {one.kind: one.id for one in (*KINDS, *_LISTED)}
-    kinds = {one.id: one.kind for one in (*NEEDS.kinds, resources.EVENTS, *_LISTED)}
-    unread = [one for one in dict.fromkeys((*reading.unread, *visit.unread)) if kinds.get(one.kind) not in absent]
-    missing = {kinds[one.kind]: one.reason for one in unread if one.kind in kinds}
-    mine += [resources.LEASES.plain(one) for one in reading.typed.of_type(Lease)]
+    ids = {resource.kind: resource.id for resource in (*KINDS, *_LISTED)}
+    kinds = {resource.id: resource.kind for resource in (*NEEDS.kinds, resources.EVENTS, *_LISTED)}
+    unread = [
+        missed for missed in dict.fromkeys((*reading.unread, *visit.unread)) if kinds.get(missed.kind) not in absent
+    ]
+    missing = {kinds[missed.kind]: missed.reason for missed in unread if missed.kind in kinds}
+    mine += [resources.LEASES.plain(lease) for lease in reading.typed.of_type(Lease)]
     now = _by_server(now, server)
     parts = await read_parts(cluster, mine, frozenset({*missing, *absent}), server)
-    failed = [one for one in reading.typed.of_type(Event) if one.reason == FAILED_CREATE]
+    failed = [event for event in reading.typed.of_type(Event) if event.reason == FAILED_CREATE]
     if parts is not None:
-        about = [(one.involved_object, one.message) for one in failed]
-        parts = replace(parts, refusals={f"{one.kind}/{one.namespace}/{one.name}": message for one, message in about})
+        about = [(event.involved_object, event.message) for event in failed]
+        parts = replace(parts, refusals={f"{ref.kind}/{ref.namespace}/{ref.name}": message for ref, message in about})
         denied = dict.fromkeys(sorted(parts.unread - absent), "forbidden")
         unread += [
-            Unread(ids[kind], f"each of the installation is {why}")
-            for kind, why in denied.items()
-            if kind not in missing
+            Unread(ids[resource], f"each of the installation is {why}")
+            for resource, why in denied.items()
+            if resource not in missing
         ]
         missing = denied | missing
     in_force = given or (parts.installed if parts is not None else defaults())
@@ -141,8 +143,8 @@ async def survey(
 async def _read_installation(cluster: Cluster, *also: Resource[Raw]) -> tuple[list[Raw], Visit[Raw]]:
     """Read the objects of an installation that are found by their labels, and all webhook configurations; `also` are further kinds."""
     visit: Visit[Raw] = Visit(cluster, None, lambda _: None, lambda obj: obj, typed=True)
-    everywhere = [one for one in _LISTED if one.kind in WEBHOOKS]
-    labelled = [one for one in _LISTED if one not in everywhere]
+    everywhere = [resource for resource in _LISTED if resource.kind in WEBHOOKS]
+    labelled = [resource for resource in _LISTED if resource not in everywhere]
     objects = [*await visit.read((*also, *everywhere)), *await visit.read(labelled, labels=LABELLED)]
     return list(filter(_is_of_installation, objects)), visit
 
@@ -160,16 +162,16 @@ def _by_server(now: datetime, server: Kubernetes | None) -> datetime:
 
 async def _owners(cluster: Cluster, failed: Iterable[Event]) -> tuple[Raw, ...]:
     """Read the controllers that could not make a pod, those that said so last."""
-    kinds = {one.kind: one for one in resources.WORKLOADS}
-    last = sorted(failed, key=lambda one: one.last_timestamp, reverse=True)
-    about = [one.involved_object for one in last]
-    named = dict.fromkeys((one.kind, one.namespace, one.name) for one in about)
-    found: list[Raw] = []
+    kinds = {resource.kind: resource for resource in resources.WORKLOADS}
+    last = sorted(failed, key=lambda event: event.last_timestamp, reverse=True)
+    about = [event.involved_object for event in last]
+    named = dict.fromkeys((ref.kind, ref.namespace, ref.name) for ref in about)
+    owners: list[Raw] = []
     for kind, namespace, name in list(named)[:_OWNERS]:
         if kind in kinds:
             with suppress(NotFound, Forbidden):
-                found.append(await cluster.get(kinds[kind], name, namespace))
-    return tuple(found)
+                owners.append(await cluster.get(kinds[kind], name, namespace))
+    return tuple(owners)
 
 
 async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: Iterable[Raw]) -> str:
@@ -178,12 +180,12 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
     """
     file = configuration.file if configuration is not None else None
     keys = {row.name for dialect in (configuration or Configuration()).dialects for row in dialect.keys}
-    hooks = [hook for one in mine if one["kind"] == WEBHOOKS[0] for hook in one.get("webhooks") or ()]
+    hooks = [hook for obj in mine if obj["kind"] == WEBHOOKS[0] for hook in obj.get("webhooks") or ()]
     called = [hook for hook in hooks if hook.get("rules") and hook["clientConfig"].get("caBundle")]
     modes: dict[str, Any] = {}
-    for one in mine:
-        meta = one["metadata"]
-        if one["kind"] == "Namespace" and not meta.get("deletionTimestamp"):
+    for obj in mine:
+        meta = obj["metadata"]
+        if obj["kind"] == "Namespace" and not meta.get("deletionTimestamp"):
             modes[text(meta.get("name"))] = inside(meta, "labels").get(names.MODE_LABEL)
     enforcing = [name for name, mode in sorted(modes.items()) if mode == Mode.ENFORCE]
     everywhere = file is not None and file.mode == Mode.ENFORCE.value
@@ -201,8 +203,8 @@ async def _unasked(cluster: Cluster, configuration: Configuration | None, mine: 
     try:
         await cluster.create(resources.PODS.raw, tried, enforcing[0], dry_run=True)
     except ApiError as error:
-        if found := _CALLING.search(error.message):
-            return found[0]
+        if match := _CALLING.search(error.message):
+            return match[0]
         if error.status == _INVALID and "denied the request" not in error.message:
             return f"a pod for {_TRIED} in namespace {enforcing[0]} bypassed the webhook under failurePolicy Ignore"
     return ""
@@ -212,8 +214,8 @@ async def survey_parts(cluster: Kubernetes, now: datetime) -> tuple[Finding, ...
     """Find what is wrong with drawbridge itself, as far as the caller may read it, and without its Secrets."""
     namespaces = resources.NAMESPACES.raw
     mine, visit = await _read_installation(cluster, namespaces)
-    ids = {one.id: one.kind for one in (*_LISTED, namespaces)}
-    unread = {"Secret", *visit.absent, *(ids[one.kind] for one in visit.unread if one.kind in ids)}
+    ids = {resource.id: resource.kind for resource in (*_LISTED, namespaces)}
+    unread = {"Secret", *visit.absent, *(ids[missed.kind] for missed in visit.unread if missed.kind in ids)}
     return examine(await read_parts(cluster, mine, frozenset(unread), cluster), now)
 
 
@@ -224,13 +226,13 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
     unread = list(reading.unread)
 
     def read_each(is_wanted: Callable[[Raw], bool], read: Callable[[Raw], T]) -> list[T]:
-        found: list[T] = []
-        for obj, place in zip(reading.objects, reading.places, strict=True):
+        values: list[T] = []
+        for obj, position in zip(reading.objects, reading.places, strict=True):
             try:
-                found += [read(obj)] if is_wanted(obj) else ()
+                values += [read(obj)] if is_wanted(obj) else ()
             except WireError as error:
-                unread.append(unread_of(obj, error, place))
-        return found
+                unread.append(unread_of(obj, error, position))
+        return values
 
     leases = read_each(lambda obj: obj.get("kind") == "Lease", lambda obj: convert(obj, Lease))
     events = read_each(lambda obj: obj.get("kind") == "Event", lambda obj: convert(obj, Event))
@@ -239,26 +241,26 @@ def read_dump(files: Sequence[str], now: datetime, given: ConfigurationInForce |
     others = [other for other in others if other.metadata.namespace in ("kube-node-lease", "kube-system")] or others
     now = min(now, max(filter(None, (moment(other.spec.renew_time) for other in others)), default=now))
     # Of the objects of an installation those of another shape are named.
-    dumped = {one.kind for one in _IN_DUMPS}
+    dumped = {kind.kind for kind in _IN_DUMPS}
 
     def whole(obj: Raw) -> Raw:
-        found: Raw = without_nulls(obj)
-        readable = with_text_labels(found) if found["kind"] == "Namespace" else found
-        convert(readable, SHAPES.get(found["kind"], Shape))
-        return found
+        stored: Raw = without_nulls(obj)
+        readable = with_text_labels(stored) if stored["kind"] == "Namespace" else stored
+        convert(readable, SHAPES.get(stored["kind"], Shape))
+        return stored
 
     mine = read_each(lambda obj: text(obj.get("kind")) in dumped and _is_of_installation(obj), whole)
-    kinds = {one["kind"] for one in mine}
-    parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(one.kind for one in KINDS)} - kinds))
+    kinds = {obj["kind"] for obj in mine}
+    parts = parts_of(mine, frozenset({"Secret", "ConfigMap", *(kind.kind for kind in KINDS)} - kinds))
     if parts is not None:
         expected = tuple(
-            one for one in parts.expected if one["kind"] in (*WORKLOADS, *WEBHOOKS) and one["kind"] in kinds
+            obj for obj in parts.expected if obj["kind"] in (*WORKLOADS, *WEBHOOKS) and obj["kind"] in kinds
         )
         parts = with_configuration(replace(parts, expected=expected), installed_configuration(parts))
     typed = TypedObjects((*leases, *events))
     reading = replace(
         reading.with_types({type_: typed.by_key(type_) for type_ in (Lease, Event)}),
-        unread=tuple({one.kind: one for one in unread}.values()),
+        unread=tuple({missed.kind: missed for missed in unread}.values()),
     )
     return DoctorInput(reading=reading, now=now, parts=parts, missing=_lacking(reading, parts))
 
@@ -278,8 +280,8 @@ def _lacking(reading: Reading, parts: Parts | None) -> dict[str, str]:
         live[STATUS] = live[DRY_RUN]
     if not all(images_of(workload) for workload in workloads):
         live[IMAGES] = live[DRY_RUN]
-    given = {CONFIGURATION: "not in the input: give --config FILE"} if reading.in_force.is_default else {}
-    return missing | live | given
+    configuration = {CONFIGURATION: "not in the input: give --config FILE"} if reading.in_force.is_default else {}
+    return missing | live | configuration
 
 
 def _is_of_installation(obj: Raw) -> bool:

@@ -137,13 +137,13 @@ DUMPED: Final = frozenset(chain.from_iterable(rule.needs for rule in RULES if ru
 def diagnose(observed: DoctorInput) -> dict[Finding, Repair | None]:
     """Return what is wrong, the gravest first, and what would repair each."""
     parts, now = observed.parts, observed.now
-    found = _run(_FIRST, lambda rule: rule.missing(observed), observed)
+    repairs = _run(_FIRST, lambda rule: rule.missing(observed), observed)
     if parts is not None:
-        found |= _run(_INSTALLATION, lambda rule: rule.missing(observed), parts, now)
-    found |= _run(_REST, lambda rule: rule.missing(observed), observed)
+        repairs |= _run(_INSTALLATION, lambda rule: rule.missing(observed), parts, now)
+    repairs |= _run(_REST, lambda rule: rule.missing(observed), observed)
     if parts is not None:
-        found |= _run(_LAST, lambda rule: rule.missing(observed), parts, now)
-    return found
+        repairs |= _run(_LAST, lambda rule: rule.missing(observed), parts, now)
+    return repairs
 
 
 def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:
@@ -156,12 +156,12 @@ def examine(parts: Parts | None, now: datetime) -> tuple[Finding, ...]:
 def _run(
     rules: Iterable[Rule], missing: Callable[[Rule], Collection[str]], *reading: object
 ) -> dict[Finding, Repair | None]:
-    found: dict[Finding, Repair | None] = {}
+    repairs: dict[Finding, Repair | None] = {}
     for rule in rules:
-        for one in rule.find(*reading) if rule.each or not missing(rule) else ():
-            finding, repair = one if isinstance(one, tuple) else (one, None)
-            found[finding] = repair
-    return found
+        for result in rule.find(*reading) if rule.each or not missing(rule) else ():
+            finding, repair = result if isinstance(result, tuple) else (result, None)
+            repairs[finding] = repair
+    return repairs
 
 
 def not_checked(observed: DoctorInput) -> tuple[NotChecked, ...]:

@@ -41,10 +41,10 @@ def keeper_of(story: PodStory) -> Keeper:
 def with_cause(story: PodStory, findings: Iterable[Finding]) -> PodStory:
     """Put before where a pod stands what is wrong with the part that it waits for, with the remedy."""
     part = _PARTS.get(keeper_of(story))
-    one = next(
+    finding = next(
         (finding for finding in findings if part and part.search(finding.object) and finding.code not in _GOES_ON), None
     )
-    if one is None:
+    if finding is None:
         return story
-    message = f"{one.object}: {one.message} ({one.remedy}); {story.next_step.message}"
+    message = f"{finding.object}: {finding.message} ({finding.remedy}); {story.next_step.message}"
     return replace(story, next_step=replace(story.next_step, message=message))

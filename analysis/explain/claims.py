@@ -33,35 +33,37 @@ def claim_story(claim: ResourceClaim, reading: Reading, *, entry: str = "", temp
     namespace = claim.metadata.namespace or "default"
     devices: list[DeviceTold] = []
     for result in results_of(claim):
-        place = result.driver, result.pool, result.device
-        published = device_of(stock, *place)
+        device_id = result.driver, result.pool, result.device
+        published = device_of(stock, *device_id)
         conditions: list[str] = []
         network = ""
         for status in claim.status.devices:
-            if (status.driver, status.pool, status.device) == place:
+            if (status.driver, status.pool, status.device) == device_id:
                 conditions += [condition_text(condition) for condition in status.conditions]
                 if (data := status.network_data) is not None:
                     network = " ".join(filter(None, (data.interface_name, *data.ips, data.hardware_address)))
         device = DeviceTold(
-            device="/".join(place),
+            device="/".join(device_id),
             request=result.request,
             share=texts(result.consumed_capacity),
             share_id=result.share_id or "",
             admin_access=bool(result.admin_access),
             published=published is not None,
-            taints=tuple(f"{one.key}:{one.effect}" for one in (published.taints if published is not None else ())),
+            taints=tuple(
+                f"{taint.key}:{taint.effect}" for taint in (published.taints if published is not None else ())
+            ),
             conditions=tuple(conditions),
             network=network,
         )
         devices.append(device)
     consumers: list[Consumer] = []
-    for one in claim.status.reserved_for:
-        pod = reading.pods.get(f"{namespace}/{one.name}")
-        if pod is None or pod.metadata.uid != one.uid:
-            consumer = Consumer(name=one.name, uid=one.uid, phase="" if reading.knows_pods else UNKNOWN)
+    for reference in claim.status.reserved_for:
+        pod = reading.pods.get(f"{namespace}/{reference.name}")
+        if pod is None or pod.metadata.uid != reference.uid:
+            consumer = Consumer(name=reference.name, uid=reference.uid, phase="" if reading.knows_pods else UNKNOWN)
         else:
             consumer = Consumer(
-                name=one.name, uid=one.uid, phase=pod.status.phase or "Pending", node=pod.spec.node_name
+                name=reference.name, uid=reference.uid, phase=pod.status.phase or "Pending", node=pod.spec.node_name
             )
         consumers.append(consumer)
     remarks = list(faults(claim, reading))
@@ -107,7 +109,7 @@ def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
     slices: list[ResourceSlice] = []
     for pool in pools:
         slices += [page.slice for page in stock.pages_of.get(pool, ())]
-    living = reading.living if reading.knows_pods else {one.uid for one in claim.status.reserved_for}
+    living = reading.living if reading.knows_pods else {consumer.uid for consumer in claim.status.reserved_for}
     yield from drift(Stock.of(slices=slices, claims=[claim]), living).left_behind
     if reading.knows_pods:
         namespace = claim.metadata.namespace or "default"
@@ -118,7 +120,7 @@ def faults(claim: ResourceClaim, reading: Reading) -> Iterator[str]:
     for overlap in reading.overlaps(tuple(pools)):
         if uid in overlap.claims:
             uids = {claim for claim in overlap.claims if claim != uid}
-            others = sorted(key for key, one in stock.claims.items() if one.metadata.uid in uids)
+            others = sorted(key for key, claim in stock.claims.items() if claim.metadata.uid in uids)
             yield f"it holds what only one may hold, together with {list_first(others, _NAMED)}"
 
 
@@ -131,8 +133,8 @@ def device_of(stock: Stock, driver: str, pool: str, name: str) -> Device | None:
     return None
 
 
-def condition_text(one: Condition) -> str:
+def condition_text(condition: Condition) -> str:
     """Write a condition in a line."""
-    why = f" ({one.reason})" if one.reason else ""
-    message = f": {one.message}" if one.message else ""
-    return f"{one.type}={one.status}{why}{message}"
+    why = f" ({condition.reason})" if condition.reason else ""
+    message = f": {condition.message}" if condition.message else ""
+    return f"{condition.type}={condition.status}{why}{message}"

@@ -54,9 +54,9 @@ def device_story(name: str, reading: Reading) -> DeviceStory:
             holders.append(holder_of(claim, result))
             key = claim.metadata.key
             remarks += [wrong if key in wrong else f"claim {key}: {wrong}" for wrong in faults(claim, reading)]
-    holders.sort(key=lambda one: (one.since, one.claim))
-    found = _find_in_pool(stock, (driver, pool), device, remarks)
-    if found is None:
+    holders.sort(key=lambda holder: (holder.since, holder.claim))
+    published = _find_in_pool(stock, (driver, pool), device, remarks)
+    if published is None:
         return DeviceStory(
             name=name,
             state=_GONE,
@@ -71,30 +71,30 @@ def device_story(name: str, reading: Reading) -> DeviceStory:
             rules=(),
             remarks=tuple(remarks),
         )
-    return _published_story(name, found, holders, remarks, reading)
+    return _published_story(name, published, holders, remarks, reading)
 
 
 def _published_story(
-    name: str, found: _DeviceInPool, holders: list[Holder], remarks: list[str], reading: Reading
+    name: str, in_pool: _DeviceInPool, holders: list[Holder], remarks: list[str], reading: Reading
 ) -> DeviceStory:
-    stock, device = reading.stock, found.device.name
-    spec = found.page.slice.spec
+    stock, device = reading.stock, in_pool.device.name
+    spec = in_pool.page.slice.spec
     driver, pool = spec.driver, spec.pool.name
-    report = found.reports.get(device)
+    report = in_pool.reports.get(device)
     if report is not None:
         state: str = report.state
     else:  # no node reaches it: its holders alone tell
         holding = [holder.share_id for holder in holders if not holder.admin_access]
         state = DeviceState.FREE if not holding else DeviceState.SHARED if all(holding) else DeviceState.HELD
     state = known_state(state, reading)
-    if found.pool is not None and found.pool.reason:
-        remarks.append(f"its pool cannot be used ({found.pool.status}): {found.pool.reason}")
+    if in_pool.pool is not None and in_pool.pool.reason:
+        remarks.append(f"its pool cannot be used ({in_pool.pool.status}): {in_pool.pool.reason}")
     attributes: dict[str, object] = {}
-    for key, value in found.device.attributes.items():
+    for key, value in in_pool.device.attributes.items():
         written = builtins(value)
         attributes[key] = next(iter(written.values()), None) if isinstance(written, dict) else written
     # The taints of the slice, then those that rules add.
-    published = next(one for one in spec.devices if one.name == device)
+    published = next(candidate for candidate in spec.devices if candidate.name == device)
     taints = [(f"driver {driver}", taint) for taint in published.taints]
     tainting = [rule for rule in stock.rules.values() if selects(rule, driver, pool, device)]
     taints += [(f"DeviceTaintRule {rule.metadata.name}", rule.spec.taint) for rule in tainting]
@@ -102,20 +102,21 @@ def _published_story(
     return DeviceStory(
         name=name,
         state=state,
-        slice=found.page.name,
-        node=found.page.node_name or found.device.node_name or "",
+        slice=in_pool.page.name,
+        node=in_pool.page.node_name or in_pool.device.node_name or "",
         attributes=attributes,
-        capacity=texts({key: one.value for key, one in found.device.capacity.items()}),
+        capacity=texts({key: capacity.value for key, capacity in in_pool.device.capacity.items()}),
         available=texts(report.available) if report is not None and reading.knows_claims else {},
         taints=tuple(
-            TaintStory(taint=f"{one.key}:{one.effect}", source=source, since=one.time_added) for source, one in taints
+            TaintStory(taint=f"{taint.key}:{taint.effect}", source=source, since=taint.time_added)
+            for source, taint in taints
         ),
         holders=tuple(holders),
         neighbours=tuple(
-            one if reading.knows_claims else replace(one, free=None)
-            for one in (*_neighbours(found, stock, remarks), *_neighbours_across(found, stock, remarks))
+            neighbour if reading.knows_claims else replace(neighbour, free=None)
+            for neighbour in (*_neighbours(in_pool, stock, remarks), *_neighbours_across(in_pool, stock, remarks))
         ),
-        rules=tuple(rule.name for rule in rules if rule.carried_by(driver, found.device)),
+        rules=tuple(rule.name for rule in rules if rule.carried_by(driver, in_pool.device)),
         remarks=tuple(remarks),
     )
 
@@ -129,9 +130,9 @@ def _find_in_pool(stock: Stock, pool_id: PoolId, name: str, remarks: list[str]) 
         return None
     page, device = sightings[0]
     spec = page.slice.spec
-    place = device if spec.per_device_node_selection else spec
+    selected = device if spec.per_device_node_selection else spec
     try:
-        node = next((name for name, one in stock.nodes.items() if reaches(place, one)), "")
+        node = next((name for name, node in stock.nodes.items() if reaches(selected, node)), "")
         if not node:
             remarks.append("no node that was read can reach it")
             return _DeviceInPool(page, device, None, {})
@@ -165,10 +166,10 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
             f"its pool has more than {_PAIRED} devices to compare: see the page Together of `drawbridge dashboard`"
         )
         return
-    found = matrix(pool, rules, only=[] if ruled else sorted(sets))
+    judged = matrix(pool, rules, only=[] if ruled else sorted(sets))
     name = published.device.name
-    mine = next(row for row in found.rows if name in row.devices)
-    for row, cell in zip(found.rows, mine.cells, strict=True):
+    mine = next(row for row in judged.rows if name in row.devices)
+    for row, cell in zip(judged.rows, mine.cells, strict=True):
         others = tuple(device for device in row.devices if device != name)
         if not others:
             continue
@@ -182,24 +183,24 @@ def _neighbours(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> I
         )
 
 
-def _neighbours_across(found: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
+def _neighbours_across(published: _DeviceInPool, stock: Stock, remarks: list[str]) -> Iterator[Neighbour]:
     """Name the devices in other pools of its node that must not be in use with it."""
-    node = found.page.slice.spec.node_of(found.device)
-    if found.pool is None or not node:
+    node = published.page.slice.spec.node_of(published.device)
+    if published.pool is None or not node:
         return
     rules = Rules(stock.compatibilities.values())
     pools = stock.pools(node)
-    pool_id = found.pool.id
+    pool_id = published.pool.id
     try:
         conflicts = rules.conflicts_across(pools, node, Budget(step_limits.OTHER_POOLS)).get(pool_id, {})
     except OutOfBudget:
         remarks.append("its node has more devices in other pools than could be compared with it")
         return
     by_pool: dict[PoolId, list[DeviceId]] = {}
-    for other in sorted(conflicts.get(found.device.name, ())):
+    for other in sorted(conflicts.get(published.device.name, ())):
         by_pool.setdefault(other[:2], []).append(other)
     for pool, others in by_pool.items():
-        rule = rules.between((*pool_id, found.device.name), others[0], pools)
+        rule = rules.between((*pool_id, published.device.name), others[0], pools)
         use = stock.use(pool)
         yield Neighbour(
             devices=tuple(f"{pool[1]}/{name}" for _, _, name in others),

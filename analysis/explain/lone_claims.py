@@ -44,7 +44,7 @@ def _next_step(
     story: ClaimStory, users: Sequence[Pod], prospect: Prospect | None, configuration: Configuration
 ) -> NextStep:
     if story.state is ClaimState.DELETING:
-        consumers = ", ".join(one.name for one in story.reserved_for)
+        consumers = ", ".join(consumer.name for consumer in story.reserved_for)
         goes = f"pods {consumers} have ended" if consumers else "its finalizers are removed"
         return NextStep(keeper=Keeper.CLAIMS, message=f"it is being deleted, and goes once {goes}")
     if prospect is not None:
@@ -57,7 +57,7 @@ def _next_step(
         )
         return NextStep(keeper=scheduler_keeper(name, configuration), message=outlook)
     if story.reserved_for:
-        living = ", ".join(one.name for one in story.reserved_for if one.phase)
+        living = ", ".join(consumer.name for consumer in story.reserved_for if consumer.phase)
         used = f"used by {living}" if living else "those pods were not found"
         return NextStep(keeper=Keeper.NONE, message=f"it is {story.state}, and {used}")
     if users:

@@ -102,8 +102,8 @@ def _as_admitted(pod: Pod, reading: Reading, configuration: Configuration) -> Po
     raw = reading.raw.get(pod.metadata.key)
     if raw is None or pod.metadata.uid:
         return pod
-    given, _ = given_by_runtime(raw, reading.state(configuration))
-    return convert(apply_json_patch(raw, given), Pod) if given else pod
+    operations, _ = given_by_runtime(raw, reading.state(configuration))
+    return convert(apply_json_patch(raw, operations), Pod) if operations else pod
 
 
 def _undecoded_story(key: str, reading: Reading, configuration: Configuration) -> PodStory:
@@ -278,7 +278,7 @@ def _at_its_scheduler(
     webhook: WebhookStory,
     claims: Sequence[ClaimStory],
     prospect: Prospect | None,
-    place: PodOutcome,
+    outcome: PodOutcome,
     *,
     reading: Reading,
     configuration: Configuration,
@@ -288,7 +288,7 @@ def _at_its_scheduler(
     last_message = scheduler_message(pod)
     # No pod of a scheduler that is not Kubernetes' own has a node, or a word of it.
     named = [pod for pod in reading.pods.values() if pod.spec.scheduler_name == scheduler]
-    unknown = reading.knows_pods and not any(one.spec.node_name or one.status.conditions for one in named)
+    unknown = reading.knows_pods and not any(pod.spec.node_name or pod.status.conditions for pod in named)
     if not last_message and keeper is Keeper.SCHEDULER and scheduler != _STOCK and unknown:
         message = f"no scheduler is named {scheduler}: none has tried a pod that names it"
         return NextStep(keeper=Keeper.USER, message=message)
@@ -297,17 +297,17 @@ def _at_its_scheduler(
     for key, meant in find_unknown(pod, reading.state(configuration)).items():
         return NextStep(keeper=Keeper.USER, message=f"no node has {key}: {why_unknown(meant)}")
     if prospect is not None:
-        return NextStep(keeper=keeper, message=_outlook_text(prospect, place, scheduler, reading))
+        return NextStep(keeper=keeper, message=_outlook_text(prospect, outcome, scheduler, reading))
     states = {claim.state for claim in claims}
     if ClaimState.MISSING in states:  # they are made with the pod
-        return NextStep(keeper=keeper, message=f"once its claims are made, {_room_text(place, scheduler, reading)}")
+        return NextStep(keeper=keeper, message=f"once its claims are made, {_room_text(outcome, scheduler, reading)}")
     if states and states <= _ALLOCATED:
         known = reading.stock.claims
         ready = devices_ready(known[key] for key in claim_keys(pod) if key in known)
         if waits := ready.failed or ready.waits_for:
             return NextStep(keeper=Keeper.DRIVER, message=waits)
         return NextStep(keeper=keeper, message=f"its claims are allocated; {scheduler} has not bound it yet")
-    room = _room_text(place, scheduler, reading)
+    room = _room_text(outcome, scheduler, reading)
     if not (webhook.foretold and webhook.decisions):
         says = f"; {scheduler} says: {last_message}" if last_message else ""
         return NextStep(keeper=keeper, message=f"it has no claims: {room}{says}")
@@ -322,47 +322,47 @@ def _at_its_scheduler(
     for key, why in find_unserved(pod, state).items():
         return NextStep(keeper=Keeper.DRIVER, message=f"no node has {key}, and no claim can be created for it: {why}")
     keyed = [decision for decision in webhook.decisions if decision.key]
-    keys = dict.fromkeys(one.key for one in [one for one in keyed if one.container] or keyed)
+    keys = dict.fromkeys(key.key for key in [key for key in keyed if key.container] or keyed)
     lacking = [key for key in keys if state.configuration.resource(key) and not state.offers(key)]
     if lacking and state.fleet.nodes and state.confirmed and not state.unseen:
         room = f"it waits for a node that has {', '.join(lacking)}, and no node does"
     return NextStep(keeper=keeper, message=f"no claim replaces {', '.join(keys)}: {room}")
 
 
-def _room_text(place: PodOutcome, scheduler: str, reading: Reading) -> str:
+def _room_text(outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
     """Say which node has room for a pod now, or why none has."""
-    if place.node is not None:
-        return f"{place.node} has room for it, and {scheduler} has not placed it yet"
+    if outcome.node is not None:
+        return f"{outcome.node} has room for it, and {scheduler} has not placed it yet"
     if not reading.stock.nodes:
         return "it is unknown where it fits, because no Node was read"
-    return f"no node has room for it now ({place.summary})"
+    return f"no node has room for it now ({outcome.summary})"
 
 
 def _full_quota(namespace: str, reading: Reading) -> str:
     """Name a ResourceQuota of a namespace that lets no more claims or devices in; "" if there is none."""
     for quota in reading.of_kinds("ResourceQuota"):
-        place = identity_of(quota)
+        identity = identity_of(quota)
         hard, used = inside(quota, "status", "hard"), inside(quota, "status", "used")
-        for key in hard if place.namespace == namespace else ():
+        for key in hard if identity.namespace == namespace else ():
             if key == COUNT_KEY or str(key).endswith(BY_CLASS):
                 try:
                     full = Quantity.parse(str(used.get(key, 0))) >= Quantity.parse(str(hard[key]))
                 except ValueError:
                     continue
                 if full:
-                    return f"ResourceQuota {place.name} has {key} used up, {used.get(key, 0)} of {hard[key]}"
+                    return f"ResourceQuota {identity.name} has {key} used up, {used.get(key, 0)} of {hard[key]}"
     return ""
 
 
-def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, reading: Reading) -> str:
+def _outlook_text(prospect: Prospect, outcome: PodOutcome, scheduler: str, reading: Reading) -> str:
     """Give the words of the scheduler; what no claim asks for, such as a key of a device plugin, is in the place alone."""
-    if prospect.outlook is Outlook.FITS and place.node is None and not prospect.barriers:
-        if place.exceeded or not any(group.devices for group in prospect.groups):
-            return _room_text(place, scheduler, reading)
-        return f"devices for it are free, but pods before it in the queue take them ({place.summary})"
-    if place.node is not None and place.node in prospect.plugins:
+    if prospect.outlook is Outlook.FITS and outcome.node is None and not prospect.barriers:
+        if outcome.exceeded or not any(group.devices for group in prospect.groups):
+            return _room_text(outcome, scheduler, reading)
+        return f"devices for it are free, but pods before it in the queue take them ({outcome.summary})"
+    if outcome.node is not None and outcome.node in prospect.plugins:
         others = f" and {len(prospect.plugins) - 1} more nodes" if len(prospect.plugins) > 1 else ""
-        return f"device plugins have room for it on {place.node}{others}, and {scheduler} has not placed it yet"
+        return f"device plugins have room for it on {outcome.node}{others}, and {scheduler} has not placed it yet"
     if prospect.outlook is Outlook.NEVER:
         return f"no node could serve it, even with all devices free: {prospect.message}"
     if prospect.outlook is not Outlook.FITS:
@@ -374,8 +374,8 @@ def _outlook_text(prospect: Prospect, place: PodOutcome, scheduler: str, reading
         return f"devices for it are free, and {scheduler} has not placed it yet"
     if left:
         return f"devices for it are free on {len(left)} nodes that would do, and {scheduler} has not placed it yet"
-    if place.node is not None:  # where a device plugin has all that it requests
-        return _room_text(place, scheduler, reading)
+    if outcome.node is not None:  # where a device plugin has all that it requests
+        return _room_text(outcome, scheduler, reading)
     most = next(barrier for barrier in prospect.barriers if not set(fitting).isdisjoint(barrier.nodes))
     reached = len(set(fitting).intersection(most.nodes))
     return f"devices for it are free, but not where it may run: {most.message} ({reached} of {len(fitting)} nodes)"

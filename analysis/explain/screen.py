@@ -185,8 +185,8 @@ def screen_of_server(server: ServerMeant) -> Iterator[str]:
 # ---- parts of several stories
 
 
-def _next_step(one: NextStep) -> str:
-    return _row("stands", f"{_AT.get(one.keeper, f'at the {one.keeper}: ')}{one.message}")
+def _next_step(step: NextStep) -> str:
+    return _row("stands", f"{_AT.get(step.keeper, f'at the {step.keeper}: ')}{step.message}")
 
 
 def _claim(claim: ClaimStory) -> Iterator[str]:
@@ -201,9 +201,9 @@ def _claim(claim: ClaimStory) -> Iterator[str]:
         yield from _rows("    says", device.conditions, _DEVICES, "condition")
     yield from _rest(claim.devices, _DEVICES, "device")
     pods: list[str] = []
-    for one in claim.reserved_for:
-        node = f" on {one.node}" if one.node else ""
-        pods.append(f"pod {one.name} ({one.phase}{node})" if one.phase else f"pod {one.name} (not found)")
+    for pod in claim.reserved_for:
+        node = f" on {pod.node}" if pod.node else ""
+        pods.append(f"pod {pod.name} ({pod.phase}{node})" if pod.phase else f"pod {pod.name} (not found)")
     yield from _rows("  for", pods, _HOLDERS, "pod")
     yield from _rows("  wrong", claim.remarks, _ROWS, "problem")
 
@@ -228,12 +228,10 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
     barriers = [f"{count_of(barrier.count, 'node')}: {barrier.message}" for barrier in prospect.barriers]
     yield from _rows("besides", barriers, _GROUPS, "reason")
     blockers: list[str] = []
-    for one in prospect.blockers:
-        blocker = (
-            f"{one.node}: claim {one.claim} holds {list_first(one.devices, _NODES)}{_for(one.pods)}{_since(one.since)}"
-        )
-        ending = "deleting it" if one.is_unused else "freeing this one"
-        blockers.append(blocker if one.suffices is None else f"{blocker}; {ending} {_SUFFICES[one.suffices]}")
+    for holder in prospect.blockers:
+        blocker = f"{holder.node}: claim {holder.claim} holds {list_first(holder.devices, _NODES)}{_for(holder.pods)}{_since(holder.since)}"
+        ending = "deleting it" if holder.is_unused else "freeing this one"
+        blockers.append(blocker if holder.suffices is None else f"{blocker}; {ending} {_SUFFICES[holder.suffices]}")
     yield from _rows("in the way", blockers, _HOLDERS, "claim", " in the way")
     if prospect.nearest:
         yield _row("would fit", prospect.nearest)
@@ -241,10 +239,10 @@ def _prospect(prospect: Prospect | None, next_step: NextStep) -> Iterator[str]:
 
 def _quota(uses: Iterable[QuotaUse]) -> Iterator[str]:
     lines: list[str] = []
-    for one in uses:
-        more = f", {one.requested} more asked for" if one.requested != "0" else ""
-        over = f": too much, the most that would pass is {one.largest}" if one.exceeded else ""
-        lines.append(f"{one.line}: {one.used} of {one.hard} used{more}{over}")
+    for use in uses:
+        more = f", {use.requested} more asked for" if use.requested != "0" else ""
+        over = f": too much, the most that would pass is {use.largest}" if use.exceeded else ""
+        lines.append(f"{use.line}: {use.used} of {use.hard} used{more}{over}")
     yield from _rows("quota", lines, _ROWS, "line")
 
 

@@ -122,8 +122,8 @@ def _restored(raw: dict[str, Any], removed: dict[str, dict[str, Any]], scheduler
         if not isinstance(listed, list):
             continue
         spec[part] = restored = [*listed]
-        for at, one in enumerate(listed):
-            container = mapping(one)
+        for at, item in enumerate(listed):
+            container = mapping(item)
             words = removed.get(str(container.get("name")), {})
             if words := {name: value for name, value in words.items() if name not in annotations}:
                 resources = mapping(container.get("resources"))

@@ -33,7 +33,7 @@ _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs":
 _MOST_OWNERS = 8
 _FAILED = "ReplicaFailure"
 # Every word for a kind of Kubernetes' own: its name, its plural, what kubectl calls it.
-KIND_OF = {word: one.kind for one in WORKLOADS for word in (one.kind.lower(), one.plural)} | _SHORT
+KIND_OF = {word: resource.kind for resource in WORKLOADS for word in (resource.kind.lower(), resource.plural)} | _SHORT
 # What stands between a workload and its pods.
 _BETWEEN = {"Deployment": (REPLICA_SETS,), "CronJob": (JOBS,)}
 
@@ -43,7 +43,7 @@ def kinds_of(name: str) -> list[Resource[Raw]]:
     kind = KIND_OF.get(name)
     if kind is None:
         return [JOBS, STATEFUL_SETS, REPLICA_SETS]
-    return [one for one in WORKLOADS if one.kind == kind] + [*_BETWEEN.get(kind, ())]
+    return [resource for resource in WORKLOADS if resource.kind == kind] + [*_BETWEEN.get(kind, ())]
 
 
 class Workload(NamedTuple):
@@ -72,9 +72,9 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
             at = owner_of(above) if above is not None else None
     everything = set(objects).union(*chains.values())
     named = KIND_OF.get(kind_name, kind_name).lower()
-    same = {f"{one.namespace}/{one.name}": one for one in everything if one.kind.lower() == named}
+    same = {f"{owner.namespace}/{owner.name}": owner for owner in everything if owner.kind.lower() == named}
     if not same and kind_name not in KIND_OF:
-        makers = {one.kind.lower() for one in everything if any(one in chain for chain in chains.values())}
+        makers = {owner.kind.lower() for owner in everything if any(owner in chain for chain in chains.values())}
         similar = shape.nearest(kind_name, [*KIND_OF, *sorted(makers), "pod", "claim", "device"])
         remedy = (
             f"did you mean {similar}/{name}?"
@@ -82,32 +82,32 @@ def find_workload(kind_name: str, name: str, namespace: str, reading: Reading) -
             else "name a kind that creates pods, a pod, a claim or a device"
         )
         raise MissingObject(f"there is no kind {kind_name!r} of which there is an object or a pod", remedy)
-    found = same[find(named, name, namespace, same)]
-    pods = [reading.pods[key] for key, chain in sorted(chains.items()) if found in chain]
-    return Workload(found, objects.get(found), pods)
+    identity = same[find(named, name, namespace, same)]
+    pods = [reading.pods[key] for key, chain in sorted(chains.items()) if identity in chain]
+    return Workload(identity, objects.get(identity), pods)
 
 
 def workload_story(
     kind_name: str, name: str, namespace: str, reading: Reading, configuration: Configuration
 ) -> WorkloadStory:
     """Return the story of a workload by its kind and name."""
-    found, obj, pods = find_workload(kind_name, name, namespace, reading)
+    owner, obj, pods = find_workload(kind_name, name, namespace, reading)
     wanted: int | None = None
     own = WebhookStory()
     unreadable: list[ObjectIdentity] = []  # pods that the object would make
     if obj is not None:
         made = list(created_pods(obj))
-        wanted = sum(one.replicas for one in made) if made else None
+        wanted = sum(created.replicas for created in made) if made else None
         own = decide_now(obj, reading, configuration)
         if not pods:  # told of those that are in no cluster yet
             coming: dict[str, Pod] = {}
             raw: list[Object] = []
-            for one in made:
-                raw.append(one.pod)
+            for created in made:
+                raw.append(created.pod)
                 try:
-                    read = read_object(one.pod)
+                    read = read_object(created.pod)
                 except WireError:
-                    unreadable.append(identity_of(one.pod))
+                    unreadable.append(identity_of(created.pod))
                     continue
                 if isinstance(read, Pod):
                     coming[read.metadata.key] = read
@@ -132,18 +132,20 @@ def workload_story(
         story = pod_story(f"{pod_id.namespace}/{pod_id.name}", reading, configuration)
         groups_of_pods.append(PodsAlike(names=(pod_id.name,), first=story))
     # Those that wait come first, of them those that ask for devices, then the most.
-    groups_of_pods.sort(key=lambda one: (bool(one.first.node), not one.first.webhook.decisions, -len(one.names)))
+    groups_of_pods.sort(
+        key=lambda group: (bool(group.first.node), not group.first.webhook.decisions, -len(group.names))
+    )
     # Why no pods are made, as their controllers say it.
     failures: list[str] = []
-    for each in {identity_of(obj): obj for obj in reading.objects}.values():
-        if each is obj or owner_of(each) == found:
-            for condition in items(inside(each, "status"), "conditions"):
+    for other in {identity_of(obj): obj for obj in reading.objects}.values():
+        if other is obj or owner_of(other) == owner:
+            for condition in items(inside(other, "status"), "conditions"):
                 if condition.get("type") == _FAILED and condition.get("status") == "True":
                     why = text(condition.get("message")) or text(condition.get("reason"))
-                    failures.append(f"{text(each.get('kind'))} {identity_of(each).name}: {why}")
+                    failures.append(f"{text(other.get('kind'))} {identity_of(other).name}: {why}")
     return WorkloadStory(
-        kind=found.kind,
-        name=f"{found.namespace}/{found.name}",
+        kind=owner.kind,
+        name=f"{owner.namespace}/{owner.name}",
         wanted=wanted,
         running=sum(pod.status.phase == "Running" for pod in pods),
         pods=tuple(groups_of_pods),

@@ -82,21 +82,21 @@ async def read_installed(cluster: Cluster) -> tuple[list[Document], str]:
     """Read the webhook configuration and the ConfigMap of the installation; return them, and why they are not known."""
     registrations, config_maps = resources.MUTATING_WEBHOOKS.raw, resources.CONFIG_MAPS.raw
     objects: list[Object] = []
-    wanted = registrations.plural
+    source = registrations.plural
     try:
         async for page in pages(cluster, registrations, fields=f"metadata.name={names.NAME}"):
             objects += map(registrations.plain, page.items)
         hooks = [hook for obj in objects for hook in items(obj, "webhooks")]
         services = [inside(hook, "clientConfig", "service") for hook in hooks]
         for namespace in dict.fromkeys(filter(None, (text(service.get("namespace")) for service in services))):
-            wanted = f"ConfigMap {namespace}/{names.NAME}"
+            source = f"ConfigMap {namespace}/{names.NAME}"
             objects.append(config_maps.plain(await cluster.get(config_maps, names.NAME, namespace)))
     except (Unauthorized, Unavailable):
         raise
     except NotFound:
-        return [], f"{wanted} does not exist"
+        return [], f"{source} does not exist"
     except ApiError as error:
-        return [], f"the installed configuration is not known: {wanted} may not be read: {error.message}"
+        return [], f"the installed configuration is not known: {source} may not be read: {error.message}"
     return as_documents(objects), ""
 
 
@@ -195,12 +195,12 @@ async def read_cluster(
     objects += await looking.read((resources.EVENTS,), fields=needs.events)
     if needs.workloads:
         objects += await looking.read_custom_kinds()
-    unread = sorted(looking.unread, key=lambda one: one.kind)
+    unread = sorted(looking.unread, key=lambda missed: missed.kind)
     if namespace and not narrow:
-        missed = {one.kind for one in unread}
+        missed = {missed.kind for missed in unread}
         inside_one = Visit(cluster, namespace, report_progress, keep)
         objects += await inside_one.read(kind for kind in needs.kinds if kind.namespaced and kind.id in missed)
-        unread += [Unread(f"{one.kind} in {namespace}", one.reason) for one in inside_one.unread]
+        unread += [Unread(f"{missed.kind} in {namespace}", missed.reason) for missed in inside_one.unread]
     configuration = in_force.configuration
     around = evidence_in(configuration, narrow=narrow or not needs.workloads)
     evidence, forbidden = await look_around(cluster, around)
@@ -265,9 +265,9 @@ class Visit(Generic[T]):
             waiting: list[Any] = list(versions)
             has_containers = False
             while waiting and not has_containers:
-                one = waiting.pop()
-                has_containers = isinstance(one, dict) and "containers" in one
-                waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+                value = waiting.pop()
+                has_containers = isinstance(value, dict) and "containers" in value
+                waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
             if kind in self._owners or has_containers:
                 chosen.append(Resource(*parts, dict, namespaced=spec.get("scope") == "Namespaced"))
         return await self.read(chosen[:_MOST_CUSTOM_KINDS])
@@ -286,11 +286,15 @@ class Visit(Generic[T]):
         def list_kind(kind: Resource[Any], selector: str) -> Coroutine[Any, Any, list[T]]:
             return self._all(kind, self._namespace if kind.namespaced else None, keep, selector, labels)
 
-        wanted = list(product(kinds, fields))
-        found = {one: await list_kind(*one) for one in wanted if one[0].id == resources.RESOURCE_CLAIMS.id}
+        requests = list(product(kinds, fields))
+        claims = {
+            request: await list_kind(*request) for request in requests if request[0].id == resources.RESOURCE_CLAIMS.id
+        }
         async with asyncio.TaskGroup() as tasks:
-            reading = {one: tasks.create_task(list_kind(*one)) for one in wanted if one not in found}
-        return [obj for one in wanted for obj in (found[one] if one in found else reading[one].result())]
+            reading = {request: tasks.create_task(list_kind(*request)) for request in requests if request not in claims}
+        return [
+            obj for request in requests for obj in (claims[request] if request in claims else reading[request].result())
+        ]
 
     async def _all(
         self,
@@ -302,7 +306,7 @@ class Visit(Generic[T]):
     ) -> list[U]:
         listed = resource if self._typed else resource.raw
         portion = Portion(resource, whole=self._typed and is_plain(resource.type))
-        found: list[U] = []
+        objects: list[U] = []
         tries = 1
         more = ""
         async with self._slots:
@@ -323,7 +327,7 @@ class Visit(Generic[T]):
                         tries += 1
                         if isinstance(error, Gone):
                             portion = Portion(resource, whole=self._typed and is_plain(resource.type))
-                            found.clear()
+                            objects.clear()
                             more = ""
                         else:
                             await asyncio.sleep(error.retry_after)
@@ -335,10 +339,10 @@ class Visit(Generic[T]):
                     if error.status != HTTPStatus.NOT_FOUND or resource.group not in _OPTIONAL:
                         self.unread.append(Unread(resource.id, error.message))
                     return []
-                found += map(keep, page.items)
-                self.unread += [Unread(f"{resource.kind} {one.name}", one.problem) for one in page.unreadable]
-                self._report_progress(f"{len(found)} {resource.plural}")
+                objects += map(keep, page.items)
+                self.unread += [Unread(f"{resource.kind} {entry.name}", entry.problem) for entry in page.unreadable]
+                self._report_progress(f"{len(objects)} {resource.plural}")
                 more = page.more
                 if not more:
                     self.unread += portion.cut()
-                    return found
+                    return objects

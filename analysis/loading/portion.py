@@ -165,7 +165,7 @@ def _lean_object(obj: Object) -> Object:
 def _lean_pod(pod: Pod) -> Pod:
     def lean(containers: tuple[Container, ...]) -> tuple[Container, ...]:
         return tuple(
-            replace(container, env=tuple(each for each in container.env if _is_read(each.name)))
+            replace(container, env=tuple(variable for variable in container.env if _is_read(variable.name)))
             for container in containers
         )
 

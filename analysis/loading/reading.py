@@ -162,13 +162,13 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def knows_pods(self) -> bool:
         """Whether all pods were read: false for a dump without pods, and for rights in one namespace only."""
-        whole = not self.narrow and all(one.kind != "pods" for one in self.unread)
+        whole = not self.narrow and all(missed.kind != "pods" for missed in self.unread)
         return whole and (bool(self.pods) or self.is_live)
 
     @property
     def knows_claims(self) -> bool:
         """Whether the claims of all namespaces were read, so that free devices are known."""
-        return all(one.kind != resources.RESOURCE_CLAIMS.id for one in self.unread)
+        return all(missed.kind != resources.RESOURCE_CLAIMS.id for missed in self.unread)
 
     def find_pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod, if it was read."""
@@ -334,7 +334,7 @@ def signing_keys_among(objects: Iterable[Object]) -> tuple[bytes, ...]:
 
 
 def reading_of(
-    found: Iterable[Object | Any],
+    objects: Iterable[Object | Any],
     features: Features,
     *,
     unread: Iterable[Unread] = (),
@@ -347,10 +347,10 @@ def reading_of(
 
     Without `pods`, pods are typed only if the configuration counts what they use, so that a reading of many is smaller.
     """
-    every = list(found)
+    every = list(objects)
     typed = TypedObjects.read(every, pods=pods or bool(in_force.configuration.file.mixed))
     return Reading(
-        objects=tuple(one for one in every if isinstance(one, dict)),
+        objects=tuple(obj for obj in every if isinstance(obj, dict)),
         typed=typed,
         features=features,
         said_by=MeantBy.UNDECLARED if server is None else MeantBy.CLUSTER,

@@ -45,8 +45,8 @@ T = TypeVar("T")
 NAMED = 5  # names that a warning lists
 
 _TYPES: dict[tuple[str, str], type[Any]] = {
-    (one.group, one.kind): one.type
-    for one in (
+    (resource.group, resource.kind): resource.type
+    for resource in (
         resources.NODES,
         resources.PODS,
         resources.POD_DISRUPTION_BUDGETS,
@@ -94,11 +94,11 @@ class TypedObjects:
         read = cls()
         generated = GeneratedNames()
         expected: list[ResourceClaimTemplate] = []
-        for number, given in enumerate(objects):
-            if not isinstance(given, dict):
-                read._add(given)
+        for number, stored in enumerate(objects):
+            if not isinstance(stored, dict):
+                read._add(stored)
                 continue
-            obj = generated.name(given)
+            obj = generated.name(stored)
             if is_pod(obj) and not pods:
                 continue
             try:

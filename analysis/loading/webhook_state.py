@@ -35,18 +35,18 @@ def state_of(reading: Reading, configuration: Configuration) -> State:
     """
     builder = StateBuilder(configuration)
     typed = reading.typed
-    builder.take_in([one for one in typed if isinstance(one, Seen)])
+    builder.take_in([value for value in typed if isinstance(value, Seen)])
     if builder.asks_for_pods:
         placed = any(pod.spec.node_name for pod in reading.pods.values())
         builder.follow_pods(followed=reading.knows_pods and (reading.is_live or placed))
     unsure = reading.unread if reading.is_live else reading.is_dump
     missing = [type_.__name__ for type_ in _REFERRED if not typed.by_key(type_)] if unsure else ()
-    around = installed(unfold(one, IN_CONFIG_MAPS) for one in reading.installed)
+    around = installed(unfold(document, IN_CONFIG_MAPS) for document in reading.installed)
     builder.learn(features=reading.features, installed=around, incomplete=frozenset(missing))
     builder.settle()
     ranges: dict[str, list[LimitRange]] = {}
-    for one in typed.of_type(LimitRange):
-        ranges.setdefault(one.metadata.namespace or "default", []).append(one)
+    for limit_range in typed.of_type(LimitRange):
+        ranges.setdefault(limit_range.metadata.namespace or "default", []).append(limit_range)
     state = replace(
         builder.state(fresh=True),
         custom_kinds=custom_kinds(reading.objects),

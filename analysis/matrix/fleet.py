@@ -57,7 +57,7 @@ class EqualPools(msgspec.Struct, frozen=True):
         """Say how many of some devices are held, of how many there are in all of the pools."""
         taken = 0
         for pool in self.pools:
-            taken += len({one.device for one in pool.in_use}.intersection(devices))
+            taken += len({held.device for held in pool.in_use}.intersection(devices))
         return f"{taken} of {len(devices) * len(self.pools)}"
 
     @property
@@ -71,12 +71,12 @@ def reachable(stock: Stock, nodes: Iterable[str]) -> dict[str, Pool]:
 
     A slice whose node selector cannot be parsed fails every allocation on its nodes, so these have no pools; `check` names it.
     """
-    found: dict[str, Pool] = {}
+    pools: dict[str, Pool] = {}
     for node in nodes:
         with suppress(NodeSelectorError):
             for pool in stock.pools(node):
-                found.setdefault("/".join(pool.id), pool)
-    return dict(sorted(found.items()))
+                pools.setdefault("/".join(pool.id), pool)
+    return dict(sorted(pools.items()))
 
 
 def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
@@ -97,11 +97,11 @@ def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
                 (device.name, device.allow_multiple_allocations, device.consumes_counters) for device in devices
             ]
             key = encode((driver, pool.counters, described))
-        found = known.get(key) if key else None
-        if found is None:
+        rated = known.get(key) if key else None
+        if rated is None:
             pairs -= len(devices) ** 2
-            found = matrix(pool, rules) if pairs >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
-            known[key] = found
+            rated = matrix(pool, rules) if pairs >= 0 else Matrix(*pool.id, (), (NOT_JUDGED,))
+            known[key] = rated
 
         in_use: list[InUse] = []
         for name, results in stock.results.get(pool.id, {}).items():
@@ -111,17 +111,17 @@ def judge(pools: Iterable[Pool], stock: Stock) -> list[PoolMatrix]:
                 holder = holder_of(stock.claims[name], result)
                 use = InUse(device=result.device, claim=name, pods=holder.pods, since=holder.since, share=holder.share)
                 in_use.append(use)
-        in_use.sort(key=lambda one: (one.device, one.since, one.claim))
-        one = PoolMatrix(
-            driver=found.driver,
+        in_use.sort(key=lambda held: (held.device, held.since, held.claim))
+        pool_matrix = PoolMatrix(
+            driver=rated.driver,
             pool=pool.id[1],
-            rows=found.rows,
-            notes=(*found.notes, *_notes_across(pool, rules, stock, budget)),
+            rows=rated.rows,
+            notes=(*rated.notes, *_notes_across(pool, rules, stock, budget)),
             status=pool.status,
             reason=pool.reason,
             in_use=tuple(in_use),
         )
-        judged.append(one)
+        judged.append(pool_matrix)
     return judged
 
 

@@ -60,7 +60,7 @@ def schema_of(name: str) -> Schema:
             del definitions[narrowed]
         # Our targets and dialects, where a file may name one of its own as well: editors offer them.
         targets = {"examples": sorted(TARGETS)}
-        dialects = {"examples": [one.table.name for one in VOCABULARIES]}
+        dialects = {"examples": [vocabulary.table.name for vocabulary in VOCABULARIES]}
         for owner, field in _TARGETS_NAMED:
             properties = definitions[owner]["properties"]
             properties[field] |= targets
@@ -79,9 +79,9 @@ def schema_of(name: str) -> Schema:
     for type_ in types:
         answer = definitions[type_.__name__]
         answer["properties"]["errors"] = errors
-    one = answers[0] if len(answers) == 1 else {"anyOf": answers}
+    body = answers[0] if len(answers) == 1 else {"anyOf": answers}
     title = f"drawbridge {name} -o json"
-    return {"$schema": _DRAFT, "title": title, **one, "definitions": definitions}
+    return {"$schema": _DRAFT, "title": title, **body, "definitions": definitions}
 
 
 def text_of(name: str) -> str:
@@ -97,22 +97,24 @@ def _components(types: list[type]) -> tuple[list[Schema], dict[str, Schema]]:
         ref_template=_REFERENCE,
     )
     parts, definitions = list(made[0]), dict(made[1])
-    for one in definitions.values():
-        if "description" in one:  # with the indentation of the docstring, before Python 3.13
-            one["description"] = inspect.cleandoc(one["description"])
+    for definition in definitions.values():
+        if "description" in definition:  # with the indentation of the docstring, before Python 3.13
+            definition["description"] = inspect.cleandoc(definition["description"])
     # List the types that are made of fields, and those of their fields.
-    found: set[type[msgspec.Struct]] = set()
+    structs: set[type[msgspec.Struct]] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(type_) for type_ in types]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, msgspec.inspect.StructType):
-            if one.cls in found:
+        type_info = waiting.pop()
+        if isinstance(type_info, msgspec.inspect.StructType):
+            if type_info.cls in structs:
                 continue
-            found.add(one.cls)
-            waiting += [field.type for field in one.fields]
-        waiting += [getattr(one, part) for part in ("item_type", "key_type", "value_type") if hasattr(one, part)]
-        waiting += getattr(one, "types", ())
-    for struct in found:
+            structs.add(type_info.cls)
+            waiting += [field.type for field in type_info.fields]
+        waiting += [
+            getattr(type_info, part) for part in ("item_type", "key_type", "value_type") if hasattr(type_info, part)
+        ]
+        waiting += getattr(type_info, "types", ())
+    for struct in structs:
         properties = definitions[struct.__name__]["properties"]
         encoded = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
         for name, text in _comments(struct):

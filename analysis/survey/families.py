@@ -44,22 +44,22 @@ def families(
     """
     every = list(objects)
     files: list[str] = []
-    for number, one in enumerate(every):
-        is_stored = not places or inside(one, "metadata").get("uid")
+    for number, obj in enumerate(every):
+        is_stored = not places or inside(obj, "metadata").get("uid")
         files.append("" if is_stored else places[number][0])
     known: dict[ObjectIdentity, dict[str, Object]] = {}
-    for one, file in zip(every, files, strict=True):
-        known.setdefault(identity_of(one), {})[file] = one
+    for obj, file in zip(every, files, strict=True):
+        known.setdefault(identity_of(obj), {})[file] = obj
     members: dict[_Place, list[tuple[int, int, Object]]] = {}
-    for number, one in enumerate(every):
-        if has_ended(one) or serves_node(one):
+    for number, obj in enumerate(every):
+        if has_ended(obj) or serves_node(obj):
             continue
-        if not paths(one) and (asks is None or not asks(one)):
+        if not paths(obj) and (asks is None or not asks(obj)):
             continue
         # Follow owners to the top, which need not have been read. A static pod is owned by its node.
-        top, file = identity_of(one), files[number]
+        top, file = identity_of(obj), files[number]
         chain = {top}
-        owner = owner_of(one)
+        owner = owner_of(obj)
         while owner and owner not in chain and owner.kind != "Node" and len(chain) < _HIGHEST:
             top = owner
             chain.add(owner)
@@ -67,23 +67,23 @@ def families(
             # The one beside it, else any: a pod of a dump may stand in another file than its owner.
             file = file if file in namesakes else next(iter(namesakes), "")
             owner = owner_of(namesakes[file]) if namesakes else None
-        members.setdefault((top, file), []).append((len(chain), number, one))
-    found: list[Family] = []
+        members.setdefault((top, file), []).append((len(chain), number, obj))
+    result: list[Family] = []
     for (top, _), of_top in members.items():
-        pods = [(number, one) for _, number, one in of_top if is_pod(one)]
-        makers = [each for each in of_top if not is_pod(each[2])]
+        pods = [(number, obj) for _, number, obj in of_top if is_pod(obj)]
+        makers = [member for member in of_top if not is_pod(member[2])]
         templates = [maker for maker in makers if paths(maker[2])]
         lowest = min((height for height, _, _ in templates), default=0)
-        telling = [(number, one) for height, number, one in templates if height == lowest]
-        telling = telling or pods or [(number, one) for _, number, one in makers]
+        telling = [(number, obj) for height, number, obj in templates if height == lowest]
+        telling = telling or pods or [(number, obj) for _, number, obj in makers]
         family = Family(
             top=top,
-            shapes=tuple([one for _, one in telling]),
-            pods=tuple([one for _, one in pods]),
+            shapes=tuple([obj for _, obj in telling]),
+            pods=tuple([obj for _, obj in pods]),
             number=telling[0][0],
         )
-        found.append(family)
-    return found
+        result.append(family)
+    return result
 
 
 def is_pod(obj: Object) -> bool:

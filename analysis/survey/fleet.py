@@ -60,7 +60,7 @@ def plugin_stocks(
             if "/" in key and amount.nano > 0:
                 handed.setdefault(key, {})[node.metadata.name] = amount.nano // NANO
     publishing = {(page.node_name, page.slice.spec.driver) for page in stock.every_newest_page()}
-    found: list[PluginStock] = []
+    stocks: list[PluginStock] = []
     for key, amounts in sorted(handed.items()):
         # The drivers that publish the devices of this key.
         drivers: set[str] = set()
@@ -77,7 +77,7 @@ def plugin_stocks(
                 stranded += max(count - staying_count, 0)
             else:
                 freed += count
-        one = PluginStock(
+        plugin_stock = PluginStock(
             key=key,
             nodes=len(amounts),
             devices=sum(amounts.values()),
@@ -87,8 +87,8 @@ def plugin_stocks(
             stranded=stranded,
             mixed=tuple(sorted(name for name in amounts if any((name, driver) in publishing for driver in drivers))),
         )
-        found.append(one)
-    return found
+        stocks.append(plugin_stock)
+    return stocks
 
 
 def published(stock: Stock) -> list[DriverStock]:

@@ -63,9 +63,9 @@ class GateNeeds:
         # The specs of claims by kind, namespace and name; the gates of each pool; classes by the gates that their devices need.
         self._specs: dict[tuple[str, str, str], Object] = {}
         pools: dict[tuple[str, str], set[str]] = {}
-        for one in reading.of_kinds("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
-            upgraded = versions.upgrade(one).value
-            name = identity_of(one)
+        for obj in reading.of_kinds("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"):
+            upgraded = versions.upgrade(obj).value
+            name = identity_of(obj)
             if name.kind == "ResourceSlice":
                 spec = inside(upgraded, "spec")
                 pool = text(spec.get("driver")), text(inside(spec, "pool").get("name"))
@@ -156,8 +156,8 @@ _SPEC_OF: Final = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec",
 
 def _classes(spec: Object) -> set[str]:
     """Name the classes of a claim's requests."""
-    found: set[str] = set()
+    classes: set[str] = set()
     for request in items(inside(spec, "devices"), "requests"):
         every: Iterable[Object] = (inside(request, "exactly"), *items(request, "firstAvailable"))
-        found |= {text(one.get("deviceClassName")) for one in every}
-    return found - {""}
+        classes |= {text(request.get("deviceClassName")) for request in every}
+    return classes - {""}

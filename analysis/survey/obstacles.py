@@ -39,7 +39,7 @@ def obstacles(
 ) -> list[Finding]:
     """Name everything in the way, each once though several files have it: the cluster's own first, then by namespace."""
     installed = state.fleet.installed
-    found = (
+    findings = (
         _classes_without_devices(state, classes),
         _mixed_nodes(plugins),
         of_plugins(reading.of_kinds("DaemonSet")),
@@ -52,7 +52,7 @@ def obstacles(
         _counting(reading, state),
     )
     of_namespaces = sorted(_of_namespaces(reading, state, families), key=itemgetter(0))
-    return list(dict.fromkeys((*chain.from_iterable(found), *(finding for _, finding in of_namespaces))))
+    return list(dict.fromkeys((*chain.from_iterable(findings), *(finding for _, finding in of_namespaces))))
 
 
 def of_unread_pools(keys: Sequence[str]) -> Iterator[Finding]:
@@ -135,7 +135,7 @@ def _of_autoscalers(installed: Installed) -> Iterator[Finding]:
 def _unread_evidence(reading: Reading, state: State) -> Iterator[Finding]:
     known = reading.evidence if state.fleet.installed != NOTHING_INSTALLED else ()
     if known and not state.configuration.file.evidence.namespaces:
-        homes = sorted({identity_of(one).namespace for one in known if one.get("kind") in _SETTINGS})
+        homes = sorted({identity_of(obj).namespace for obj in known if obj.get("kind") in _SETTINGS})
         yield make_finding(
             "S010",
             "DrawbridgeConfiguration",
@@ -172,14 +172,14 @@ def _counting(reading: Reading, state: State) -> Iterator[Finding]:
 def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -> Iterator[tuple[str, Finding]]:
     """Give what is in the way in a namespace, with the namespace."""
     concerned = {family.top.namespace for family in families}
-    for one in reading.of_kinds("Namespace"):
-        namespace = identity_of(one).name
-        wrong = mistake_of(inside(one, "metadata", "labels").get(names.MODE_LABEL))
+    for obj in reading.of_kinds("Namespace"):
+        namespace = identity_of(obj).name
+        wrong = mistake_of(inside(obj, "metadata", "labels").get(names.MODE_LABEL))
         if wrong and namespace in concerned:
             yield namespace, make_finding("D214", f"Namespace/{namespace}", wrong)
-    for one in reading.of_kinds("ResourceQuota"):
-        name = identity_of(one)
-        keys = [key for key in inside(one, "spec", "hard") if is_extended(key.removeprefix("requests."))]
+    for obj in reading.of_kinds("ResourceQuota"):
+        name = identity_of(obj)
+        keys = [key for key in inside(obj, "spec", "hard") if is_extended(key.removeprefix("requests."))]
         if keys and name.namespace in concerned:
             finding = make_finding(
                 "S012",
@@ -187,10 +187,10 @@ def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -
                 f"it limits {list_first(keys, _NAMED)}, which claims would bypass",
             )
             yield name.namespace, finding
-    for one in reading.of_kinds("LimitRange"):
-        name = identity_of(one)
+    for obj in reading.of_kinds("LimitRange"):
+        name = identity_of(obj)
         try:
-            bounded = sorted(convert(one, LimitRange).keys)
+            bounded = sorted(convert(obj, LimitRange).keys)
         except WireError:
             continue
         keys = [key for key in bounded if is_extended(key) or state.configuration.resource(key)]
@@ -205,8 +205,8 @@ def _of_namespaces(reading: Reading, state: State, families: Sequence[Family]) -
     for family in families:
         labels: dict[str, Any] = {}
         for shape in family.shapes:
-            for one in (shape, *pods_in(shape)):
-                labels |= inside(one, "metadata", "labels")
+            for obj in (shape, *pods_in(shape)):
+                labels |= inside(obj, "metadata", "labels")
         if queue := text(labels.get(_QUEUE)):
             queues[family.top.namespace, queue] += 1
     for namespace in sorted({namespace for namespace, _ in queues}):

@@ -88,7 +88,7 @@ class SurveyScope(msgspec.Struct, frozen=True, kw_only=True):
             return True
         for shape in (*family.shapes, *family.pods[:1]):
             labelled = (shape, *pods_in(shape))
-            if any(self.labels(inside(one, "metadata", "labels")) for one in labelled):
+            if any(self.labels(inside(obj, "metadata", "labels")) for obj in labelled):
                 return True
         return False
 
@@ -102,7 +102,7 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
     needs = GateNeeds(reading, features, stock)
     workloads: list[Asking] = []
     concerned: list[Family] = []
-    wanted: set[str] = set()
+    classes: set[str] = set()
     stays: set[str] = set()
     moving: Counter[Use] = Counter()
     staying: Counter[Use] = Counter()
@@ -121,31 +121,35 @@ def overview(reading: Reading, scope: SurveyScope, mode: str | None = None) -> O
         if scope.holds(family):
             workloads.append(_asking(family, judged, *(reading.places[family.number] if reading.places else ("", 0))))
             concerned.append(family)
-            wanted |= judged.classes
+            classes |= judged.classes
             stays |= judged.stays
             of_reason.update(judged.reasons)
             pods_of_reason.update(dict.fromkeys(judged.reasons, len(family.pods)))
-    workloads.sort(key=lambda one: (one.namespace, one.kind, one.name, one.file, one.line))
+    workloads.sort(
+        key=lambda workload: (workload.namespace, workload.kind, workload.name, workload.file, workload.line)
+    )
     plugins = plugin_stocks(stock, moving, staying, configuration) if stock is not None else []
     is_installed = any(
-        identity_of(one).name.startswith(names.NAME) for one in reading.of_kinds("MutatingWebhookConfiguration")
+        identity_of(obj).name.startswith(names.NAME) for obj in reading.of_kinds("MutatingWebhookConfiguration")
     )
     modes = {name: mode_in(state, name) for name in sorted({workload.namespace for workload in workloads} - {CLUSTER})}
     known = state.fleet.installed.network.pools
     pools = [pool for name, pool in known.items() if name in stays]
     live = sorted(stays - known.keys()) if reading.is_live else ()  # in files every ConfigMap counts
-    unread_pools = [key for key in live if any("<pool>" in one.row.name for one in configuration.resource(key))]
+    unread_pools = [key for key in live if any("<pool>" in target.row.name for target in configuration.resource(key))]
     return Overview(
         server=reading.server.version if reading.server else "",
         features={gate: features.enabled(gate) for gate in features.known()},
         objects=len(reading.objects),
-        pods=sum(not has_ended(one) for one in reading.of_kinds("Pod")),
+        pods=sum(not has_ended(pod) for pod in reading.of_kinds("Pod")),
         workloads=tuple(workloads),
-        reasons=tuple(_sorted([replace(one, workloads=of_reason[one], pods=pods_of_reason[one]) for one in of_reason])),
+        reasons=tuple(
+            _sorted([replace(reason, workloads=of_reason[reason], pods=pods_of_reason[reason]) for reason in of_reason])
+        ),
         obstacles=(
             *needs.obstacles(),
             *of_unread_pools(unread_pools),
-            *obstacles(reading, state, concerned, plugins, wanted),
+            *obstacles(reading, state, concerned, plugins, classes),
         ),
         plugins=tuple(plugins),
         drivers=tuple(published(stock)) if stock is not None else (),
@@ -181,12 +185,12 @@ def _sorted(reasons: Iterable[MoveReason]) -> list[MoveReason]:
     order = list(Outcome)
     return sorted(
         reasons,
-        key=lambda one: (
-            -order.index(one.outcome),
-            bool(one.until or one.stays),
-            -one.pods,
-            -one.workloads,
-            one.key,
-            one.detail,
+        key=lambda reason: (
+            -order.index(reason.outcome),
+            bool(reason.until or reason.stays),
+            -reason.pods,
+            -reason.workloads,
+            reason.key,
+            reason.detail,
         ),
     )

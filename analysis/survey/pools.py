@@ -78,7 +78,7 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
         if missing:
             comments.append(f"{pool.name}: its driver does not publish what the plugin selects by: {missing}")
     filters = {pool.name: _filters(pool) for pool in pools if not pool.is_shared}
-    named = {name: found for name, (found, _) in filters.items() if found}
+    named = {name: devices for name, (devices, _) in filters.items() if devices}
     # Of these the driver publishes the name on more devices than the plugin selects.
     advice = [f"In the namespace of the SR-IOV driver, which runs in MULTUS mode (chart: {_DRIVERS_NAMESPACE})."]
     advice += [
@@ -87,7 +87,7 @@ def pool_tables(pools: Sequence[NetworkPool], configuration: Configuration) -> P
         if filters[name][1]
     ]
     built = [msgspec.to_builtins(target) for target in targets.values()]
-    declared = _file(targets=built, nics={"targets": {pool: one.name for pool, one in targets.items()}})
+    declared = _file(targets=built, nics={"targets": {pool: target.name for pool, target in targets.items()}})
     return PoolTables(
         pools={pool.name: str(pool) for pool in pools},
         configuration=_commented(comments, dump([declared])) if targets else "",
@@ -169,21 +169,21 @@ def _sriov(name: str, values: tuple[str, ...]) -> str:
         [f"{function} in {_quoted(whole)}"] if (whole := [range_ for range_ in ranges if not ranges[range_]]) else []
     )
     number = _attribute(driver, "vfID", "-1")
-    for one, numbers in ranges.items():
+    for address, numbers in ranges.items():
         if not numbers:
             continue
         parts: list[str] = []
         for part in numbers.split(","):
-            found = _RANGE(part)
-            if found is None:
+            match = _RANGE(part)
+            if match is None:
                 return ""
-            first, last = found[1], found[2] or found[1]
+            first, last = match[1], match[2] or match[1]
             parts.append(
                 f"({number} >= {int(first)} && {number} <= {int(last)})"
                 if first != last
                 else f"{number} == {int(first)}"
             )
-        tests.append(f"({function} == {_quoted([one])[1:-1]} && ({' || '.join(parts)}))")
+        tests.append(f"({function} == {_quoted([address])[1:-1]} && ({' || '.join(parts)}))")
     return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
 
 
@@ -196,7 +196,7 @@ def _dranet(name: str, values: tuple[str, ...]) -> str:
 
 def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
     """Write the resource filters of the SR-IOV driver, none where an alternative would take in all devices, and what they cannot say."""
-    found: list[dict[str, Any]] = []
+    filters: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
     for alternative in pool.alternatives:
         made: dict[str, Any] = {}
@@ -209,8 +209,8 @@ def _filters(pool: NetworkPool) -> tuple[list[dict[str, Any]], str]:
         if "deviceType" in alternative or "vdpaType" in alternative or not made:
             return [], ""
         links = made.pop("linkType", None)  # a filter has one, and a plugin's configuration a list
-        found += [made] if links is None else [made | {"linkType": _LINKS.get(link, link)} for link in links]
-    return found, "; ".join(missing)
+        filters += [made] if links is None else [made | {"linkType": _LINKS.get(link, link)} for link in links]
+    return filters, "; ".join(missing)
 
 
 def _objects(pools: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:

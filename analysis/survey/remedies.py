@@ -24,7 +24,7 @@ def remedy_of(gate: str, features: Features) -> str:
     default = min((stage.since for stage in stages if stage.on), default=0)
     known = server.known_gates(minor) if minor >= server.OLDEST else {}
     missing = [need for need in server.NEEDS.get(gate, ()) if not features.likely.enabled(need)]
-    flag = ",".join(f"{one}=true" for one in (*missing, gate))
+    flag = ",".join(f"{name}=true" for name in (*missing, gate))
     components = ["kube-apiserver", "kube-scheduler"]
     components += ["kube-controller-manager"] if gate in _MANAGER else []
     components += ["kubelet"] if gate in _KUBELET else []

@@ -80,12 +80,14 @@ def report(overview: Overview, *, whole: bool) -> Report:
         Rows(("Driver", "Nodes", "Devices"), drivers, "Devices of drivers"),
         Rows(("Key", "Nodes", "which", "Names"), sides, "Node by node"),
     ]
-    grouped = [(name, list(group)) for name, group in groupby(overview.workloads, key=lambda one: one.namespace)]
+    grouped = [
+        (name, list(group)) for name, group in groupby(overview.workloads, key=lambda workload: workload.namespace)
+    ]
     for namespace, workloads in grouped if whole else grouped[:_NAMESPACES]:
         mode = overview.modes.get(namespace, "")
         shown = workloads if whole else workloads[:_SHOWN]
-        times = Counter((one.kind, one.name) for one in shown)
-        rows = [_row(one, whole=whole, with_file=times[one.kind, one.name] > 1) for one in shown]
+        times = Counter((workload.kind, workload.name) for workload in shown)
+        rows = [_row(workload, whole=whole, with_file=times[workload.kind, workload.name] > 1) for workload in shown]
         title = f"Workloads of {namespace}{f' (mode {mode})' if mode else ''}"
         parts.append(Rows(("Outcome", "Workload", "Pods", "Requests"), rows, title))
         if left := len(workloads) - len(shown):
@@ -99,26 +101,26 @@ def report(overview: Overview, *, whole: bool) -> Report:
     return Report("Accelerator workloads: what becomes of them", parts, summary)
 
 
-def _row(one: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
+def _row(workload: Asking, *, whole: bool, with_file: bool) -> Sequence[Cell]:
     """Write a workload, and if wanted the decision about each key and its warnings below."""
     # Each key once: two containers may ask for it.
     amounts_by_key: dict[str, list[str]] = {}
     listed: set[tuple[str, str]] = set()
-    for key in [key for key in one.keys if decides_outcome(key.enforced())] or one.keys:
+    for key in [key for key in workload.keys if decides_outcome(key.enforced())] or workload.keys:
         amounts = amounts_by_key.setdefault(key.key, [])
         container_key = key.container, key.key
         if key.amount and container_key not in listed:
             amounts.append(key.amount)
         listed.add(container_key)
     keys = ", ".join(f"{key}={'+'.join(amounts)}" if amounts else key for key, amounts in amounts_by_key.items() if key)
-    texts = [f"{f'would be {one.would}: ' if one.would else ''}{keys}"]
-    for key in one.keys if whole else ():
+    texts = [f"{f'would be {workload.would}: ' if workload.would else ''}{keys}"]
+    for key in workload.keys if whole else ():
         reason = f"  {because}" if (because := why(key)) else ""
         texts.append(f"{key.outcome} {joined(key.container or 'pod', key.key)}{reason}{_code(key.code)}")
         texts += [key.remedy] if key.remedy else []
-    texts += one.warnings if whole else ()
-    name = f"{one.kind}/{one.name}{f' ({one.file})' if with_file else ''}"
-    return Marked(one.outcome or _OWN_CLAIMS), name, f"{one.running}/{one.pods}", tuple(texts)
+    texts += workload.warnings if whole else ()
+    name = f"{workload.kind}/{workload.name}{f' ({workload.file})' if with_file else ''}"
+    return Marked(workload.outcome or _OWN_CLAIMS), name, f"{workload.running}/{workload.pods}", tuple(texts)
 
 
 def _code(code: str) -> str:

@@ -138,7 +138,7 @@ class MoveJudge:
             if is_pod(shape):
                 pod = self._as_created(shape)
                 spec = inside(pod, "spec")
-                asks = [(one.get("name"), one.get("resources")) for _, one in _containers(pod)]
+                asks = [(container.get("name"), container.get("resources")) for _, container in _containers(pod)]
                 where = spec.get("nodeSelector"), spec.get("affinity"), spec.get("schedulerName")
                 owner = self._owner(inside(pod, "metadata"))
                 shapes.setdefault(msgspec.json.encode((asks, where, owner)), pod)
@@ -147,16 +147,16 @@ class MoveJudge:
             if len(shapes) == _MOST_SHAPES:
                 break
         judged = [self._shape(shape) for shape in shapes.values()]
-        if not any(one.keys for one in judged):
+        if not any(verdict.keys for verdict in judged):
             pods = [pod for shape in shapes.values() for pod in pods_in(shape)]
             return judged[0] if any(map(_has_claims, pods)) else None
         if len(judged) == 1:
             return judged[0]
         return JudgedWorkload.judge(
-            tuple(dict.fromkeys(key for one in judged for key in one.keys)),
-            classes=chain.from_iterable(one.classes for one in judged),
-            warnings=chain.from_iterable(one.warnings for one in judged),
-            gates=chain.from_iterable(one.gates for one in judged),
+            tuple(dict.fromkeys(key for verdict in judged for key in verdict.keys)),
+            classes=chain.from_iterable(verdict.classes for verdict in judged),
+            warnings=chain.from_iterable(verdict.warnings for verdict in judged),
+            gates=chain.from_iterable(verdict.gates for verdict in judged),
         )
 
     def _as_created(self, pod: Object) -> Object:
@@ -183,9 +183,9 @@ class MoveJudge:
         if metadata.get("uid"):  # a server has checked its name
             judged_by["metadata"] = [*[metadata.get(name) for name in _TELLING], self._owner(metadata)]
         sign = blake2b(msgspec.json.encode(judged_by), digest_size=16).digest()
-        found = self._judged.get(sign)
-        if found is not None:
-            return found
+        verdict = self._judged.get(sign)
+        if verdict is not None:
+            return verdict
         done = later = decide_object(shape, self._now)
         if done.refusals or any(
             decision.outcome is Outcome.LEFT and decision.mode != Mode.OFF for decision in done.decisions
@@ -209,8 +209,8 @@ class MoveJudge:
             decision.stays for decision in done.decisions if decision.stays
         }
         warnings = [text for text in map(str, done.warnings) if not any(detail in text for detail in details)]
-        found = self._judged[sign] = JudgedWorkload.judge(keys, classes=classes, warnings=warnings, gates=needed)
-        return found
+        verdict = self._judged[sign] = JudgedWorkload.judge(keys, classes=classes, warnings=warnings, gates=needed)
+        return verdict
 
     def _owner(self, metadata: Object) -> PodOwner | None:
         """Return by what a canary chooses a workload; None if all are chosen."""
