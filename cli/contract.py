@@ -161,7 +161,7 @@ class Command(click.Command):
             for error in every:
                 exit_, described = _explain(error)
                 code = max(code, exit_)
-                errors += [one for one in described if one not in errors]
+                errors += [problem for problem in described if problem not in errors]
             print_errors(errors)
             with suppress(OSError):  # stdout may be what failed, and that error is already printed
                 self._answer_errors(json_wanted, errors, ctx.params)  # `write_json` adds those of the input
@@ -195,8 +195,8 @@ def _refuse_misspelt_namespace(ctx: click.Context) -> None:
 
 def _refuse_two_standard_inputs(ctx: click.Context) -> None:
     """Refuse `-` in more than one place: standard input can be read once."""
-    given = [ctx.params.get(name) or () for name in ("files", "inventory", "fleet", "config")]
-    if sum(["-"].count(one) if isinstance(one, str) else one.count("-") for one in given) > 1:
+    inputs = [ctx.params.get(name) or () for name in ("files", "inventory", "fleet", "config")]
+    if sum(["-"].count(value) if isinstance(value, str) else value.count("-") for value in inputs) > 1:
         raise Broken("standard input (-) is given more than once", "give each further input as a file")
 
 
@@ -446,10 +446,10 @@ def _each(error: Exception) -> list[Exception]:
     """Flatten exception groups."""
     if not isinstance(error, ExceptionGroup):
         return [error]
-    found: list[Exception] = []
+    exceptions: list[Exception] = []
     for exception in error.exceptions:
-        found += _each(exception)
-    return found
+        exceptions += _each(exception)
+    return exceptions
 
 
 def _explain(error: Exception) -> tuple[Exit, list[dict[str, Any]]]:

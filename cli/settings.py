@@ -118,7 +118,7 @@ def _type_of(hint: Any, flag: Flag) -> click.ParamType[Any] | None:
     if flag.read:
         return _Reader(flag.read)
     if _is_enum(hint):
-        return click.Choice([one.value for one in hint])
+        return click.Choice([member.value for member in hint])
     members = get_args(hint) or (hint,)
     if get_origin(hint) is Literal:
         return click.Choice(members)

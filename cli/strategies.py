@@ -13,7 +13,7 @@ def print_strategies() -> None:
     """Print each strategy with its summary."""
     from allocator.strategies import STRATEGIES
 
-    rows = [(one.name, one.summary) for one in STRATEGIES.values()]
+    rows = [(strategy.name, strategy.summary) for strategy in STRATEGIES.values()]
     print_report(Report("Strategies", (Rows(("", ""), rows),)))
 
 

@@ -53,9 +53,9 @@ def _check_usable(files: Files | None, remedy: str) -> None:
 def _check_loopback(settings: Settings, remedy: str, *options: str) -> None:
     """Refuse addresses beyond loopback for listeners without TLS."""
     for option in options:
-        place = getattr(settings, option)
-        if isinstance(place, Address) and not _is_local(place.host):
-            problem = f"--{option} {place} is not on loopback, and any client that reaches it can reserve devices"
+        address = getattr(settings, option)
+        if isinstance(address, Address) and not _is_local(address.host):
+            problem = f"--{option} {address} is not on loopback, and any client that reaches it can reserve devices"
             raise Broken(problem, remedy)
 
 
@@ -94,7 +94,7 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
     def announce(where: Listening) -> None:
         loop.exempt_from_collection()
-        addresses = {name: str(place) for name, place in where._asdict().items() if place is not None}
+        addresses = {name: str(address) for name, address in where._asdict().items() if address is not None}
         logging.getLogger("drawbridge.allocator").info("ready", extra=addresses)
 
     async def serve(cluster: Cluster, stop: asyncio.Event) -> None:
@@ -121,14 +121,14 @@ def command(*, settings: Settings, kubeconfig: str, context: str, log_level: str
 
 def _refuse_contradictions(settings: Settings) -> None:
     wanted_roles = (settings.plugin, settings.extender, settings.quota, settings.reservations)
-    if settings.read_only and any(place is not None for place in wanted_roles):
+    if settings.read_only and any(role is not None for role in wanted_roles):
         problem = "--read-only excludes --plugin, --extender, --quota and --reservations"
         raise Broken(problem, "leave these options out, or --read-only")
     listeners = (settings.plugin, settings.extender, settings.quota, settings.api)
-    if not settings.read_only and all(place is None for place in listeners):
+    if not settings.read_only and all(listener is None for listener in listeners):
         raise Broken("no address to listen on is given", "give at least one of --plugin, --extender, --quota and --api")
-    given = (settings.tls_cert, settings.tls_key, settings.client_ca)
-    if any(given) and not all(given):
+    tls_files = (settings.tls_cert, settings.tls_key, settings.client_ca)
+    if any(tls_files) and not all(tls_files):
         raise Broken("--tls-cert, --tls-key and --client-ca belong together", "give all three, or none")
     if settings.client_names and not settings.tls:
         raise Broken("--client-name needs client certificates", "give --client-ca, --tls-cert and --tls-key, too")

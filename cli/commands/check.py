@@ -59,28 +59,30 @@ def command(
     skipped, in_force = reading.skipped, reading.in_force
     judged = separate(reading.files, namespace)
     in_force.report(mode)
-    found = check(judged, reading, mode)
-    for one in found.left_out:
-        kind = one.object["kind"]
-        inputs.warn(f"{one.file}:{one.line}: not a valid {kind}, so it is left out of the inventory; check it with -f")
-    inputs.report_unread(found.unread)
-    checked = [*found.findings, *findings_of_skipped(one for one in skipped if one.key)]
-    warn_of_skipped([one._replace(key="") for one in skipped])
+    result = check(judged, reading, mode)
+    for document in result.left_out:
+        kind = document.object["kind"]
+        inputs.warn(
+            f"{document.file}:{document.line}: not a valid {kind}, so it is left out of the inventory; check it with -f"
+        )
+    inputs.report_unread(result.unread)
+    checked = [*result.findings, *findings_of_skipped(skip for skip in skipped if skip.key)]
+    warn_of_skipped([skip._replace(key="") for skip in skipped])
     inputs.write(
         output,
         lambda: formats.report("drawbridge check", checked, formats.summary_of(checked, len(judged.documents))),
         lambda: {
             "configuration": in_force.described(mode),
             "findings": formats.as_json(checked),
-            "passedBy": [one._asdict() for one in skipped],
+            "passedBy": [skip._asdict() for skip in skipped],
         },
         findings=lambda: checked,
     )
-    print_inventory(judged.documents, judged.around, found.decisions)
-    print_assumed(decision.key for decision in found.decisions if decision.assumed)
+    print_inventory(judged.documents, judged.around, result.decisions)
+    print_assumed(decision.key for decision in result.decisions if decision.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
     return (
         Exit.REFUSED
-        if any(finding.severity.value in bad for each in checked for finding in each.findings)
+        if any(finding.severity.value in bad for of_object in checked for finding in of_object.findings)
         else Exit.FINE
     )

@@ -76,9 +76,9 @@ async def _demo(
     source, in_force = watched_configuration(config, documents)
     async with playground(objects, source) as demo:
         devices: Counter[str] = Counter()
-        for one in objects:
-            if one.get("kind") == "ResourceSlice":
-                spec = one.get("spec") or {}
+        for obj in objects:
+            if obj.get("kind") == "ResourceSlice":
+                spec = obj.get("spec") or {}
                 devices[str(spec.get("driver"))] += len(spec.get("devices") or ())
         listed = ", ".join(f"{number} of {driver}" for driver, number in devices.items()) or "no devices"
         nodes = inputs.count_of(sum(obj.get("kind") == "Node" for obj in objects), "node")
@@ -91,14 +91,16 @@ async def _demo(
             ]
         )
         made = find_controlled(documents)
-        given = [one for n, one in enumerate(documents) if n not in made and one.object.get("kind") != KIND]
+        shown = [
+            document for n, document in enumerate(documents) if n not in made and document.object.get("kind") != KIND
+        ]
         # First what the pods need, wherever it stands in the files, such as the mode of a namespace.
-        others = [one.object for one in given if not brings_pods(one.object)]
+        others = [document.object for document in shown if not brings_pods(document.object)]
         ignored = add_all(demo.cluster, others)
         outcomes = []
         names = GeneratedNames()
         # In sequence, so that the order decides which pod gets the last device.
-        for document in given:
+        for document in shown:
             if brings_pods(document.object):
                 comment = _comment(document.file)
                 for pod, part in pods_of(document.object, names):

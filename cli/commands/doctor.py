@@ -97,7 +97,9 @@ def command(
         unread.extend(observed.reading.unread)
         missing.extend(not_checked(observed))
         in_force, repairs = observed.reading.in_force, diagnose(observed)
-        outcomes = {one: RepairOutcome(describe(write) if write is not None else "") for one, write in repairs.items()}
+        outcomes = {
+            finding: RepairOutcome(describe(write) if write is not None else "") for finding, write in repairs.items()
+        }
     else:
         in_force, outcomes = loop.visit(kubeconfig, context, look, "docs/commands.md#drawbridge-doctor")
     in_force.report()
@@ -131,7 +133,7 @@ def _with_table(report: Report, missing: Sequence[NotChecked]) -> Report:
     """Add what was not looked for, and the input that it needs."""
     from rendering.report import Rows
 
-    rows = [(" ".join(one.codes), ", ".join(one.inputs), one.reason) for one in missing]
+    rows = [(" ".join(rule.codes), ", ".join(rule.inputs), rule.reason) for rule in missing]
     return replace(
         report, parts=(*report.parts, Rows(("Findings", "Input", "Missing because"), rows, "Not looked for"))
     )

@@ -101,11 +101,11 @@ def command(
         known = facts_in(facts)
         name = driver_name
     else:
-        found = inventory_in(inventory) if inventory else found_in(sysfs, discover)
+        inventory_read = inventory_in(inventory) if inventory else found_in(sysfs, discover)
         if show:
-            inputs.print_lines(printed(found).splitlines())
+            inputs.print_lines(printed(inventory_read).splitlines())
             return Exit.FINE
-        name = found.driver
+        name = inventory_read.driver
     check_node(paths)
     from node.checkpoint import BrokenCheckpoint
     from node.inventory import machine_of
@@ -120,7 +120,7 @@ def command(
         if adapt:
             served = Adapter(cluster, name, folder, FactSources(known, facts_of(pci_devices(sysfs))), paths)
         else:
-            served = Driver(cluster, machine_of(found), paths)
+            served = Driver(cluster, machine_of(inventory_read), paths)
         async with served.metrics.shown(metrics_listen):
             await served.run(stop)
 
@@ -143,14 +143,14 @@ def inventory_in(path: str) -> DeviceInventory:
     if len(documents) != 1:
         raise Broken(f"{path} holds {len(documents)} objects (expected one)", "give the DeviceInventory of this node")
     [document] = documents
-    found, problems = read(document.object)
-    if found is None:
+    inventory, problems = read(document.object)
+    if inventory is None:
         located: list[InputProblem] = []
         for problem in problems:
             file, line, column = document.place_of(problem.path)
             located.append(InputProblem(file, problem.message, problem.remedy, line, column, problem.path))
         raise ManifestError(located)
-    return found
+    return inventory
 
 
 def found_in(sysfs: str, driver: str) -> DeviceInventory:
@@ -158,11 +158,11 @@ def found_in(sysfs: str, driver: str) -> DeviceInventory:
     from node.inventory import discovered, machine_of, unpublishable
     from node.service import numa_nodes, pci_devices
 
-    found = discovered(driver, pci_devices(sysfs), numa_nodes(sysfs))
-    wrong = [problem.message for problem in unpublishable(machine_of(found))]
+    inventory = discovered(driver, pci_devices(sysfs), numa_nodes(sysfs))
+    wrong = [problem.message for problem in unpublishable(machine_of(inventory))]
     if wrong:
         raise Broken("; ".join(wrong), "print the inventory (--print), correct it, and give it as --inventory")
-    return found
+    return inventory
 
 
 def printed(inventory: DeviceInventory) -> str:
@@ -180,7 +180,7 @@ def _without_defaults(value: Any) -> Any:
     if isinstance(value, dict):
         members = {key: _without_defaults(member) for key, member in value.items()}
         return {key: member for key, member in members.items() if member not in (None, "", [], {})}
-    return [_without_defaults(one) for one in value] if isinstance(value, list) else value
+    return [_without_defaults(item) for item in value] if isinstance(value, list) else value
 
 
 def facts_in(path: str) -> dict[str, Facts]:

@@ -92,8 +92,8 @@ def command(
         return Exit.FINE
     kind, kind_name, name = subject
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    place, slash, _ = name.partition("/")
-    if kind != "device" and namespace and slash and place != namespace:
+    prefix, slash, _ = name.partition("/")
+    if kind != "device" and namespace and slash and prefix != namespace:
         raise Broken(f"{name!r} contradicts -n {namespace}", "leave one of them out")
     if files or kubernetes:
         server_named(kubernetes, feature_gates)  # fails before the cluster is read
@@ -145,10 +145,10 @@ def _with_causes(
     if not (reading.is_live and any(map(explain.keeper_of, pods))):
         return story
     now = datetime.now(UTC)
-    found = loop.visit(
+    findings = loop.visit(
         kubeconfig, context, lambda cluster: survey_parts(cluster, now), "docs/commands.md#drawbridge-explain"
     )
     if isinstance(story, explain.PodStory):
-        return explain.with_cause(story, found)
-    groups = [replace(pod, first=explain.with_cause(pod.first, found)) for pod in story.pods]
+        return explain.with_cause(story, findings)
+    groups = [replace(pod, first=explain.with_cause(pod.first, findings)) for pod in story.pods]
     return replace(story, pods=tuple(groups))

@@ -103,10 +103,12 @@ def _checked(address: AllocatorAddress) -> AllocatorAddress:
         return address
     host = ""
     with suppress(ValueError):  # not a URL
-        place = urlsplit(url)
-        is_bare = url.rstrip("/") == f"{place.scheme}://{place.netloc}" and place.username is None and place.port != 0
-        if is_bare and place.scheme in ("http", "https"):
-            host = place.hostname or ""
+        parsed = urlsplit(url)
+        is_bare = (
+            url.rstrip("/") == f"{parsed.scheme}://{parsed.netloc}" and parsed.username is None and parsed.port != 0
+        )
+        if is_bare and parsed.scheme in ("http", "https"):
+            host = parsed.hostname or ""
     if not host:
         raise Broken(f"--allocator {url!r} is not a valid address", "expected https://HOST:PORT")
     if url.startswith("http:") and not is_loopback(host):
@@ -127,13 +129,13 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
     snapshot = look.snapshot
     findings = [{name: getattr(finding, name) for name in Finding.__struct_fields__} for finding in look.findings]
     held_devices: list[Answer] = []
-    for given in snapshot.given:
-        devices = sorted(str(where) for where in hardware.excluded_by_plugin(given.resource, given.id))
+    for plugin_device in snapshot.given:
+        devices = sorted(str(where) for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id))
         held_devices.append(
             {
-                "resource": given.resource,
-                "id": given.id,
-                "pod": f"{given.namespace}/{given.pod}",
+                "resource": plugin_device.resource,
+                "id": plugin_device.id,
+                "pod": f"{plugin_device.namespace}/{plugin_device.pod}",
                 "devices": devices,
                 "marked": [name for name in devices if name in marked],
             }
@@ -144,13 +146,16 @@ def answer_of(look: AuditResult, hardware: Hardware) -> Answer:
 
 def _report(answer: Answer) -> Report:
     lines: list[str] = []
-    for one in answer["findings"]:
-        lines += [f"{one['object']}: {one['severity']} {one['code']}: {one['message']}", f"  {one['remedy']}"]
-    for one in answer["held"]:
-        devices = ", ".join(one["devices"]) or "no published device"
-        unmarked = len(one["devices"]) - len(one["marked"])
+    for finding in answer["findings"]:
+        lines += [
+            f"{finding['object']}: {finding['severity']} {finding['code']}: {finding['message']}",
+            f"  {finding['remedy']}",
+        ]
+    for held in answer["held"]:
+        devices = ", ".join(held["devices"]) or "no published device"
+        unmarked = len(held["devices"]) - len(held["marked"])
         note = f" ({unmarked} not marked)" if unmarked else ""
-        lines.append(f"{one['pod']} holds {one['resource']} {one['id']} of a device plugin: {devices}{note}")
-    lines += [f"not read: {one['source']}: {one['reason']}" for one in answer["unread"]]
+        lines.append(f"{held['pod']} holds {held['resource']} {held['id']} of a device plugin: {devices}{note}")
+    lines += [f"not read: {unread['source']}: {unread['reason']}" for unread in answer["unread"]]
     summary = f"{inputs.count_of(len(answer['findings']), 'finding')} on {answer['node']}"
     return Report("Audit of a node", (Screen(lines),), summary)

@@ -53,8 +53,8 @@ def command(*, logs: tuple[str, ...], namespace: str, output: str) -> Exit:
         every = summarise((line for some in lines for line in some), inputs.warn)
     if not every:
         inputs.warn("no decision of a webhook was read: give its log at level info, from `kubectl logs`")
-    shown = [one for one in every if namespace in ("", one.namespace)]
-    inputs.write(output, lambda: _report(shown), lambda: {"namespaces": [msgspec.to_builtins(one) for one in shown]})
+    shown = [row for row in every if namespace in ("", row.namespace)]
+    inputs.write(output, lambda: _report(shown), lambda: {"namespaces": [msgspec.to_builtins(row) for row in shown]})
     return Exit.FINE
 
 
@@ -62,23 +62,23 @@ def _report(shown: Sequence[SeenNamespace]) -> Report:
     """Count the pods by namespace, with the first reasons of each."""
     from webhook.dialects import Outcome
 
-    totalled = {outcome: sum(one.outcomes.get(outcome, 0) for one in shown) for outcome in Outcome}
+    totalled = {outcome: sum(row.outcomes.get(outcome, 0) for row in shown) for outcome in Outcome}
     counts = {outcome: count for outcome, count in totalled.items() if count}
     head = ("Namespace", "Mode", *(outcome.capitalize() for outcome in counts))
     rows: list[Sequence[Cell]] = [
-        (one.namespace, one.mode, *(one.outcomes.get(outcome, 0) for outcome in counts)) for one in shown
+        (row.namespace, row.mode, *(row.outcomes.get(outcome, 0) for outcome in counts)) for row in shown
     ]
     reasons: list[str] = []
-    for one in shown:
+    for row in shown:
         reasons += [
-            f"{one.namespace}: {reason.outcome}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
-            for reason in one.reasons[:_SHOWN]
+            f"{row.namespace}: {reason.outcome}: {reason.text} ({inputs.count_of(reason.pods, 'pod')})"
+            for reason in row.reasons[:_SHOWN]
         ]
-        if len(one.reasons) > _SHOWN:
-            more = inputs.count_of(len(one.reasons) - _SHOWN, "more reason")
-            reasons.append(f"{one.namespace}: and {more} (see -o json)")
+        if len(row.reasons) > _SHOWN:
+            more = inputs.count_of(len(row.reasons) - _SHOWN, "more reason")
+            reasons.append(f"{row.namespace}: and {more} (see -o json)")
     pods = inputs.count_of(sum(counts.values()), "pod")
-    namespaces = inputs.count_of(len({one.namespace for one in shown}), "namespace")
+    namespaces = inputs.count_of(len({row.namespace for row in shown}), "namespace")
     totals = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     summary = f"{pods} in {namespaces}{f': {totals}' if totals else ''}"
     return Report("Decisions of webhooks", (Rows(head, rows), Screen(reasons)), summary)

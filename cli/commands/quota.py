@@ -36,7 +36,7 @@ def command(*, files: tuple[str, ...], kubeconfig: str, context: str, namespace:
         reading = necessary(
             visit(kubeconfig, context, Needs(KINDS, "docs/configuration.md#quotas"), namespace=namespace), namespace
         )
-    reports = [one for one in report(reading) if not namespace or one.quota.startswith(f"{namespace}/")]
+    reports = [quota for quota in report(reading) if not namespace or quota.quota.startswith(f"{namespace}/")]
     parts = [*tables(reports, _HOLDERS if output != "text" else None)]
     inputs.write(
         output,

@@ -63,7 +63,7 @@ def command(
     from dra.wire import builtins
 
     inputs.refuse_files_and_cluster(files, kubeconfig, context)
-    wanted = dict(_read(amount) for amount in amounts)
+    new_amounts = dict(_read(amount) for amount in amounts)
     kind_name, slash, name = workload.partition("/")
     kind_name = kind_name.partition(".")[0].lower()
     if not (slash and name):
@@ -80,7 +80,7 @@ def command(
         reading = visit(kubeconfig, context, needs, given=given, namespace=namespace)
     reading.in_force.report()
     target = find_target(kind_name, name, namespace, reading)
-    resized = resize(target.object, wanted, target.pods, reading, reading.configuration)
+    resized = resize(target.object, new_amounts, target.pods, reading, reading.configuration)
     inputs.write(
         output,
         lambda: _report(resized),

@@ -20,9 +20,9 @@ def command(name: str | None) -> Exit:
     from dra.validation import shape
 
     if name is None:
-        for one in NAMES:
-            of_command = f"the output of `drawbridge {one} -o json`"
-            inputs.print_lines([f"{one:<10} {'DrawbridgeConfiguration' if one == CONFIGURATION else of_command}"])
+        for schema in NAMES:
+            of_command = f"the output of `drawbridge {schema} -o json`"
+            inputs.print_lines([f"{schema:<10} {'DrawbridgeConfiguration' if schema == CONFIGURATION else of_command}"])
     elif name in NAMES:
         click.echo(text_of(name), nl=False)
     else:

@@ -94,13 +94,13 @@ def command(
     admitted = simulated.snapshot_of(reading, mode)
     snapshot = simulated.change_nodes(admitted.snapshot, removed, added)
     if of_claims:
-        wanted = allocated.choose_claims(snapshot.claims, claims)
-        if not wanted:
+        chosen = allocated.choose_claims(snapshot.claims, claims)
+        if not chosen:
             inputs.warn("no unallocated claim in the input; without --claims this command schedules pods")
         if not snapshot.stock.nodes:
             raise Broken("no Node in the input", "add the nodes: kubectl get nodes -o yaml")
         simulated.refuse_unknown_nodes([node] if node else (), snapshot)
-        answers = allocated.allocate_claims(snapshot.stock, wanted, node=node, strategy=strategy, budget_ms=budget_ms)
+        answers = allocated.allocate_claims(snapshot.stock, chosen, node=node, strategy=strategy, budget_ms=budget_ms)
         inputs.write(
             output,
             lambda: allocated.report(answers),
@@ -112,7 +112,7 @@ def command(
         exits = {_EXITS[answer.verdict] for answer in answers.answers.values()}
         return next(code for code in _EXITS.values() if code in exits)
     with inputs.progress() as show:
-        found = outlook.place(
+        simulation = outlook.place(
             snapshot,
             in_force.configuration,
             admitted.refused,
@@ -122,11 +122,11 @@ def command(
         )
     inputs.write(
         output,
-        lambda: simulated.report(found, strategy, snapshot.stock),
-        lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(found)},
-        picture=lambda: simulated.draw_fleet(found, snapshot.stock),
+        lambda: simulated.report(simulation, strategy, snapshot.stock),
+        lambda: {"configuration": in_force.described(mode), "strategy": strategy, **builtins(simulation)},
+        picture=lambda: simulated.draw_fleet(simulation, snapshot.stock),
         unread=admitted.unread,
     )
-    if found.totals.undecided or admitted.unread:
+    if simulation.totals.undecided or admitted.unread:
         return Exit.UNDECIDED
-    return Exit.REFUSED if found.totals.unschedulable else Exit.FINE
+    return Exit.REFUSED if simulation.totals.unschedulable else Exit.FINE

@@ -116,7 +116,7 @@ def command(
             "configuration": reading.in_force.described(mode),
             "outcomes": {outcome.value: number for outcome, number in result.outcomes.items()},
             **msgspec.to_builtins(result),
-            "passedBy": [one._asdict() for one in reading.skipped],
+            "passedBy": [skip._asdict() for skip in reading.skipped],
         },
         findings=lambda: findings(result),
         table=lambda: table(result),
@@ -124,7 +124,7 @@ def command(
     )
     print_assumed(key.key for workload in result.workloads for key in workload.keys if key.assumed)
     bad = () if fail_on == "never" else _LEVELS[: _LEVELS.index(fail_on) + 1]
-    unseen = "unknown" in bad and any(one.key for one in reading.skipped)
+    unseen = "unknown" in bad and any(skip.key for skip in reading.skipped)
     if unseen or any(workload.outcome in bad for workload in result.workloads):
         return Exit.REFUSED
-    return Exit.FINE if NECESSARY_KINDS.isdisjoint(one.kind for one in result.unread) else Exit.UNDECIDED
+    return Exit.FINE if NECESSARY_KINDS.isdisjoint(missed.kind for missed in result.unread) else Exit.UNDECIDED

@@ -47,13 +47,13 @@ def command(*, paths: tuple[str, ...], output: str) -> Exit:
         files |= dict.fromkeys(below)
     results = [result for file in files for result in run(file)]
     checked: list[formats.ObjectFindings] = []
-    for one in results:
-        place = Place(file=one.file, line=one.line, column=1)
-        found = [
-            Finding(code="case", severity=Severity.ERROR, object=one.name, path="", message=problem, place=place)
-            for problem in one.problems
+    for result in results:
+        position = Place(file=result.file, line=result.line, column=1)
+        findings = [
+            Finding(code="case", severity=Severity.ERROR, object=result.name, path="", message=problem, place=position)
+            for problem in result.problems
         ]
-        checked.append(formats.ObjectFindings(one.name, one.file, found))
+        checked.append(formats.ObjectFindings(result.name, result.file, findings))
     inputs.write(
         output,
         lambda: _report(results),

@@ -101,9 +101,9 @@ def command(
     if output in _PASSING_THROUGH and not writes:
         documents = everything
         inputs.report_unread(other for other in others if other.instead != "template")
-        skipped = [one if one.reason == "template" else one._replace(reason="") for one in skipped]
+        skipped = [skip if skip.reason == "template" else skip._replace(reason="") for skip in skipped]
     elif writes or output == "diff":  # each of their lines is named
-        skipped = [one._replace(key="") for one in skipped]
+        skipped = [skip._replace(key="") for skip in skipped]
     warn_of_skipped(skipped)
     in_force.report(mode)
     translator, results = translated.translate(
@@ -116,8 +116,8 @@ def command(
     edits = translated.FileEdits([], [], set())
     if writes or output == "diff":
         edits = translated.edits(translator, results, everything, others, files, writes=writes, changed=changed)
-    wanted = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
-    shows_result = wanted or not writes
+    asked_for_output = click.get_current_context().get_parameter_source("output") is not ParameterSource.DEFAULT
+    shows_result = asked_for_output or not writes
     if shows_result:
         match output:
             case "yaml":
@@ -130,8 +130,8 @@ def command(
                 changing = [result for result in results if result.translation.changed]
                 inputs.write_json(
                     [
-                        {"object": one.name, "patch": one.translation.operations, "templates": one.templates}
-                        for one in changing
+                        {"object": result.name, "patch": result.translation.operations, "templates": result.templates}
+                        for result in changing
                     ]
                 )
             case _:
@@ -142,7 +142,7 @@ def command(
                     findings=lambda: translated.findings(results),
                 )
     if writes:
-        _write_into(edits.edited, edits.problems, dry_run=dry_run, err=wanted, lenient=changed)
+        _write_into(edits.edited, edits.problems, dry_run=dry_run, err=asked_for_output, lenient=changed)
     else:
         for problem in edits.problems:
             inputs.warn(f"the diff cannot be applied as it is: {problem}")
@@ -156,7 +156,7 @@ def command(
         inputs.warn(f"pod templates in unknown kinds are not translated: {kinds} (use --all-kinds)")
     if in_place or output in ("yaml", "diff", "patch"):
         _complain(results)
-    would_change = check and any(not one.problem for one in edits.edited)
+    would_change = check and any(not edit.problem for edit in edits.edited)
     refused = any(result.translation.refusals for result in results) or (edits.problems and not writes)
     return Exit.REFUSED if would_change or refused else Exit.FINE
 
@@ -167,7 +167,7 @@ def _complain(results: Sequence[Result]) -> None:
         where = f"{result.document.file}:{result.document.line}"
         for refusal in result.translation.refusals:
             inputs.complain(f"{where}: error: {result.name}: {refusal}")
-        warnings = [*result.translation.warnings, *(str(line) for one in result.foretold for line in one.crossed)]
+        warnings = [*result.translation.warnings, *(str(line) for quota in result.foretold for line in quota.crossed)]
         for warning in () if inputs.quiet() else warnings:
             inputs.complain(f"{where}: warning: {result.name}: {warning}")
 
@@ -181,16 +181,16 @@ def _write_into(
 
     remedy = "use the output of -o yaml"
     not_written = [
-        InputProblem(one.path, f"cannot be edited in place: {one.problem}", remedy, one.line)
-        for one in edited
-        if one.problem
+        InputProblem(edit.path, f"cannot be edited in place: {edit.problem}", remedy, edit.line)
+        for edit in edited
+        if edit.problem
     ]
     not_written += problems
-    changing = [one for one in edited if not one.problem]
+    changing = [edit for edit in edited if not edit.problem]
     if not dry_run:
         write_undoable(changing)
     verb = "would be edited" if dry_run else "edited"
-    lines = [f"{one.path}: {verb}" for one in changing]
+    lines = [f"{edit.path}: {verb}" for edit in changing]
     if not edited and not problems:
         lines.append("nothing to edit")
     if not (err and inputs.quiet()):
@@ -212,5 +212,5 @@ def _undo(files: Sequence[str], *, dry_run: bool) -> Exit:
     if conflicts:
         return Exit.REFUSED
     verb = "would be restored" if dry_run else "restored"
-    inputs.print_lines([f"{one.path}: {verb}" for one in changing] or ["nothing to undo"])
+    inputs.print_lines([f"{edit.path}: {verb}" for edit in changing] or ["nothing to undo"])
     return Exit.FINE

@@ -35,13 +35,13 @@ def command(*, yes: bool, kinds: bool, namespace: str, kubeconfig: str, context:
     from analysis.uninstall import find, take
 
     async def look(cluster: Cluster) -> tuple[list[str], list[str]]:
-        found = await find(cluster, namespace, kinds=kinds)
+        plan = await find(cluster, namespace, kinds=kinds)
         # In order: without the webhook configurations no new templates are created.
-        return [step.description for step in found.steps if not yes or await take(cluster, step)], list(found.left)
+        return [step.description for step in plan.steps if not yes or await take(cluster, step)], list(plan.left)
 
     taken, left = loop.visit(kubeconfig, context, look, "docs/install.md")
     verb = "removed" if yes else "would remove"
-    lines = [*(f"{verb}: {one}" for one in taken), *(f"stays: {one}" for one in left)]
+    lines = [*(f"{verb}: {step}" for step in taken), *(f"stays: {step}" for step in left)]
     summary = "" if yes else "nothing was changed: use --yes to remove these"
     if not taken:
         summary = "no objects of drawbridge to remove"

@@ -155,11 +155,11 @@ class Playground:
 
     async def claims(self, pod: Pod) -> list[ResourceClaim]:
         """Read the claims of a pod, as far as they exist."""
-        found = []
+        claims = []
         for name in claim_names(pod):
             with suppress(NotFound):
-                found.append(await self.cluster.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace))
-        return found
+                claims.append(await self.cluster.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace))
+        return claims
 
 
 def _listed(problems: Iterable[Finding]) -> str:

@@ -32,7 +32,7 @@ class Replica(NamedTuple):
 
 def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> list[Replica]:
     """The object itself if it is a pod; if it is a workload, the pods that its controller would make, the first few of each template."""
-    found: list[Replica] = []
+    replicas: list[Replica] = []
     templates = list(created_pods(obj, generated))
     for template in templates:
         # Where it stands tells the templates of a workload apart: pytorchReplicaSpecs/Worker.
@@ -42,14 +42,14 @@ def pods_of(obj: dict[str, Any], generated: GeneratedNames | None = None) -> lis
             if template.name:
                 pod = pod | {"metadata": mapping(pod.get("metadata")) | {"name": f"{template.name}-{number}"}}
             which = f"{number + 1} of {template.replicas}" if template.replicas > 1 else ""
-            found.append(Replica(pod, ", ".join(filter(None, (part, which)))))
-    return found
+            replicas.append(Replica(pod, ", ".join(filter(None, (part, which)))))
+    return replicas
 
 
 async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *, shows: str = "") -> PodProgress:
     """Push a pod and wait until it has a node, or a reason for having none."""
     answer = await playground.push(pod)
-    wanted = describe_pod(pod)
+    requested = describe_pod(pod)
     if answer.stored is None:
         meta = mapping(pod.get("metadata"))
         because = answer.refusal.split("; ")
@@ -57,7 +57,7 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
             name=str(meta.get("name") or f"{meta.get('generateName', '?')}*"),
             shows=shows,
             end=End.REFUSED,
-            requested=wanted,
+            requested=requested,
             because=tuple(because),
             warnings=answer.warnings,
         )
@@ -71,7 +71,7 @@ async def end_of(playground: Playground, pod: dict[str, Any], seconds: float, *,
     return replace(
         story,
         shows=shows,
-        requested=wanted,
+        requested=requested,
         warnings=answer.warnings,
         because=reasons,
     )

@@ -92,7 +92,7 @@ class PodsListener:
                 return _refusal(400, f"line {document.line}: metadata is not an object")
             made = pods_of(document.object)
             if brings_pods(document.object):
-                pods += [one.pod for one in made]
+                pods += [created.pod for created in made]
                 continue
             resource = resources.resource_of(document.object)
             metadata = document.object.get("metadata")
