@@ -168,7 +168,7 @@ def _device(view: DashboardView, parameters: Mapping[str, str]) -> dict[str, Any
 
 def matrices(view: DashboardView, node: str = "") -> list[PoolMatrix] | None:
     """Judge the pools of the fleet, or of a node; None of a node that has no devices."""
-    if node and all(one.node != node for one in view.picture.nodes):
+    if node and all(shown.node != node for shown in view.picture.nodes):
         return None
     stock = view.reading.stock
     nodes = [node] if node else [node.node for node in view.picture.nodes]
@@ -201,10 +201,10 @@ ENDPOINTS = (
 
 def answer(endpoint: DashboardEndpoint, view: DashboardView, parameters: Mapping[str, str]) -> Shown | None:
     """Shown a question; None where there is nothing of that name."""
-    found = endpoint.find(view, parameters)
-    if found is None:
+    fields = endpoint.find(view, parameters)
+    if fields is None:
         return None
-    return endpoint.type(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, **found)
+    return endpoint.type(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, **fields)
 
 
 def openapi() -> dict[str, Any]:
@@ -219,7 +219,7 @@ def openapi() -> dict[str, Any]:
         if parameters:
             answers["404"] = "It did not exist when this was read."
         described.append((endpoint.path, endpoint.type, parameters, answers))
-    question = [{"name": one, "in": "query", "schema": {"type": "string"}} for one in ("q", "remove", "add")]
+    question = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("q", "remove", "add")]
     answers = {"200": "What was found.", "400": "The question has no answer.", **unread}
     described.append(("/api/v1/what-if", WhatIfShown, question, answers))
     refused = "The account may not list all namespaces."

@@ -69,7 +69,7 @@ class Colours(NamedTuple):
     def legend(self) -> list[tuple[str, str]]:
         """Each class with its words."""
         if self.by == STATE:
-            return [(one, STATE_TEXTS[one]) for one in STATES if one in self.classes]
+            return [(state, STATE_TEXTS[state]) for state in STATES if state in self.classes]
         named = [(colour, value) for value, colour in list(self.classes.items())[:_OWN]]
         others = len(self.classes) - len(named)
         words = _WITHOUT.get(self.by, "" if self.by == "driver" else f"no {self.by}")
@@ -93,25 +93,25 @@ def colours_of(nodes: Iterable[NodeStory], by: str, reading: Reading) -> Colours
         known = dict(_published(reading.stock, _taints_of))
     elif by == "owner":
         for key, pod in reading.pods.items():
-            for one in pod.metadata.owner_references:
-                if one.controller:
-                    known[key] = f"{one.kind} {key.partition('/')[0]}/{one.name}"
+            for owner in pod.metadata.owner_references:
+                if owner.controller:
+                    known[key] = f"{owner.kind} {key.partition('/')[0]}/{owner.name}"
     elif by not in CHOICES:
         known = dict(_published(reading.stock, lambda device: text_of(device.attributes.get(by))))
     if by == STATE or (by not in CHOICES and not known):
         return Colours(STATE, dict.fromkeys(count_devices(nodes), ""))
     plain = Colours(by, {}, known)
     counted = Counter(value for node in nodes for device in node.devices if (value := plain.value(node, device)))
-    ranked = [value for value, _ in sorted(counted.items(), key=lambda one: (-one[1], one[0]))]
+    ranked = [value for value, _ in sorted(counted.items(), key=lambda item: (-item[1], item[0]))]
     return plain._replace(classes={value: f"k{min(at, _OWN) + 1}" for at, value in enumerate(ranked)})
 
 
 def _published(stock: Stock, value_of: Callable[[Device], str]) -> Iterator[tuple[str, str]]:
     for page in stock.every_newest_page():
-        place = "/".join(page.pool)
+        pool = "/".join(page.pool)
         for device in page.devices:
             if value := value_of(device):
-                yield f"{place}/{device.name}", value
+                yield f"{pool}/{device.name}", value
 
 
 def _taints_of(device: Device) -> str:

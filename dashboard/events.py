@@ -46,22 +46,22 @@ class Events(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 async def read_events(cluster: Cluster, kind: str, namespace: str, name: str) -> list[Event]:
     """Ask a cluster for the events of an object."""
     fields = f"involvedObject.kind={kind},involvedObject.name={name}"
-    found: list[Event] = []
+    events: list[Event] = []
     more = ""
     for _ in range(_PAGES):
         page = await cluster.list(EVENTS, namespace, fields=fields, more=more)
-        found += page.items
+        events += page.items
         more = page.more
         if not more:
             break
-    return found
+    return events
 
 
 def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterator[Event]:
     """Look for the events of an object in files."""
-    for one in reading.of_kinds("Event"):
+    for obj in reading.of_kinds("Event"):
         try:
-            event = convert(one, Event)
+            event = convert(obj, Event)
         except WireError:
             continue
         about = event.involved_object
@@ -72,14 +72,17 @@ def events_in(reading: Reading, kind: str, namespace: str, name: str) -> Iterato
 def shown(events: Iterable[Event], uid: str) -> Events:
     """Put events in order, without those of an object that had the name before."""
     happenings: list[Happening] = []
-    for one in events:
-        if uid and one.involved_object.uid not in ("", uid):
+    for event in events:
+        if uid and event.involved_object.uid not in ("", uid):
             continue
-        last = one.series.last_observed_time if one.series else one.last_timestamp
-        at = last or one.event_time or one.first_timestamp or one.metadata.creation_timestamp
-        times = one.series.count if one.series else one.count
-        source = one.source.component or one.reporting_component
-        message = f"{one.message[:_LONGEST]}…" if len(one.message) > _LONGEST else one.message
-        happenings.append(Happening(at=at, times=max(times, 1), type=one.type, reason=one.reason[:_LONGEST], message=message, source=source[:_LONGEST]))  # fmt: skip
-    happenings.sort(key=lambda one: (time.timestamp() if (time := moment(one.at)) else 0.0, one.reason), reverse=True)
+        last = event.series.last_observed_time if event.series else event.last_timestamp
+        at = last or event.event_time or event.first_timestamp or event.metadata.creation_timestamp
+        times = event.series.count if event.series else event.count
+        source = event.source.component or event.reporting_component
+        message = f"{event.message[:_LONGEST]}…" if len(event.message) > _LONGEST else event.message
+        happenings.append(Happening(at=at, times=max(times, 1), type=event.type, reason=event.reason[:_LONGEST], message=message, source=source[:_LONGEST]))  # fmt: skip
+    happenings.sort(
+        key=lambda happening: (time.timestamp() if (time := moment(happening.at)) else 0.0, happening.reason),
+        reverse=True,
+    )
     return Events(shown=tuple(happenings[:MOST_SHOWN]))

@@ -48,7 +48,7 @@ class HardwareUsage(msgspec.Struct, frozen=True, kw_only=True):
 def hardware_of(stock: Stock, node: str) -> tuple[HardwareUsage, ...]:
     """List the hardware of a node by where it is plugged in."""
     scale = scale_of(stock.pages.values())
-    found: list[HardwareUsage] = []
+    cards: list[HardwareUsage] = []
     for pool in stock.pools(node):
         for unit in units(pool, scale):
             parts = {part.device.name: part for part in unit.parts}
@@ -66,8 +66,8 @@ def hardware_of(stock: Stock, node: str) -> tuple[HardwareUsage, ...]:
             free = round(room(unit, stock.use(pool.id)).free, 4)
             attributes = unit.parts[0].device.attributes
             places = (f"{word} {value}" for name, word in _PLACES if (value := text_of(attributes.get(name))))
-            found.append(HardwareUsage(name=name, place=next(places, ""), parts=tuple(held_parts), free=free))
-    return tuple(sorted(found, key=lambda one: one.place or "~"))
+            cards.append(HardwareUsage(name=name, place=next(places, ""), parts=tuple(held_parts), free=free))
+    return tuple(sorted(cards, key=lambda card: card.place or "~"))
 
 
 def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
@@ -82,36 +82,36 @@ def _share(result: DeviceRequestAllocationResult, device: Device) -> float:
     return sum(shares) / len(shares) if shares else 1.0
 
 
-def page_of(found: Iterable[HardwareUsage]) -> Iterator[Html]:
+def page_of(cards: Iterable[HardwareUsage]) -> Iterator[Html]:
     """Draw the hardware of a node, what is plugged in at one place in one row."""
-    shown = list(found)
+    shown = list(cards)
     rows: dict[str, list[Html]] = {}
-    for one in shown[:_MOST]:
+    for card in shown[:_MOST]:
         parts = [
             (
                 held_part.part,
                 "shared" if held_part.shared else "held",
                 f"{held_part.device}: {held_part.part:.0%}, claim {held_part.claim}",
             )
-            for held_part in one.parts[:_PARTS]
+            for held_part in card.parts[:_PARTS]
         ]
-        if rest := one.parts[_PARTS:]:
+        if rest := card.parts[_PARTS:]:
             parts.append((sum(held_part.part for held_part in rest), "shared", f"{len(rest):,} more claims"))
         taken = sum(part for part, *_ in parts)
-        blocked = max(0.0, 1.0 - taken - one.free)
-        parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (one.free, "free", f"{one.free:.0%} free")]
-        summary = f"{one.name}: {taken:.0%} held, {one.free:.0%} free"
+        blocked = max(0.0, 1.0 - taken - card.free)
+        parts += [(blocked, "blocked", f"{blocked:.0%} not available"), (card.free, "free", f"{card.free:.0%} free")]
+        summary = f"{card.name}: {taken:.0%} held, {card.free:.0%} free"
         claim_links: list[object] = []
-        for held_part in one.parts[:_NAMED]:
+        for held_part in card.parts[:_NAMED]:
             claim_links += [" ", link(held_part.claim, "claims", *held_part.claim.split("/", 1))]
         drawn = strip([part for part in parts if part[0] > 0], summary)
-        rows.setdefault(one.place, []).append(el("div", drawn, el("small", summary, *claim_links), class_="unit"))
+        rows.setdefault(card.place, []).append(el("div", drawn, el("small", summary, *claim_links), class_="unit"))
     if not rows:
         return
     yield el("h2", "To scale")
     yield table(
         ("Plugged in at", "Hardware"),
-        [(place or "not published", together(cards)) for place, cards in rows.items()],
+        [(location or "not published", together(cards)) for location, cards in rows.items()],
     )
     if len(shown) > _MOST:
         yield el("p", f"and {len(shown) - _MOST:,} more", class_="soft")

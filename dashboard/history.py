@@ -40,7 +40,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def sample_of(picture: Picture, stock: Stock) -> Sample:
     """Count what a reading shows."""
-    rooms = [(one, room(one, stock.use(pool))) for pool, found in units_of(stock).items() for one in found]
+    rooms = [(unit, room(unit, stock.use(pool))) for pool, units in units_of(stock).items() for unit in units]
     return Sample(
         at=picture.read_at,
         devices=count_devices(picture.nodes),
@@ -84,20 +84,20 @@ class Samples:
 def lines_of(samples: Sequence[Sample]) -> list[Line]:
     """Make lines of samples; that of waiting pods where all of them were told."""
     moments = [moment(sample.at) for sample in samples]
-    times = [one.timestamp() if one else 0.0 for one in moments]
+    times = [at.timestamp() if at else 0.0 for at in moments]
 
     def line(title: str, values: Sequence[float], most: float, *, is_part: bool = False) -> Line:
         return Line(title, list(zip(times, values, strict=True)), most, is_part)
 
-    found = [
+    drawn = [
         line("Devices in use", [in_use(sample.devices) for sample in samples], max(sum(sample.devices.values()) for sample in samples)),
         line("Nodes with every device free", [sample.idle_nodes for sample in samples], max(sample.nodes for sample in samples)),
         line("Free hardware that is fragmented", [sample.fragmentation for sample in samples], 1.0, is_part=True),
     ]  # fmt: skip
     waiting = [sample.waiting for sample in samples if sample.waiting is not None]
     if len(waiting) == len(samples):
-        found.append(line(WAITING, waiting, 0))
-    return found
+        drawn.append(line(WAITING, waiting, 0))
+    return drawn
 
 
 def page_of(samples: Sequence[Sample], begun: str) -> Iterator[Html]:

@@ -56,10 +56,10 @@ async def certificate(file: str, key: str, *, every: float = LOOK_SECONDS) -> As
         while True:
             await asyncio.sleep(every)
             with contextlib.suppress(mutual.UnusableFile):  # the last good answer is served meanwhile
-                found = (await asyncio.to_thread(mutual.read, files)).pair
-                if found != shown:
-                    reload.load(context, found)
-                    shown = found
+                current = (await asyncio.to_thread(mutual.read, files)).pair
+                if current != shown:
+                    reload.load(context, current)
+                    shown = current
 
     following = asyncio.create_task(follow())
     try:
@@ -104,10 +104,12 @@ class Login:
             if await self._may_list(account, ""):
                 return Viewer(account.name)
             checked = sorted(set(namespaces))[:MOST_NAMESPACES]
-            may = await asyncio.gather(*(self._may_list(account, one) for one in checked))
+            may = await asyncio.gather(*(self._may_list(account, namespace) for namespace in checked))
         except ApiError as error:
             raise _unanswered("SubjectAccessReview", error) from None
-        return Viewer(account.name, frozenset(one for one, is_visible in zip(checked, may, strict=True) if is_visible))
+        return Viewer(
+            account.name, frozenset(namespace for namespace, is_visible in zip(checked, may, strict=True) if is_visible)
+        )
 
     async def may_see_events(self, account: Account, namespace: str) -> bool:
         """Find out whether an account may list the events of a namespace."""

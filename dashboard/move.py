@@ -49,12 +49,12 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
     would: defaultdict[str, Counter[Outcome | None]] = defaultdict(Counter)
     pods: Counter[str] = Counter()
     moved: Counter[str] = Counter()
-    for one in overview.workloads:
-        outcomes[one.namespace][one.outcome] += 1
-        would[one.namespace][one.would] += 1
-        pods[one.namespace] += one.pods
-        moved[one.namespace] += one.moved
-    found = [
+    for workload in overview.workloads:
+        outcomes[workload.namespace][workload.outcome] += 1
+        would[workload.namespace][workload.would] += 1
+        pods[workload.namespace] += workload.pods
+        moved[workload.namespace] += workload.moved
+    rows = [
         NamespaceMoved(
             namespace=name,
             mode=overview.modes.get(name, ""),
@@ -65,7 +65,7 @@ def namespaces_of(overview: Overview) -> tuple[NamespaceMoved, ...]:
         )
         for name, counts in outcomes.items()
     ]
-    return tuple(sorted(found, key=lambda one: (one.moved - one.pods, one.namespace)))
+    return tuple(sorted(rows, key=lambda row: (row.moved - row.pods, row.namespace)))
 
 
 def _by_outcome(counts: Counter[Outcome | None]) -> dict[str, int]:
@@ -75,14 +75,16 @@ def _by_outcome(counts: Counter[Outcome | None]) -> dict[str, int]:
 def mechanism_of(pod: Pod) -> str:
     """Say by which mechanism a pod has its devices, or is to have them; "" if it asks for none."""
     extended = any(amount and is_extended(key) for key, amount in requests(pod).items())
-    found: list[str] = []
+    mechanisms: list[str] = []
     if pod.spec.resource_claims:
-        found.append("translated by drawbridge" if names.ORIGINAL in pod.metadata.annotations else "claims of its own")
+        mechanisms.append(
+            "translated by drawbridge" if names.ORIGINAL in pod.metadata.annotations else "claims of its own"
+        )
     if pod.status.extended_resource_claim_status is not None:
-        found.append("a claim that the scheduler created for an extended resource")
+        mechanisms.append("a claim that the scheduler created for an extended resource")
     elif extended:
-        found.append("device plugin" if pod.spec.node_name else "an extended resource, not scheduled yet")
-    return " and ".join(found)
+        mechanisms.append("device plugin" if pod.spec.node_name else "an extended resource, not scheduled yet")
+    return " and ".join(mechanisms)
 
 
 def mechanisms_of(pods: Iterable[Pod]) -> dict[str, int]:

@@ -76,7 +76,7 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
     if view is not None:
         if view.problem:
             notices.append(el("p", f"This page is out of date: {view.problem}", class_="warn", role="alert"))
-        unread = [f"{one.kind}: {one.reason}" for one in view.picture.unread]
+        unread = [f"{missed.kind}: {missed.reason}" for missed in view.picture.unread]
         if unread:
             notices.append(el("p", f"Not read, so something may be missing: {'; '.join(unread)}", class_="warn"))
         refreshed = " This page is kept up to date." if again else ""
@@ -114,7 +114,7 @@ def layout(title: str, view: DashboardView | None, *content: object, current: st
     return Html("<!doctype html>\n" + el("html", top, body, lang="en"))
 
 
-def what_if(view: DashboardView, question: WhatIfQuestion, found: WhatIf | None, problem: str) -> Html:
+def what_if(view: DashboardView, question: WhatIfQuestion, answer: WhatIf | None, problem: str) -> Html:
     """Ask where pods would go, and what fewer or more nodes would change: a form, and the answer to it."""
     field = area(question.text, name="manifest", id="manifest", rows=14, spellcheck="false")
     fewer = el("input", name="remove", id="remove", value=" ".join(question.removed), placeholder="node-1 node-2", spellcheck="false")  # fmt: skip
@@ -135,9 +135,9 @@ def what_if(view: DashboardView, question: WhatIfQuestion, found: WhatIf | None,
         class_="tall",
     )
     parts: list[object] = [el("p", problem, class_="warn", role="alert")] if problem else []
-    if found is not None:
+    if answer is not None:
         rows: list[Sequence[object]] = []
-        for pod in found.pods:
+        for pod in answer.pods:
             if pod.node:
                 rows.append((pod.pod, link(pod.node, "nodes", pod.node), ", ".join(pod.devices) or "no devices"))
                 continue
@@ -145,12 +145,12 @@ def what_if(view: DashboardView, question: WhatIfQuestion, found: WhatIf | None,
             for reason in reasons_of(pod):
                 why += [reason, el("br")]
             rows.append((pod.pod, "no node", together(why)))
-        summary = f"{found.placed} of {count_of(len(found.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
-        left = f" {count_of(found.left, 'more waiting pod')} not looked at." if found.left else ""
+        summary = f"{answer.placed} of {count_of(len(answer.pods), 'pod')} would fit ({DEFAULT}); nothing was created."
+        left = f" {count_of(answer.left, 'more waiting pod')} not looked at." if answer.left else ""
         parts += [el("p", summary, left, " ", link("A link to this question", "what-if", **question.as_query()))]
         parts += [table(("Pod", "Node", "Devices, or why not"), rows)] if rows else []
         quotas = [
-            (quota.line, "more than is left" if quota.exceeded else "within") for quota in found.quotas[:NODES_A_PAGE]
+            (quota.line, "more than is left" if quota.exceeded else "within") for quota in answer.quotas[:NODES_A_PAGE]
         ]
         parts += [el("h2", "Quotas that count"), table(("Line", ""), quotas)] if quotas else []
     return layout("What if", view, *parts, form, current="what-if", again=False)
@@ -185,16 +185,17 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
     tiles = [el("li", el("b", f"{number:,}"), el("span", word)) for number, word in figures]
     coloured = colours.counts(picture.nodes)
     legend = [
-        el("li", squares([(one, one)]), f"{meaning}, {coloured.get(one, 0):,}") for one, meaning in colours.legend()
+        el("li", squares([(state, state)]), f"{meaning}, {coloured.get(state, 0):,}")
+        for state, meaning in colours.legend()
     ]
     parts: list[object] = [el("ul", *tiles, class_="tiles"), el("ul", *legend, class_="legend")]
     if shelf is None:
         rows: list[Sequence[object]] = []
-        for one in shelves(reading, picture.nodes, by):
-            found = colours.counts(one.nodes)
-            words = colours.words(found)
-            to_shelf = link(one.value, "", by=by, shelf=one.value, **colour_query)
-            rows.append((to_shelf, len(one.nodes), sum(found.values()), bar(found, words), words))
+        for group in shelves(reading, picture.nodes, by):
+            state_counts = colours.counts(group.nodes)
+            words = colours.words(state_counts)
+            to_shelf = link(group.value, "", by=by, shelf=group.value, **colour_query)
+            rows.append((to_shelf, len(group.nodes), sum(state_counts.values()), bar(state_counts, words), words))
         parts += [
             el("h2", "Nodes"),
             _choice(labels, by, colours.by, attributes_of(reading.stock)),
@@ -217,11 +218,12 @@ def fleet(view: DashboardView, label: str | None, shelf: str | None, at: int, co
 
 def _choice(labels: Sequence[str], by: str, colour: str, attributes: Sequence[str]) -> Html:
     options = [
-        el("option", one or "no label", value=one or " ", **({"selected": "selected"} if one == by else {}))
-        for one in (*labels, "")
+        el("option", label or "no label", value=label or " ", **({"selected": "selected"} if label == by else {}))
+        for label in (*labels, "")
     ]
     colours = [
-        el("option", one, **({"selected": "selected"} if one == colour else {})) for one in (*CHOICES, *attributes)
+        el("option", attribute, **({"selected": "selected"} if attribute == colour else {}))
+        for attribute in (*CHOICES, *attributes)
     ]
     return el(
         "form",
@@ -257,11 +259,11 @@ def _title(device: DeviceHeld) -> str:
 
 def node(view: DashboardView, name: str) -> Html | None:
     """One node, device by device."""
-    found = next((node for node in view.picture.nodes if node.node == name), None)
-    if found is None:
+    shown = next((node for node in view.picture.nodes if node.node == name), None)
+    if shown is None:
         return None
     rows: list[Sequence[object]] = []
-    for device in found.devices:
+    for device in shown.devices:
         for holder in device.holders[:_HOLDERS] or (None,):
             which = (
                 device.device if device.state == "plugin" else link(device.device, "devices", *device.device.split("/"))
@@ -272,11 +274,11 @@ def node(view: DashboardView, name: str) -> Html | None:
             rows.append((which, state, holder_links, share, holder.since if holder else "", device.model))
         if len(device.holders) > _HOLDERS:
             rows.append(("", "", f"and {len(device.holders) - _HOLDERS:,} more", "", "", ""))
-    drawn = squares([(device.state, _title(device)) for device in found.devices])
+    drawn = squares([(device.state, _title(device)) for device in shown.devices])
     together_link = link("What can be used together", "nodes", name, "together")
     body = (
         drawn,
-        el("p", words_of(count_devices([found])), ". ", together_link),
+        el("p", words_of(count_devices([shown])), ". ", together_link),
         table(("Device", "State", "Holder", "Share", "Since", "Model"), rows),
         *to_scale(hardware_of(view.reading.stock, name)),
     )
@@ -288,13 +290,13 @@ def combinations(view: DashboardView, name: str = "") -> Html | None:
     judged = api.matrices(view, name)
     if judged is None:
         return None
-    found = report(group_equal(judged))
-    parts = [part_as_html(part) for part in found.parts]
+    combined = report(group_equal(judged))
+    parts = [part_as_html(part) for part in combined.parts]
     back = [el("p", "On node ", link(name, "nodes", name))] if name else []
     if not judged:
         parts = [el("p", "No device is published: ", link("the fleet", ""), " says what is missing.")]
-    legend = el("p", found.summary, class_="soft")
-    return layout(found.title, view, *back, *parts, legend, current="-" if name else "together")
+    legend = el("p", combined.summary, class_="soft")
+    return layout(combined.title, view, *back, *parts, legend, current="-" if name else "together")
 
 
 def _holder_links(pods: Sequence[str], claim: str) -> Html:
@@ -303,7 +305,7 @@ def _holder_links(pods: Sequence[str], claim: str) -> Html:
         named.append(el("span", f"{len(left):,} more"))
     if claim:
         named.append(together(("claim ", link(claim, "claims", *claim.split("/", 1)))))
-    return together(part for at, one in enumerate(named) for part in ((", ", one) if at else (one,)))
+    return together(part for at, holder in enumerate(named) for part in ((", ", holder) if at else (holder,)))
 
 
 def waiting(view: DashboardView) -> Html:
@@ -315,7 +317,7 @@ def waiting(view: DashboardView) -> Html:
 
 
 def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
-    if unasked := sum(not one.keeper for one in those):
+    if unasked := sum(not pod.keeper for pod in those):
         words = f"{count_of(unasked, 'pod')} with what the scheduler says alone, as finding out why takes longer; the page of a pod says it."
         yield el("p", words, class_="warn")
     groups = reasons(those)
@@ -331,8 +333,8 @@ def _by_reason(those: Sequence[Waiting]) -> Iterator[Html]:
         )
         filled_columns = [(word, values) for word, values in columns if any(values)]  # a file says less than a cluster
         rows: list[Sequence[object]] = []
-        for at, one in enumerate(pods[:_PODS_OF_A_REASON]):
-            rows.append((link(one.pod, "pods", *one.pod.split("/", 1)), *(values[at] for _, values in filled_columns)))
+        for at, pod in enumerate(pods[:_PODS_OF_A_REASON]):
+            rows.append((link(pod.pod, "pods", *pod.pod.split("/", 1)), *(values[at] for _, values in filled_columns)))
         yield table(("Pod", *(word for word, _ in filled_columns)), rows)
         if len(pods) > _PODS_OF_A_REASON:
             yield el("p", f"and {len(pods) - _PODS_OF_A_REASON:,} more, which /api/v1/waiting lists", class_="soft")
@@ -409,14 +411,14 @@ def claim(view: DashboardView, key: str) -> Html | None:
     story = explain.lone_claim_story(key, view.reading, view.configuration)
     command = f"drawbridge explain claim/{key.partition('/')[2]} -n {key.partition('/')[0]}"
     users = [el("p", "Pods: ", _holder_links(story.pods, ""))] if story.pods else []
-    found = view.reading.stock.claims[key]
+    stored = view.reading.stock.claims[key]
     return layout(
         f"Claim {key}",
         view,
         *users,
-        *_in_time(steps_of_claim(found), view),
+        *_in_time(steps_of_claim(stored), view),
         *_terminal_output(explain.screen_of_claim(story), command),
-        *_as_yaml(found, view),
+        *_as_yaml(stored, view),
     )
 
 
@@ -428,8 +430,8 @@ def _in_time(steps: Iterable[Step], view: DashboardView) -> Iterator[Html]:
         yield table(("When", "", "What"), rows)
     events = view.events
     event_rows = [
-        (el("time", one.at, datetime=one.at), ago(one.at, now), f"{one.times} ×" if one.times > 1 else "", one.type, one.reason, one.message, one.source)
-        for one in events.shown
+        (el("time", event.at, datetime=event.at), ago(event.at, now), f"{event.times} ×" if event.times > 1 else "", event.type, event.reason, event.message, event.source)
+        for event in events.shown
     ]  # fmt: skip
     if event_rows:
         yield el("h2", "Events")
@@ -496,7 +498,7 @@ def namespace(view: DashboardView, name: str) -> Html:
     parts: list[object] = [el("p", "It holds no device.")]
     if rows:
         parts = [table(("Holder", "Device", "Node", "Since"), rows[:NODES_A_PAGE]), _more(rows)]
-    queued = [one for one in view.picture.waiting if one.pod.partition("/")[0] == name]
+    queued = [pod for pod in view.picture.waiting if pod.pod.partition("/")[0] == name]
     if queued:
         parts += [
             el("h2", f"{count_of(len(queued), 'pod')} waiting"),

@@ -85,16 +85,16 @@ def draw_picture(reading: Reading, *, read_at: str, source: str) -> Picture:
 
 def with_reasons(view: DashboardView, is_late: Callable[[], bool]) -> DashboardView:
     """Find out why pods wait; `is_late` ends the search."""
-    found = tuple(waiting(view.reading, view.configuration, is_late))
-    return view._replace(picture=msgspec.structs.replace(view.picture, waiting=found))
+    rows = tuple(waiting(view.reading, view.configuration, is_late))
+    return view._replace(picture=msgspec.structs.replace(view.picture, waiting=rows))
 
 
 def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
     """List the labels that nodes with devices can be put on shelves by, the usual ones first."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for node in nodes:
-        found = reading.stock.nodes.get(node.node)
-        for key, value in (found.metadata.labels if found else {}).items():
+        stored = reading.stock.nodes.get(node.node)
+        for key, value in (stored.metadata.labels if stored else {}).items():
             values[key].add(value)
     usual = [key for key in USUAL_LABELS if key in values]
     return usual + sorted(key for key, those in values.items() if key not in usual and len(those) <= _MOST_VALUES)
@@ -102,8 +102,8 @@ def labels_of(reading: Reading, nodes: Iterable[NodeStory]) -> list[str]:
 
 def value_of(reading: Reading, node: str, label: str) -> str:
     """The shelf of a node."""
-    found = reading.stock.nodes.get(node)
-    return found.metadata.labels.get(label, NONE) if found else NONE
+    stored = reading.stock.nodes.get(node)
+    return stored.metadata.labels.get(label, NONE) if stored else NONE
 
 
 def _as_counted(name: str) -> list[tuple[str, int]]:
@@ -116,7 +116,7 @@ def shelves(reading: Reading, nodes: Iterable[NodeStory], label: str) -> list[Sh
     groups: defaultdict[str, list[NodeStory]] = defaultdict(list)
     for node in nodes:
         groups[value_of(reading, node.node, label) if label else "all nodes"].append(node)
-    return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda one: _as_counted(one[0]))]
+    return [Shelf(value, group) for value, group in sorted(groups.items(), key=lambda item: _as_counted(item[0]))]
 
 
 def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
@@ -125,9 +125,9 @@ def devices_by_namespace(picture: Picture) -> Mapping[str, int]:
     counted: set[tuple[str, str]] = set()
     for node in picture.nodes:
         for device in node.devices:
-            for one in device.holders:
-                holder = one.claim or ",".join(one.pods)
+            for held in device.holders:
+                holder = held.claim or ",".join(held.pods)
                 if (device.device, holder) not in counted:
                     counted.add((device.device, holder))
-                    counts[holder.partition("/")[0]] += devices_of(one)
+                    counts[holder.partition("/")[0]] += devices_of(held)
     return {namespace: number for namespace, number in counts.most_common() if number}

@@ -53,13 +53,13 @@ class Prometheus:
                 try:
                     async with aiohttp.ClientSession(timeout=timeout) as session:
                         queries = [self._points(session, query, days) for query in _QUESTIONS.values()]
-                        found = await asyncio.gather(*queries)
+                        answers = await asyncio.gather(*queries)
                 except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                     reason = str(error) or "it did not answer in time"
                     raise CommandFailed(f"Prometheus at {self._url} cannot be asked: {reason[:300]}", _REMEDY) from None
-                known = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, found, strict=True) if points]
+                known = [Line(title, points, 0.0) for title, points in zip(_QUESTIONS, answers, strict=True) if points]
                 self._known[days] = time.monotonic(), known
-        return [one for one in known if not (narrowed and one.title == WAITING)]
+        return [drawn for drawn in known if not (narrowed and drawn.title == WAITING)]
 
     async def _points(self, session: aiohttp.ClientSession, query: str, days: int) -> list[tuple[float, float]]:
         end, span = time.time(), days * 86400

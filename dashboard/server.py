@@ -184,7 +184,10 @@ class Dashboard:
             Route("GET", "/namespaces/{name}", self._page(_asked(pages.namespace, _name))),
             Route("GET", "/api", self._page(_whole_reading(pages.index))),
             Route("GET", "/api/v1/openapi.json", _always(lambda: _answer(api.openapi()))),
-            *(Route("GET", one.path.replace("{pool}", "{pool*}"), self._json(one)) for one in api.ENDPOINTS),
+            *(
+                Route("GET", endpoint.path.replace("{pool}", "{pool*}"), self._json(endpoint))
+                for endpoint in api.ENDPOINTS
+            ),
         ]
         site = Site(routes, LIMITS, any_host=self._login is not None, headers=_HEADERS)
 
@@ -254,7 +257,7 @@ class Dashboard:
                 self._ended_or_seen.set()
             self._view = await asyncio.to_thread(self._find_reasons, view)
             self._is_whole = True
-            unread = {one.kind for one in reading.unread}
+            unread = {missed.kind for missed in reading.unread}
             self._known |= _COUNTED - unread
             if self._history.is_due(view.picture.read_at) and not unread & self._known:
                 self._history.add(await asyncio.to_thread(sample_of, self._view.picture, view.reading.stock))
@@ -335,12 +338,12 @@ class Dashboard:
         try:
             async with asyncio.timeout(self._patience), self._asking_events:
                 ask = self._source.events or partial(events_in, view.reading)
-                found = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
+                events = await asyncio.to_thread(lambda: list(ask(kind, namespace, name)))
         except CommandEnded as error:
             return view._replace(events=Events(problem=error.message))
         except TimeoutError:
             return view._replace(events=Events(problem="the API server did not answer in time"))
-        return view._replace(events=shown(found, known[key].metadata.uid))
+        return view._replace(events=shown(events, known[key].metadata.uid))
 
     def _json(self, endpoint: api.DashboardEndpoint) -> _Handler:
         async def answer(view: DashboardView, request: Request) -> Reply:
@@ -356,21 +359,21 @@ class Dashboard:
 
     async def _what_if(self, view: DashboardView, request: Request) -> Reply:
         """Answer a form, or the question that an address brings; nothing is made."""
-        question, found, problem = WhatIfQuestion(), None, ""
+        question, answer, problem = WhatIfQuestion(), None, ""
         try:
             question = WhatIfQuestion.parse(request.query or (request.fields() if request.body else {}))
-            found = None if question.is_empty else await self._answer(view, question)
+            answer = None if question.is_empty else await self._answer(view, question)
         except Unanswerable as error:
             problem = str(error)
-        page = await asyncio.to_thread(pages.what_if, view, question, found, problem)
+        page = await asyncio.to_thread(pages.what_if, view, question, answer, problem)
         return html(page, 400 if problem else 200)
 
     async def _what_if_json(self, view: DashboardView, request: Request) -> Reply:
         try:
-            found = await self._answer(view, WhatIfQuestion.parse(request.query))
+            answer = await self._answer(view, WhatIfQuestion.parse(request.query))
         except Unanswerable as error:
             return _answer({"error": str(error)}, 400)
-        shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=found)  # fmt: skip
+        shown = api.WhatIfShown(read_at=view.picture.read_at, unread=view.picture.unread, problem=view.problem, found=answer)  # fmt: skip
         return _answer(shown)
 
     async def _answer(self, view: DashboardView, question: WhatIfQuestion) -> WhatIf:
@@ -397,7 +400,7 @@ class Dashboard:
     async def _days_of_history(self, view: DashboardView, request: Request) -> tuple[int, Sequence[Line], str]:
         """Ask Prometheus for the days of an address: how many there are (0 for what is held here), the lines, and why there are none."""
         days_text = request.query.get("days", "")
-        days = next((one for one in SPANS if str(one) == days_text), 0)
+        days = next((span for span in SPANS if str(span) == days_text), 0)
         if self._prometheus is None or not days:
             return 0, (), ""
         try:

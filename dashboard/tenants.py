@@ -74,7 +74,7 @@ def for_tenant(reading: Reading, namespaces: Collection[str]) -> Reading:
         server=reading.server,
         in_force=reading.in_force,
     )
-    raw = [one for key, one in reading.raw.items() if key in pods]
+    raw = [obj for key, obj in reading.raw.items() if key in pods]
     return msgspec.structs.replace(
         visible,
         objects=(*visible.objects, *raw),
@@ -112,13 +112,13 @@ def _hidden_claim(
         for result in allocation.devices.results
     )
     consumers = tuple(
-        ResourceClaimConsumerReference(resource="pods", name=pods.get(one.uid, "pod"), uid=one.uid)
-        for one in claim.status.reserved_for
+        ResourceClaimConsumerReference(resource="pods", name=pods.get(consumer.uid, "pod"), uid=consumer.uid)
+        for consumer in claim.status.reserved_for
     )
-    given = AllocationResult(
+    hidden = AllocationResult(
         devices=DeviceAllocationResult(results=results), allocation_timestamp=allocation.allocation_timestamp
     )
-    status = ResourceClaimStatus(allocation=given, reserved_for=consumers)
+    status = ResourceClaimStatus(allocation=hidden, reserved_for=consumers)
     return ResourceClaim(metadata=_metadata(claim.metadata, name), status=status)
 
 

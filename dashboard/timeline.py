@@ -59,7 +59,7 @@ def steps_of_claim(claim: ResourceClaim) -> tuple[Step, ...]:
 def _in_order(events: Iterable[tuple[str, str]]) -> tuple[Step, ...]:
     timed = [(moment(at), Step(at=at, description=description)) for at, description in events]
     known = [(time, step) for time, step in timed if time is not None]
-    return tuple(step for _, step in sorted(known, key=lambda one: one[0]))
+    return tuple(step for _, step in sorted(known, key=lambda entry: entry[0]))
 
 
 def _events_of(claim: ResourceClaim) -> Iterator[tuple[str, str]]:

@@ -84,13 +84,13 @@ def waiting(reading: Reading, configuration: Configuration, is_late: Callable[[]
             )
         else:
             explained += 1
-            found = waiting_row(pod_story(key, reading, configuration), pod)
+            row = waiting_row(pod_story(key, reading, configuration), pod)
             own = [pod.metadata.name]  # names that only this pod's reason may have
             for entry in pod.spec.resource_claims:
                 own += [entry.name, claim_name(pod, entry) or entry.name]
-            if not any(name in words for name in own for words in (found.reason, found.nearest)):
-                known[kind] = found
-            yield found
+            if not any(name in words for name in own for words in (row.reason, row.nearest)):
+                known[kind] = row
+            yield row
 
 
 def _owner(key: str, reading: Reading) -> str:
@@ -105,7 +105,7 @@ def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search
     """
     meta, namespace = pod.metadata, pod.metadata.namespace or "default"
     with _TELLING:
-        place = queue_of(reading, configuration).in_turn(meta.key, search=search)
+        outcome = queue_of(reading, configuration).in_turn(meta.key, search=search)
     claims: list[object] = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
@@ -125,7 +125,7 @@ def _kind_of(pod: Pod, reading: Reading, configuration: Configuration, *, search
     plain = [meta.labels, annotations, conditions, placing, ports, deleted]
     status = pod.status
     return (
-        (namespace, bool(meta.uid), meta.key in reading.raw, place and (place.node, place.summary)),
+        (namespace, bool(meta.uid), meta.key in reading.raw, outcome and (outcome.node, outcome.summary)),
         encode(msgspec.structs.replace(pod.spec, resource_claims=())),
         tuple(claims),
         (status.phase, status.nominated_node_name, status.extended_resource_claim_status),
@@ -151,6 +151,6 @@ def waiting_row(story: PodStory, pod: Pod) -> Waiting:
 def reasons(those: Iterable[Waiting]) -> list[tuple[str, list[Waiting]]]:
     """Group pods that wait for the same reason, the most frequent first."""
     groups: defaultdict[str, list[Waiting]] = defaultdict(list)
-    for one in those:
-        groups[one.reason].append(one)
+    for row in those:
+        groups[row.reason].append(row)
     return sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0]))

@@ -133,8 +133,8 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
     snapshot, refused, state = _arrived(view, coming, others)
     templates = {template.metadata.key: template for template in snapshot.templates}
     with_templates = view.reading.with_types({ResourceClaimTemplate: templates})
-    foretold = foretell_in(with_templates, [one.object for one in coming], {}, state)
-    quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for one in foretold for line in one.lines)
+    foretold = foretell_in(with_templates, [document.object for document in coming], {}, state)
+    quotas = tuple(QuotaSaid(line=str(line), exceeded=line.exceeded) for quota in foretold for line in quota.lines)
     try:
         snapshot = change_nodes(snapshot, question.removed, question.added)
     except Broken as error:
@@ -161,9 +161,9 @@ def what_if(view: DashboardView, question: WhatIfQuestion, is_late: Callable[[],
             raise Unanswerable("it takes longer than a page may: request fewer pods, or use `drawbridge simulate`")
 
     snapshot = msgspec.structs.replace(snapshot, pods=(*snapshot.pods, *fitting))
-    found = place(snapshot, view.configuration, refused, check_time=check_time)
+    simulation = place(snapshot, view.configuration, refused, check_time=check_time)
     left = len(waiting) - len(fitting)
-    return WhatIf(pods=found.pods, placed=found.totals.placed, quotas=quotas, left=left)
+    return WhatIf(pods=simulation.pods, placed=simulation.totals.placed, quotas=quotas, left=left)
 
 
 def _arrived(
@@ -177,7 +177,7 @@ def _arrived(
     objects = (*reading.objects, *(other.object for other in others))
     typed = TypedObjects((*reading.typed, *pasted))
     state = state_of(msgspec.structs.replace(reading, objects=objects, typed=typed), view.configuration)
-    arrived = arrivals((one.object for one in coming), state)
+    arrived = arrivals((document.object for document in coming), state)
     if len(arrived.pods) > MOST_PODS:
         raise Unanswerable(
             f"{len(arrived.pods)} pods are more than {MOST_PODS}: request fewer, or use `drawbridge simulate`"
