@@ -158,7 +158,7 @@ class Guard:
             self._check_free(device, result, holders)
             if offered and amount is not None:
                 in_use = [device for record in holders for device in record.devices if not device.admin]
-                busy = {cpu for one in in_use if one.device == result.device for cpu in numbers_of(one.cpus)}
+                busy = {cpu for held in in_use if held.device == result.device for cpu in numbers_of(held.cpus)}
                 cpus = listed([cpu for cpu in offered if cpu not in busy][: amount.value()])
         return HeldDevice(
             request=result.request,
@@ -173,13 +173,13 @@ class Guard:
         dedicated: set[str] = set()
         shared: set[str] = set()
         used: dict[str, dict[str, int]] = {}
-        for one in (device for holder in holders for device in holder.devices if not device.admin):
-            if one.share_id is None:
-                dedicated.add(one.device)
+        for held in (device for holder in holders for device in holder.devices if not device.admin):
+            if held.share_id is None:
+                dedicated.add(held.device)
                 continue
-            shared.add(one.device)
-            amounts = used.setdefault(one.device, {})
-            for capacity, amount in one.consumed.items():
+            shared.add(held.device)
+            amounts = used.setdefault(held.device, {})
+            for capacity, amount in held.consumed.items():
                 amounts[capacity] = amounts.get(capacity, 0) + amount.nano
         use = PoolUse(frozenset(dedicated), frozenset(shared), used)
         name = device.name

@@ -357,18 +357,18 @@ def _bytes(part: WireField) -> bytes:
 def _fields(type_: type[Message]) -> dict[int, MessageField]:
     """Return the fields of a message type by number."""
     hints = get_type_hints(type_)
-    found: dict[int, MessageField] = {}
+    fields: dict[int, MessageField] = {}
     for number, name in enumerate(type_.__struct_fields__, 1):
         hint = hints[name]
         parts = get_args(hint)
         if hint is Skipped:
             continue
         if get_origin(hint) is tuple:
-            found[number] = MessageField(number, name, parts[0], "list")
+            fields[number] = MessageField(number, name, parts[0], "list")
         elif get_origin(hint) is dict:
-            found[number] = MessageField(number, name, parts[1], "map")
+            fields[number] = MessageField(number, name, parts[1], "map")
         elif type(None) in parts:
-            found[number] = MessageField(number, name, parts[0], optional=True)
+            fields[number] = MessageField(number, name, parts[0], optional=True)
         else:
-            found[number] = MessageField(number, name, hint)
-    return found
+            fields[number] = MessageField(number, name, hint)
+    return fields

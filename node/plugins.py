@@ -109,22 +109,22 @@ class FactSources(msgspec.Struct, frozen=True):
 
 def machine_of_plugins(driver: str, plugins: Iterable[Plugged], facts: FactSources) -> Machine:
     """Return the devices of all plugins of a node as one machine. Devices with an invalid id or a repeated name are left out."""
-    found: list[Device] = []
+    every: list[Device] = []
     for plugin in plugins:
-        for one in plugin.devices:
-            if not 0 < len(one.id) <= _LONGEST_TEXT or not one.id.isprintable():
+        for plugin_device in plugin.devices:
+            if not 0 < len(plugin_device.id) <= _LONGEST_TEXT or not plugin_device.id.isprintable():
                 continue
-            why = "" if one.health == HEALTHY else UNHEALTHY
+            why = "" if plugin_device.health == HEALTHY else UNHEALTHY
             if not plugin.connected:
                 why = "disconnected"
             device = Device(
-                name=name_of(plugin.resource, one.id),
-                attributes=_attributes(plugin.resource, one, facts),
+                name=name_of(plugin.resource, plugin_device.id),
+                attributes=_attributes(plugin.resource, plugin_device, facts),
                 taints=taints_of(driver, why),
             )
-            found.append(device)
-    names = Counter(one.name for one in found)
-    devices = tuple(one for one in found if names[one.name] == 1)
+            every.append(device)
+    names = Counter(device.name for device in every)
+    devices = tuple(device for device in every if names[device.name] == 1)
     return Machine(driver, devices, offers={device.name: DeviceAccess(device.name) for device in devices})
 
 
@@ -155,15 +155,15 @@ def name_of(resource: str, id_: str) -> str:
     return f"{short}-{digest}"
 
 
-def _attributes(resource: str, one: PluginDevice, facts: FactSources) -> dict[str, DeviceAttribute]:
+def _attributes(resource: str, device: PluginDevice, facts: FactSources) -> dict[str, DeviceAttribute]:
     """Return a device's attributes: the file takes precedence over the plugin, and the plugin over sysfs."""
-    replica = _REPLICA(one.id)
-    card = replica[1] if replica else one.id
-    from_file = facts.file.get(one.id) or facts.file.get(card) or Facts()
+    replica = _REPLICA(device.id)
+    card = replica[1] if replica else device.id
+    from_file = facts.file.get(device.id) or facts.file.get(card) or Facts()
     bus_id = from_file.pci_bus_id or (card if _PCI(card) else "")
     from_sysfs = facts.sysfs.get(bus_id) or Facts()
     numa_node = from_file.numa_node
-    plugin_numa_nodes = [node.number for node in one.topology.nodes]
+    plugin_numa_nodes = [node.number for node in device.topology.nodes]
     # One attribute cannot express that a device belongs to several NUMA nodes.
     if numa_node is None and len(plugin_numa_nodes) == 1:
         [numa_node] = plugin_numa_nodes
@@ -171,7 +171,7 @@ def _attributes(resource: str, one: PluginDevice, facts: FactSources) -> dict[st
         numa_node = from_sysfs.numa_node
     texts = {
         "resource": resource,
-        "id": one.id,
+        "id": device.id,
         "card": card if replica else "",
         "uuid": from_file.uuid or (card if _UUID(card) else ""),
         "product": from_file.product,
@@ -215,7 +215,7 @@ class PluginPreference:
     def ordered(self) -> tuple[PluginDevice, ...]:
         """Return the devices, preferred ones first."""
         others = [device for device in self._devices if device not in self._first]
-        return tuple(self._devices[one] for one in [*self._first, *others])
+        return tuple(self._devices[id_] for id_ in [*self._first, *others])
 
 
 def class_of(driver: str, resource: str) -> DeviceClass:
@@ -287,23 +287,23 @@ def spec_of_answers(driver: str, record: Prepared, edits: Mapping[str, Edits]) -
     Container annotations that a plugin asks for are left out: DRA has no way to set them.
     """
     devices: list[dict[str, Any]] = []
-    for number, (request, wanted) in enumerate(edits.items()):
-        made: dict[str, Any] = {"env": [f"{name}={value}" for name, value in sorted(wanted.variables.items())]}
-        if wanted.nodes:
+    for number, (request, edit) in enumerate(edits.items()):
+        made: dict[str, Any] = {"env": [f"{name}={value}" for name, value in sorted(edit.variables.items())]}
+        if edit.nodes:
             made["deviceNodes"] = [
                 {"path": node.container_path, "hostPath": node.host_path, "permissions": node.permissions or "mrw"}
-                for node in wanted.nodes
+                for node in edit.nodes
             ]
-        if wanted.mounts:
+        if edit.mounts:
             made["mounts"] = [
                 {
                     "hostPath": mount.host_path,
                     "containerPath": mount.container_path,
                     "options": ["rbind", "ro" if mount.read_only else "rw"],
                 }
-                for mount in wanted.mounts
+                for mount in edit.mounts
             ]
-        annotations = {REQUEST: request, NAMES: ",".join(one.name for one in wanted.cdi)}
+        annotations = {REQUEST: request, NAMES: ",".join(device.name for device in edit.cdi)}
         devices.append({"name": f"{record.uid}-{number}", "annotations": annotations, "containerEdits": made})
     return encode({"cdiVersion": ANNOTATED, "kind": kind_of(driver), "devices": devices})
 

@@ -72,27 +72,27 @@ _Pair = tuple[ResourceSlice, ResourceSliceSpec]
 
 def plan(
     existing: Iterable[ResourceSlice],
-    wanted: Sequence[ResourceSliceSpec],
+    specs: Sequence[ResourceSliceSpec],
     echoes: Mapping[bytes, bytes] | None = None,
 ) -> SlicePlan:
     """Plan the writes. `existing` are the driver's slices of the node; `echoes` map sent content to what the server stored (see `dropped`)."""
-    pool = wanted[0].pool
+    pool = specs[0].pool
     # Only the pool's newest generation counts; all other slices are deleted.
     slices = list(existing)
     newest = max((0, *(slice_.spec.pool.generation for slice_ in slices if slice_.spec.pool.name == pool.name)))
     current: list[ResourceSlice] = []
     others: list[ResourceSlice] = []
-    for one in slices:
-        is_current = one.spec.pool.name == pool.name and one.spec.pool.generation == newest
-        (current if is_current else others).append(one)
+    for slice_ in slices:
+        is_current = slice_.spec.pool.name == pool.name and slice_.spec.pool.generation == newest
+        (current if is_current else others).append(slice_)
 
     # Slices with wanted content stay; the others are `free` to be rewritten with `missing` content.
     by_content: dict[bytes, list[ResourceSlice]] = {}
-    for one in current:
-        by_content.setdefault(_content(one.spec), []).append(one)
+    for slice_ in current:
+        by_content.setdefault(_content(slice_.spec), []).append(slice_)
     matched: list[_Pair] = []
     missing: list[ResourceSliceSpec] = []
-    timed = _with_times(wanted, [one.spec for one in current])
+    timed = _with_times(specs, [slice_.spec for slice_ in current])
     for spec in timed:
         content = _content(spec)
         candidates = by_content.get(content) or by_content.get((echoes or {}).get(content, b""))
@@ -100,9 +100,9 @@ def plan(
             matched.append((candidates.pop(0), spec))
         else:
             missing.append(spec)
-    free = [one for same in by_content.values() for one in same]
+    free = [slice_ for same in by_content.values() for slice_ in same]
 
-    agree = all(one.spec.pool.resource_slice_count == pool.resource_slice_count for one, _ in matched)
+    agree = all(slice_.spec.pool.resource_slice_count == pool.resource_slice_count for slice_, _ in matched)
     if len(current) == len(timed) and len(missing) <= 1 and agree:
         return SlicePlan(tuple(others), _rewritten(zip(free, missing, strict=True), newest))
     after = newest + 1
@@ -120,7 +120,7 @@ def dropped(sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[bytes, 
 
 
 def _rewritten(pairs: Iterable[_Pair], generation: int) -> tuple[Rewritten, ...]:
-    return tuple(Rewritten(one, _numbered(spec, generation)) for one, spec in pairs)
+    return tuple(Rewritten(slice_, _numbered(spec, generation)) for slice_, spec in pairs)
 
 
 def _content(spec: ResourceSliceSpec) -> bytes:
@@ -131,7 +131,7 @@ def _numbered(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
     return replace(spec, pool=replace(spec.pool, generation=generation))
 
 
-def _with_times(wanted: Sequence[ResourceSliceSpec], current: Iterable[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
+def _with_times(specs: Sequence[ResourceSliceSpec], current: Iterable[ResourceSliceSpec]) -> list[ResourceSliceSpec]:
     """Give each existing taint the time that it has on the server."""
     before = {
         (device.name, taint.key, taint.value, taint.effect): taint
@@ -140,9 +140,9 @@ def _with_times(wanted: Sequence[ResourceSliceSpec], current: Iterable[ResourceS
         for taint in device.taints
     }
     if not before:
-        return list(wanted)
+        return list(specs)
     timed: list[ResourceSliceSpec] = []
-    for spec in wanted:
+    for spec in specs:
         devices: list[Device] = []
         for device in spec.devices:
             taints = tuple(

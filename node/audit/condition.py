@@ -23,12 +23,12 @@ def condition_on(node: Mapping[str, Any]) -> NodeCondition | None:
     """Return the condition of a node, read from the API server or from a dump."""
     status = node.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else ()
-    found = [
+    ours = [
         condition
         for condition in conditions or ()
         if isinstance(condition, dict) and condition.get("type") == CONDITION
     ]
-    return found[0] if found else None
+    return ours[0] if ours else None
 
 
 def condition_of(findings: Iterable[NodeFinding], unread: str, before: NodeCondition | None, now: str) -> NodeCondition:

@@ -93,8 +93,8 @@ def contradiction(
     pod_message: str = "",
 ) -> NodeFinding:
     """Make a finding of a kind."""
-    found = make_finding(kind.code, about, message, remedy)
-    return NodeFinding(**asdict(found), users=users, pod_message=pod_message)
+    finding = make_finding(kind.code, about, message, remedy)
+    return NodeFinding(**asdict(finding), users=users, pod_message=pod_message)
 
 
 class _User(NamedTuple):
@@ -123,14 +123,14 @@ class FindingAges(msgspec.Struct, frozen=True):
 
     since: dict[tuple[str, str], float] = {}
 
-    def after(self, found: Iterable[NodeFinding], now: float) -> FindingAges:
-        keys = [(one.code, one.object) for one in found]
+    def after(self, findings: Iterable[NodeFinding], now: float) -> FindingAges:
+        keys = [(finding.code, finding.object) for finding in findings]
         return FindingAges({key: self.since.get(key, now) for key in keys})
 
-    def is_old(self, one: NodeFinding, now: float) -> bool:
+    def is_old(self, finding: NodeFinding, now: float) -> bool:
         """Report whether a finding has lasted long enough to be reported."""
-        since = self.since.get((one.code, one.object), now)
-        return now - since >= _WAITS.get(one.kind, SOON)
+        since = self.since.get((finding.code, finding.object), now)
+        return now - since >= _WAITS.get(finding.kind, SOON)
 
 
 def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ...]:
@@ -161,17 +161,17 @@ def examine(snapshot: NodeSnapshot, hardware: Hardware) -> tuple[NodeFinding, ..
 
 def _given_twice(snapshot: NodeSnapshot, hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
     """Find devices that a container has from a device plugin and that a claim has, too."""
-    for given in snapshot.given:
-        excluded = hardware.excluded_by_plugin(given.resource, given.id)
+    for plugin_device in snapshot.given:
+        excluded = hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id)
         for where in sorted(excluded & users.keys()):
             for user in sorted(users[where]):
                 yield contradiction(
                     FindingKind.GIVEN_TWICE,
                     f"Device/{where}",
-                    f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin, and ResourceClaim {_claim_text(user.claim)} has it",
+                    f"pod {plugin_device.namespace}/{plugin_device.pod} has it as {plugin_device} of a device plugin, and ResourceClaim {_claim_text(user.claim)} has it",
                     "delete one of the two pods; the agent's mark keeps new claims off the device while the plugin's pod has it",
-                    users=((given.namespace, given.pod), *user.pods),
-                    pod_message=f"a device is in use twice: as {given} of a device plugin, and as {where} of a ResourceClaim",
+                    users=((plugin_device.namespace, plugin_device.pod), *user.pods),
+                    pod_message=f"a device is in use twice: as {plugin_device} of a device plugin, and as {where} of a ResourceClaim",
                 )
 
 
@@ -187,8 +187,8 @@ def _users(snapshot: NodeSnapshot) -> Users:
                 with_access.add((name, where_of(result)))
             else:
                 uses.append((name, where_of(result)))
-    by_kubelet = (((one.namespace, one.claim), one.where) for one in snapshot.prepared_by_kubelet)
-    uses += (one for one in by_kubelet if one not in with_access)
+    by_kubelet = (((use.namespace, use.claim), use.where) for use in snapshot.prepared_by_kubelet)
+    uses += (use for use in by_kubelet if use not in with_access)
     for name, where in uses:
         users[where].add(_User(name, tuple(sorted(pods_of[name]))))
     return users
@@ -200,8 +200,8 @@ def _prepared_twice(hardware: Hardware, users: Users) -> Iterator[NodeFinding]:
         for other in sorted(hardware.same_hardware(where) & users.keys()):
             if other < where:
                 continue
-            names = {one.claim for one in (*users[where], *users[other])}
-            pods = {pod for one in (*users[where], *users[other]) for pod in one.pods}
+            names = {use.claim for use in (*users[where], *users[other])}
+            pods = {pod for use in (*users[where], *users[other]) for pod in use.pods}
             yield contradiction(
                 FindingKind.GIVEN_TWICE,
                 f"Device/{where}",
@@ -219,14 +219,14 @@ def _reserved_elsewhere(snapshot: NodeSnapshot, hardware: Hardware) -> Iterator[
     rivals = _rivals(snapshot, hardware)
     for reservation in snapshot.reservations:
         for device in reservation.devices:
-            for one in rivals[device.where]:
-                if one.hinders(reservation, device):
+            for rival in rivals[device.where]:
+                if rival.hinders(reservation, device):
                     yield contradiction(
                         FindingKind.RESERVED_ELSEWHERE,
                         f"Device/{device.where}",
-                        f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {one.has}",
+                        f"an allocator has reserved it for ResourceClaim {reservation.namespace}/{reservation.claim}, and {rival.has}",
                         "delete the pod that has it, or the pod that it is reserved for, so that it is scheduled again",
-                        users=one.users,
+                        users=rival.users,
                         pod_message=f"{device.where}, or a part of it, which this pod has, is reserved for a claim of another pod",
                     )
 
@@ -258,30 +258,33 @@ def _rivals(snapshot: NodeSnapshot, hardware: Hardware) -> Mapping[DeviceId, lis
         for reservation in snapshot.reservations
         for device in reservation.devices
     }
-    found: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
-    for given in snapshot.given:
+    rivals: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
+    for plugin_device in snapshot.given:
         rival = _Rival(
-            f"pod {given.namespace}/{given.pod} has it as {given} of a device plugin", ((given.namespace, given.pod),)
+            f"pod {plugin_device.namespace}/{plugin_device.pod} has it as {plugin_device} of a device plugin",
+            ((plugin_device.namespace, plugin_device.pod),),
         )
-        for where in hardware.excluded_by_plugin(given.resource, given.id) & excluded_devices.keys():
-            found[where].append(rival)
+        for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id) & excluded_devices.keys():
+            rivals[where].append(rival)
     all_excluded = frozenset().union(*excluded_devices.values())
     # Sources that know the claim's UID take precedence.
-    known = sorted((one for one in snapshot.known if one.where in all_excluded), key=lambda one: not one.uid)
+    known = sorted(
+        (record for record in snapshot.known if record.where in all_excluded), key=lambda record: not record.uid
+    )
     pods_of = snapshot.pods_by_claim
     holding: defaultdict[DeviceId, list[_Rival]] = defaultdict(list)
-    for one in _without_duplicates(known):
-        name = one.namespace, one.claim
+    for record in _without_duplicates(known):
+        name = record.namespace, record.claim
         results = results_of(snapshot.claims.get(name))
-        if one.admin or any(where_of(result) == one.where for result in results if result.admin_access):
+        if record.admin or any(where_of(result) == record.where for result in results if result.admin_access):
             continue
-        claim_text = _claim_text(name) if one.claim else f"with uid {one.uid}"
-        has = f"{one.by} has {one.where} prepared for ResourceClaim {claim_text}"
-        holding[one.where].append(_Rival(has, tuple(sorted(pods_of.get(name, ()))), one))
+        claim_text = _claim_text(name) if record.claim else f"with uid {record.uid}"
+        has = f"{record.by} has {record.where} prepared for ResourceClaim {claim_text}"
+        holding[record.where].append(_Rival(has, tuple(sorted(pods_of.get(name, ()))), record))
     for where, others in excluded_devices.items():
         for other in others & holding.keys():
-            found[where] += holding[other]
-    return found
+            rivals[where] += holding[other]
+    return rivals
 
 
 def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
@@ -299,16 +302,16 @@ def _in_doubt(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
 
 def _not_allocated(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find prepared devices that the claim's status does not allocate."""
-    for one in _without_duplicates(snapshot.known):
-        claim = snapshot.claims.get((one.namespace, one.claim))
-        if claim is None or (one.uid and claim.metadata.uid != one.uid):
+    for record in _without_duplicates(snapshot.known):
+        claim = snapshot.claims.get((record.namespace, record.claim))
+        if claim is None or (record.uid and claim.metadata.uid != record.uid):
             continue  # a deleted claim is another finding; an unread one proves nothing
-        if not one.where.device or one.where in {where_of(result) for result in results_of(claim)}:
+        if not record.where.device or record.where in {where_of(result) for result in results_of(claim)}:
             continue
         yield contradiction(
             FindingKind.NOT_ALLOCATED,
-            f"ResourceClaim/{one.namespace}/{one.claim}",
-            f"{one.by} has {one.where} prepared for it, but its status does not allocate that device",
+            f"ResourceClaim/{record.namespace}/{record.claim}",
+            f"{record.by} has {record.where} prepared for it, but its status does not allocate that device",
             "delete the pods that use the claim on this node, so that the kubelet unprepares it",
         )
 
@@ -317,7 +320,7 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find claims of running containers of which the kubelet and drivers know no device."""
     if snapshot.kubelet is None:
         return
-    known = {(one.namespace, one.claim, one.where) for one in snapshot.known}
+    known = {(record.namespace, record.claim, record.where) for record in snapshot.known}
     for pod in snapshot.pods or ():
         if pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
             continue
@@ -343,22 +346,22 @@ def _not_prepared(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
 def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device]) -> Iterator[NodeFinding]:
     """Find prepared shares that exceed the device, or that differ from the claim's status."""
     sums: defaultdict[tuple[DeviceId, str], int] = defaultdict(int)
-    for one in snapshot.prepared:
-        if one.admin or not one.consumed:
+    for record in snapshot.prepared:
+        if record.admin or not record.consumed:
             continue
-        for name, amount in one.consumed.items():
-            sums[one.where, name] += amount.nano
-        claim = snapshot.claims.get((one.namespace, one.claim))
+        for name, amount in record.consumed.items():
+            sums[record.where, name] += amount.nano
+        claim = snapshot.claims.get((record.namespace, record.claim))
         for result in results_of(claim):
             if (
-                where_of(result) == one.where
-                and result.share_id == one.share
-                and result.consumed_capacity != one.consumed
+                where_of(result) == record.where
+                and result.share_id == record.share
+                and result.consumed_capacity != record.consumed
             ):
                 yield contradiction(
                     FindingKind.SUMS,
-                    f"ResourceClaim/{one.namespace}/{one.claim}",
-                    f"{one.by} has prepared {_amounts(one.consumed)} of {one.where}, but the status has {_amounts(result.consumed_capacity)}",
+                    f"ResourceClaim/{record.namespace}/{record.claim}",
+                    f"{record.by} has prepared {_amounts(record.consumed)} of {record.where}, but the status has {_amounts(result.consumed_capacity)}",
                     "delete the pods that use the claim, so that it is prepared again",
                 )
     for (where, name), nano in sums.items():
@@ -374,29 +377,29 @@ def _exceeded_shares(snapshot: NodeSnapshot, devices: Mapping[DeviceId, Device])
 
 def _leftovers(snapshot: NodeSnapshot) -> Iterator[NodeFinding]:
     """Find devices prepared for deleted claims, and CDI files without a claim."""
-    for one in _without_duplicates(snapshot.known):
-        name = one.namespace, one.claim
+    for record in _without_duplicates(snapshot.known):
+        name = record.namespace, record.claim
         claim = snapshot.claims.get(name)
-        if name in snapshot.claims and (claim is None or (one.uid and claim.metadata.uid != one.uid)):
+        if name in snapshot.claims and (claim is None or (record.uid and claim.metadata.uid != record.uid)):
             yield contradiction(
                 FindingKind.LEFT,
-                f"ResourceClaim/{one.namespace}/{one.claim}",
-                f"it is deleted, but {one.by} still has {one.where if one.where.device else 'it'} prepared",
+                f"ResourceClaim/{record.namespace}/{record.claim}",
+                f"it is deleted, but {record.by} still has {record.where if record.where.device else 'it'} prepared",
                 "check that its driver runs: drawbridge's drivers unprepare it after five minutes; restart any other driver",
             )
     named = snapshot.claim_names | snapshot.pods_by_claim.keys()
     if snapshot.pods is None or named - snapshot.claims.keys():
         return  # an unknown UID may be that of a claim that could not be read
-    for uid, by in sorted({(one.uid, one.by) for one in snapshot.prepared if not one.claim}):
+    for uid, by in sorted({(record.uid, record.by) for record in snapshot.prepared if not record.claim}):
         yield contradiction(
             FindingKind.LEFT,
             f"claim with the uid {uid}",
             f"{by} has it prepared, but no claim of a pod of this node has that uid",
             "check that its driver runs, and restart it, so that it unprepares deleted claims",
         )
-    living = {one.uid for one in snapshot.known}
+    living = {record.uid for record in snapshot.known}
     living.update(claim.metadata.uid for claim in snapshot.claims.values() if claim is not None)
-    drivers = {slice_.spec.driver for slice_ in snapshot.slices} | {one.where.driver for one in snapshot.known}
+    drivers = {slice_.spec.driver for slice_ in snapshot.slices} | {record.where.driver for record in snapshot.known}
     for file in snapshot.files:
         uid = claim_uid(file, drivers)
         if uid and uid not in living:
@@ -418,10 +421,10 @@ def claim_uid(name: str, drivers: Collection[str]) -> str:
 
 def _without_duplicates(known: Iterable[PreparedDeviceRecord]) -> list[PreparedDeviceRecord]:
     """Keep the first entry for each claim and device, of those that several sources have."""
-    found: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
-    for one in known:
-        found.setdefault((one.namespace, one.claim or one.uid, one.where), one)
-    return list(found.values())
+    unique: dict[tuple[str, str, DeviceId], PreparedDeviceRecord] = {}
+    for record in known:
+        unique.setdefault((record.namespace, record.claim or record.uid, record.where), record)
+    return list(unique.values())
 
 
 def _claim_text(name: ClaimName) -> str:

@@ -68,9 +68,9 @@ class Hardware:
 
     def excluded_by_plugin(self, resource: str, id_: str) -> frozenset[DeviceId]:
         """Return the devices that must not be allocated beside one that a plugin has allocated."""
-        found = self._named(resource, id_)
-        overlapping = [self._overlapping(where) for where in found]
-        return frozenset(found.union(*overlapping))
+        devices = self._named(resource, id_)
+        overlapping = [self._overlapping(where) for where in devices]
+        return frozenset(devices.union(*overlapping))
 
     def exporter_ids(self, where: DeviceId) -> ExporterIds:
         """Return the names that exporters use for a published device."""
@@ -88,26 +88,26 @@ class Hardware:
         card = _card(id_)
         if _PCI(card.lower()):
             known.add(ExporterIds(pci=_address(card.lower())))
-        uuid = card if _UUID(card) else _only(one.uuid for one in known)
-        return ExporterIds(uuid, _only(one.card for one in known) or uuid, _only(one.pci for one in known))
+        uuid = card if _UUID(card) else _only(facts.uuid for facts in known)
+        return ExporterIds(uuid, _only(facts.card for facts in known) or uuid, _only(facts.pci for facts in known))
 
     def _named(self, resource: str, id_: str) -> set[DeviceId]:
         """Return the devices that share an identity with a plugin's device."""
-        found: set[DeviceId] = set()
+        devices: set[DeviceId] = set()
         for sign in signs_of_plugin(resource, id_):
-            found |= self._by_sign.get(sign, set())
-        return found
+            devices |= self._by_sign.get(sign, set())
+        return devices
 
     def same_hardware(self, where: DeviceId) -> frozenset[DeviceId]:
         """Return the devices of other drivers that are the same hardware."""
         device = self.devices.get(where)
         if device is None:
             return frozenset()
-        found: set[DeviceId] = set()
+        devices: set[DeviceId] = set()
         for sign in _signs(where, device):
             if sign[0] in {"uuid", "pci"}:
-                found |= self._by_sign[sign]
-        return frozenset(one for one in found if one.driver != where.driver)
+                devices |= self._by_sign[sign]
+        return frozenset(device for device in devices if device.driver != where.driver)
 
     def excluded_by_device(self, where: DeviceId) -> frozenset[DeviceId]:
         """Return the devices that must not be allocated beside one: overlapping ones, and those of other drivers."""
@@ -124,13 +124,13 @@ class Hardware:
 
     def _overlapping(self, where: DeviceId) -> set[DeviceId]:
         """Return the devices that do not fit beside one by the counters alone. A counter that no counter set declares counts as 0."""
-        found: set[DeviceId] = set()
+        overlapping: set[DeviceId] = set()
         for key, amount in self._uses[where].items():
             declared = self._declared.get(key, 0)
             for other in self._users[key]:
                 if amount + self._uses[other][key] > declared:
-                    found.add(other)
-        return found
+                    overlapping.add(other)
+        return overlapping
 
 
 def signs_of_plugin(resource: str, id_: str) -> Iterator[Sign]:

@@ -95,16 +95,16 @@ def _requests(pod: Pod, container: str, claim: str) -> Requests | None:
             for request_mapping in extended.request_mappings
             if request_mapping.container_name == container
         ]
-        return frozenset(one.request_name for one in mine)
+        return frozenset(status.request_name for status in mine)
     entries = {
         resource_claim.name for resource_claim in pod.spec.resource_claims if claim_name(pod, resource_claim) == claim
     }
     containers = *pod.spec.containers, *pod.spec.init_containers
     names = {
         named.request
-        for one in containers
-        if one.name == container
-        for named in one.resources.claims
+        for candidate in containers
+        if candidate.name == container
+        for named in candidate.resources.claims
         if named.name in entries
     }
     gets_all = not names or "" in names

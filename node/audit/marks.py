@@ -48,13 +48,13 @@ class MarkPlan(msgspec.Struct, frozen=True):
         return not (self.new or self.renewed or self.deleted)
 
 
-def marks_of(given: Iterable[NodePluginDevice], hardware: Hardware) -> dict[DeviceId, Holds]:
+def marks_of(plugin_devices: Iterable[NodePluginDevice], hardware: Hardware) -> dict[DeviceId, Holds]:
     """Map the devices that claims must not use to the plugin devices that hold them."""
-    found: defaultdict[DeviceId, set[str]] = defaultdict(set)
-    for one in given:
-        for where in hardware.excluded_by_plugin(one.resource, one.id):
-            found[where].add(str(one))
-    return {where: frozenset(sorted(holds)[:MOST_HOLDS]) for where, holds in found.items()}
+    holds_by_device: defaultdict[DeviceId, set[str]] = defaultdict(set)
+    for plugin_device in plugin_devices:
+        for where in hardware.excluded_by_plugin(plugin_device.resource, plugin_device.id):
+            holds_by_device[where].add(str(plugin_device))
+    return {where: frozenset(sorted(holds)[:MOST_HOLDS]) for where, holds in holds_by_device.items()}
 
 
 def hash_of(node: str) -> str:
@@ -64,19 +64,19 @@ def hash_of(node: str) -> str:
 
 def plan(
     owner: Node,
-    wanted: Mapping[DeviceId, Holds],
-    given: Iterable[NodePluginDevice],
+    holds_by_device: Mapping[DeviceId, Holds],
+    plugin_devices: Iterable[NodePluginDevice],
     existing: Iterable[DeviceTaintRule],
     now: datetime,
 ) -> MarkPlan:
-    """Plan the writes that bring a node's marks up to date. `given` are the plugin devices held now."""
+    """Plan the writes that bring a node's marks up to date. `plugin_devices` are those held now."""
     metadata = owner.metadata
     marks: dict[str, tuple[DeviceId, Holds]] = {}
-    for where, holds in wanted.items():
+    for where, holds in holds_by_device.items():
         if where.pool == metadata.name:
             name = f"drawbridge-held-{where.device}-{hash_of(str(where))}"
             marks[name] = where, holds
-    current = frozenset(str(one) for one in given)
+    current = frozenset(str(plugin_device) for plugin_device in plugin_devices)
     renewed: list[Renewal] = []
     deleted: list[DeviceTaintRule] = []
     known: set[str] = set()
@@ -121,17 +121,17 @@ def plan(
     return MarkPlan(tuple(new), tuple(renewed), tuple(deleted), frees_names=frees_names)
 
 
-def markable(node: str, wanted: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds]:
+def markable(node: str, marks: Mapping[DeviceId, Holds]) -> dict[DeviceId, Holds]:
     """Return the devices to mark: those of this node's pool, at most MOST_MARKS."""
-    chosen = [where for where in sorted(wanted) if where.pool == node]
-    return {where: wanted[where] for where in chosen[:MOST_MARKS]}
+    chosen = [where for where in sorted(marks) if where.pool == node]
+    return {where: marks[where] for where in chosen[:MOST_MARKS]}
 
 
-def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> tuple[NodeFinding, ...]:
+def unmarkable(node: str, marks: Mapping[DeviceId, Holds], *, served: bool) -> tuple[NodeFinding, ...]:
     """Return a finding for each device that should be marked and cannot be."""
-    chosen = markable(node, wanted) if served else {}
-    left = sorted(wanted.keys() - chosen.keys())
-    found: list[NodeFinding] = []
+    chosen = markable(node, marks) if served else {}
+    left = sorted(marks.keys() - chosen.keys())
+    findings: list[NodeFinding] = []
     for where in left[:MOST]:
         if not served:
             why, remedy = "this API server has no DeviceTaintRules", "turn the feature gate DRADeviceTaintRules on"
@@ -140,15 +140,15 @@ def unmarkable(node: str, wanted: Mapping[DeviceId, Holds], *, served: bool) -> 
         else:
             why = f"{MOST_MARKS} other devices of the node are marked already"
             remedy = "let the plugin offer fewer devices"
-        found.append(
+        findings.append(
             contradiction(
                 FindingKind.UNMARKED,
                 f"Device/{where}",
-                f"a device plugin has it as {', '.join(sorted(wanted[where]))}, and nothing keeps claims off it: {why}",
+                f"a device plugin has it as {', '.join(sorted(marks[where]))}, and nothing keeps claims off it: {why}",
                 f"{remedy}, or keep claims off this node until the plugin is removed",
             )
         )
-    return tuple(found)
+    return tuple(findings)
 
 
 def _annotations(holds: Holds, now: datetime) -> dict[str, str]:

@@ -97,7 +97,7 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, .
             inner = msgspec.json.decode(content, type=_Inner)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnknownForm(str(error)[:LONGEST]) from None
-    found: list[PreparedDeviceRecord] = []
+    records: list[PreparedDeviceRecord] = []
     for uid, claim in (inner.prepared_claims or {}).items():
         head = mapping(claim)
         if not _UID(uid) or head.get("checkpointState", COMPLETED) != COMPLETED:
@@ -106,10 +106,10 @@ def read_other_driver(data: bytes, driver: str) -> tuple[PreparedDeviceRecord, .
         if not (_NAME(namespace) and _NAME(name)):
             namespace = name = ""
         devices = list(_devices(head.get("preparedDevices", claim), DEEPEST))
-        found += [_record_of(driver, uid, namespace, name, *device) for device in devices or [("", "", "")]]
-        if len(found) > MOST_DEVICES:
+        records += [_record_of(driver, uid, namespace, name, *device) for device in devices or [("", "", "")]]
+        if len(records) > MOST_DEVICES:
             raise BadCheckpoint(f"it names more than {MOST_DEVICES} devices")
-    return tuple(found)
+    return tuple(records)
 
 
 @lru_cache(maxsize=16)
@@ -127,8 +127,8 @@ def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
     if deep == 0:
         return
     if isinstance(value, list):
-        for one in value:
-            yield from _devices(one, deep - 1)
+        for member in value:
+            yield from _devices(member, deep - 1)
     if not isinstance(value, dict):
         return
     for names in _NAMES:
@@ -136,8 +136,8 @@ def _devices(value: Any, deep: int) -> Iterator[tuple[str, str, str]]:
         if pool and device:
             yield pool, device, share
             return
-    for one in value.values():
-        yield from _devices(one, deep - 1)
+    for member in value.values():
+        yield from _devices(member, deep - 1)
 
 
 def with_names(
@@ -145,11 +145,11 @@ def with_names(
 ) -> tuple[PreparedDeviceRecord, ...]:
     """Fill in the names of claims that a driver knows only by UID, if they are among `claims`."""
     name_of = {claim.metadata.uid: key for key, claim in claims.items() if claim is not None}
-    found: list[PreparedDeviceRecord] = []
-    for one in prepared:
-        namespace, name = name_of.get(one.uid, ("", ""))
-        found.append(replace(one, namespace=namespace, claim=name) if name and not one.claim else one)
-    return tuple(found)
+    records: list[PreparedDeviceRecord] = []
+    for record in prepared:
+        namespace, name = name_of.get(record.uid, ("", ""))
+        records.append(replace(record, namespace=namespace, claim=name) if name and not record.claim else record)
+    return tuple(records)
 
 
 def _record_of(driver: str, uid: str, namespace: str = "", name: str = "", *device: str) -> PreparedDeviceRecord:
@@ -200,14 +200,14 @@ def read_state(data: bytes) -> tuple[PreparedDeviceRecord, ...]:
         claims = msgspec.json.decode(inner, type=_StateData).claim_info_state_list
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise UnreadableState(f"it is not a valid kubelet state file: {error}") from None
-    found: list[PreparedDeviceRecord] = []
+    records: list[PreparedDeviceRecord] = []
     for claim in claims or ():
         for driver, state in (claim.driver_state or {}).items():
             for device in state.devices or ():
                 where = DeviceId(driver, device.pool_name, device.device_name)
-                found.append(
+                records.append(
                     PreparedDeviceRecord(
                         MEMORY, claim.namespace, claim.claim_name, where, claim.claim_uid, device.share or ""
                     )
                 )
-    return tuple(found)
+    return tuple(records)

@@ -52,10 +52,10 @@ def _demand_names(*names: str) -> None:
 
 def in_both(before: Iterable[NodeReservation], after: Iterable[NodeReservation]) -> tuple[NodeReservation, ...]:
     """Return the reservations in both answers; they are in doubt if they were in both."""
-    earlier = {(one.uid, one.devices): one for one in before}
-    found: list[NodeReservation] = []
-    for one in after:
-        known = earlier.get((one.uid, one.devices))
+    earlier = {(reservation.uid, reservation.devices): reservation for reservation in before}
+    kept: list[NodeReservation] = []
+    for reservation in after:
+        known = earlier.get((reservation.uid, reservation.devices))
         if known is not None:
-            found.append(one if known.in_doubt else known)
-    return tuple(found)
+            kept.append(reservation if known.in_doubt else known)
+    return tuple(kept)

@@ -129,22 +129,22 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     @property
     def claim_names(self) -> frozenset[ClaimName]:
         """The claims for which devices are prepared."""
-        return frozenset((one.namespace, one.claim) for one in self.known if one.claim)
+        return frozenset((record.namespace, record.claim) for record in self.known if record.claim)
 
     @property
     def pods_by_claim(self) -> dict[ClaimName, frozenset[PodName]]:
         """The pods that use each claim, from the pods' specs and from the kubelet's answer."""
-        found: dict[ClaimName, frozenset[PodName]] = {}
+        pods: dict[ClaimName, frozenset[PodName]] = {}
         uses: list[tuple[ClaimName, PodName]] = []
-        for one in self.pods or ():
-            namespace = one.metadata.namespace
-            names = () if one.has_ended else claim_names(one)
-            uses += (((namespace, name), (namespace, one.metadata.name)) for name in names)
+        for obj in self.pods or ():
+            namespace = obj.metadata.namespace
+            names = () if obj.has_ended else claim_names(obj)
+            uses += (((namespace, name), (namespace, obj.metadata.name)) for name in names)
         for pod, container in self._containers():
             uses += (((claim.namespace, claim.claim), (pod.namespace, pod.name)) for claim in container.claims)
         for claim, user in uses:
-            found[claim] = found.get(claim, frozenset()) | {user}
-        return found
+            pods[claim] = pods.get(claim, frozenset()) | {user}
+        return pods
 
     def _containers(self) -> Iterator[tuple[PodHolding, ContainerHolding]]:
         pods = self.kubelet.pods if self.kubelet is not None else ()
@@ -153,5 +153,5 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
                 yield pod, container
 
 
-def where_of(one: ClaimDevice | DeviceRequestAllocationResult) -> DeviceId:
-    return DeviceId(one.driver, one.pool, one.device)
+def where_of(device: ClaimDevice | DeviceRequestAllocationResult) -> DeviceId:
+    return DeviceId(device.driver, device.pool, device.device)

@@ -47,10 +47,10 @@ class NumaFound(msgspec.Struct, frozen=True, kw_only=True):
 
 def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[NumaFound]) -> DeviceInventory:
     """Return an inventory of the devices found. A device is named by its address, which other devices do not change."""
-    found = sorted(devices, key=lambda device: device.address)
+    in_order = sorted(devices, key=lambda device: device.address)
     gpus: list[Gpu] = []
     nics: list[Nic] = []
-    for device in found:
+    for device in in_order:
         if not device.parent and device.kind in _GPUS:
             gpus.append(
                 Gpu(
@@ -64,13 +64,13 @@ def discovered(driver: str, devices: Iterable[PciDevice], numa_nodes: Iterable[N
         elif not device.parent and device.kind == NETWORK:
             functions = [
                 VirtualFunction(
-                    name=_name("vf", one.address),
-                    interface=one.interface,
-                    rdma_device=one.rdma_device,
-                    place=_place(one),
+                    name=_name("vf", function.address),
+                    interface=function.interface,
+                    rdma_device=function.rdma_device,
+                    place=_place(function),
                 )
-                for one in found
-                if one.parent == device.address
+                for function in in_order
+                if function.parent == device.address
             ]
             nics.append(
                 Nic(

@@ -106,9 +106,9 @@ def machine_of(inventory: DeviceInventory) -> Machine:
         made += _numa_node(numa_node)
     return Machine(
         inventory.driver,
-        tuple(one.device for one in made),
+        tuple(offered.device for offered in made),
         tuple(counter_sets),
-        {one.device.name: one.offer for one in made},
+        {offered.device.name: offered.offer for offered in made},
         inventory.visible_devices,
     )
 
@@ -126,7 +126,9 @@ def _gpu(gpu: Gpu, layout: Layout | None) -> Iterator[_OfferedDevice]:
     placed = {**_placed(gpu.place), **gpu.attributes}
     files = gpu.place.device_nodes
     if layout is not None:
-        in_order = sorted(layout.partitions, key=lambda one: (one.slices, one.compute, one.profile))
+        in_order = sorted(
+            layout.partitions, key=lambda partition: (partition.slices, partition.compute, partition.profile)
+        )
         for partition in in_order:
             for start in partition.at:
                 uuid = f"{gpu.uuid}/{partition.profile}/{start}"
@@ -239,12 +241,12 @@ def _numa_node(numa_node: NumaNode) -> Iterator[_OfferedDevice]:
     where = {f"{STANDARD}/numaNode": DeviceAttribute(int_=numa_node.number)}
     cpus = numbers_of(numa_node.cpus)
     if cpus:
-        one = parse("1")
+        step = parse("1")
         number = parse(str(len(cpus)))
         device = Device(
             name=f"cpus-numa-{numa_node.number}",
             attributes={**_texts(type="cpus"), **where},
-            capacity={"cpus": _capacity(number, Steps(minimum=one, step=one, default=one))},
+            capacity={"cpus": _capacity(number, Steps(minimum=step, step=step, default=step))},
             allow_multiple_allocations=True,
         )
         yield _OfferedDevice(device, DeviceAccess("", cpus=cpus))
@@ -269,7 +271,7 @@ class InvalidCpuList(ValueError):  # noqa: N818  names the problem
 
 def numbers_of(text: str) -> tuple[int, ...]:
     """Parse a list of CPUs as Linux writes it: `0-3,8`."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         match = _PART(part.strip())
         if match is None:
@@ -278,8 +280,8 @@ def numbers_of(text: str) -> tuple[int, ...]:
         last = int(match[2] or match[1])
         if last < first or last >= MOST_CPUS:
             raise InvalidCpuList(f"{part!r} is not a valid range of CPUs (expected ascending, up to {MOST_CPUS - 1})")
-        found.update(range(first, last + 1))
-    return tuple(sorted(found))
+        numbers.update(range(first, last + 1))
+    return tuple(sorted(numbers))
 
 
 def listed(numbers: Iterable[int]) -> str:
@@ -305,14 +307,14 @@ def _texts(**named: str) -> Attributes:
 
 
 def _placed(place: DevicePlace) -> Attributes:
-    found: Attributes = {}
+    attributes: Attributes = {}
     if place.pci_bus_id:
-        found[f"{STANDARD}/pciBusID"] = DeviceAttribute(string=place.pci_bus_id)
+        attributes[f"{STANDARD}/pciBusID"] = DeviceAttribute(string=place.pci_bus_id)
     if place.pcie_root:
-        found[f"{STANDARD}/pcieRoot"] = DeviceAttribute(string=place.pcie_root)
+        attributes[f"{STANDARD}/pcieRoot"] = DeviceAttribute(string=place.pcie_root)
     if place.numa_node is not None:
-        found[f"{STANDARD}/numaNode"] = DeviceAttribute(int_=place.numa_node)
-    return found
+        attributes[f"{STANDARD}/numaNode"] = DeviceAttribute(int_=place.numa_node)
+    return attributes
 
 
 def _capacity(value: Quantity, steps: Steps | None) -> DeviceCapacity:

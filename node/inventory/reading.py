@@ -84,7 +84,7 @@ def _inconsistencies(inventory: DeviceInventory) -> Iterator[Finding]:
                 message = f"{count} pages of {size} are not valid (expected a positive number and size)"
                 yield finding_at(CODE, where, message, "remove the line")
     yield from _twice("/layouts", [layout.name for layout in inventory.layouts])
-    yield from _twice("/gpus", [one.uuid for one in inventory.gpus])
+    yield from _twice("/gpus", [gpu.uuid for gpu in inventory.gpus])
     yield from _twice("/numaNodes", [numa_node.number for numa_node in inventory.numa_nodes])
     yield from _twice("/numaNodes", cpus)
 
@@ -103,11 +103,11 @@ def _of_layout(layout: Layout, path: str) -> Iterator[Finding]:
             yield finding_at(CODE, where, f"{partition.profile} cannot take {takes}")
             continue
         last = layout.slices - partition.slices
-        for place, start in enumerate(partition.at):
+        for index, start in enumerate(partition.at):
             if not 0 <= start <= last:
                 yield finding_at(
                     CODE,
-                    f"{where}/at/{place}",
+                    f"{where}/at/{index}",
                     f"{partition.profile} with {partition.slices} slices does not fit into the GPU from slice {start}",
                     f"it can start at 0 to {last}" if last >= 0 else "give the layout more slices",
                 )

@@ -83,7 +83,7 @@ class PreparedStore:
         self._lock = f"{state}/lock"
         self.count = 0  # prepared claims when the checkpoint was last read or written
 
-    def prepare(self, references: Iterable[ClaimReference], found: Found) -> dict[str, PreparedClaim]:
+    def prepare(self, references: Iterable[ClaimReference], claims: Found) -> dict[str, PreparedClaim]:
         """Prepare claims and answer for each. One claim's failure does not affect the others."""
         with self._disk.locked(self._lock):
             checkpoint = self._read()
@@ -91,7 +91,7 @@ class PreparedStore:
             records: list[Prepared] = []
             for reference in references:
                 known = checkpoint.with_records(*records)
-                judged = self._judge(reference, known, found[reference.uid])
+                judged = self._judge(reference, known, claims[reference.uid])
                 if isinstance(judged, Prepared):
                     records.append(judged)
                 else:
@@ -115,14 +115,14 @@ class PreparedStore:
                     answers[record.uid] = self._writer.answer(record, spec)
             return answers
 
-    def is_blocked_only_by(self, leaving: Collection[str], references: Iterable[ClaimReference], found: Found) -> bool:
+    def is_blocked_only_by(self, leaving: Collection[str], references: Iterable[ClaimReference], claims: Found) -> bool:
         """Report whether one of these claims is refused now, but would be prepared without the `leaving` claims. Writes nothing."""
         with self._disk.locked(self._lock):
             known = self._read()
         remaining = known.without(*leaving)
         for reference in references:
-            claim = found[reference.uid]
-            with_leaving, without_leaving = (self._judge(reference, one, claim) for one in (known, remaining))
+            claim = claims[reference.uid]
+            with_leaving, without_leaving = (self._judge(reference, prepared, claim) for prepared in (known, remaining))
             if isinstance(with_leaving, str) and isinstance(without_leaving, Prepared):
                 return True
         return False

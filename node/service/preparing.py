@@ -72,10 +72,10 @@ class Preparing:
             claims = await asyncio.gather(
                 *(self._read_claim(reference.name, reference.namespace) for reference in pending)
             )
-            found = {reference.uid: claim for reference, claim in zip(pending, claims, strict=True)}
+            claims_by_uid = {reference.uid: claim for reference, claim in zip(pending, claims, strict=True)}
             async with self._lock:
-                answers |= await asyncio.to_thread(self._store.prepare, pending, found)
-            for uid, claim in found.items():
+                answers |= await asyncio.to_thread(self._store.prepare, pending, claims_by_uid)
+            for uid, claim in claims_by_uid.items():
                 if isinstance(claim, ResourceClaim) and not answers[uid].error:
                     # Written in the background, so that the kubelet need not wait.
                     task = asyncio.create_task(self._write_status(claim))
@@ -83,7 +83,7 @@ class Preparing:
                     task.add_done_callback(self._status_writes.discard)
             pending = tuple(reference for reference in pending if answers[reference.uid].error)
             seconds = begun + UNPREPARE_TIMEOUT - self._clock()
-            if not await self._wait_for_unprepared(pending, found, unprepared, seconds):
+            if not await self._wait_for_unprepared(pending, claims_by_uid, unprepared, seconds):
                 break
         errors = [answer.error for answer in answers.values()]
         self._metrics.count_call("prepare", errors, self._clock() - begun)
@@ -121,7 +121,7 @@ class Preparing:
         await asyncio.gather(*self._status_writes, return_exceptions=True)
 
     async def _wait_for_unprepared(
-        self, pending: Sequence[ClaimReference], found: Found, unprepared: asyncio.Event, seconds: float
+        self, pending: Sequence[ClaimReference], claims_by_uid: Found, unprepared: asyncio.Event, seconds: float
     ) -> bool:
         """If deleted claims block these, wait until one is unprepared; report whether another try makes sense."""
         if not pending or seconds <= 0:
@@ -131,7 +131,7 @@ class Preparing:
         claims = await asyncio.to_thread(self._store.claims)
         released = await asyncio.gather(*map(self._is_released, claims.values()))
         leaving = {uid for uid, is_released in zip(claims, released, strict=True) if is_released}
-        if not await asyncio.to_thread(self._store.is_blocked_only_by, leaving, pending, found):
+        if not await asyncio.to_thread(self._store.is_blocked_only_by, leaving, pending, claims_by_uid):
             return False
         self.waiting += len(pending)
         try:
@@ -179,18 +179,18 @@ class Preparing:
         for result in results_of(claim):
             if result.driver != self._machine.driver:
                 continue
-            one: dict[str, object] = {
+            status: dict[str, object] = {
                 "driver": result.driver,
                 "pool": result.pool,
                 "device": result.device,
                 "conditions": [ready],
             }
             if result.share_id is not None:
-                one["shareID"] = result.share_id
+                status["shareID"] = result.share_id
             interface = self._machine.offers.get(result.device, NOTHING).interface
             if interface:
-                one["networkData"] = {"interfaceName": interface}
-            devices.append(one)
+                status["networkData"] = {"interfaceName": interface}
+            devices.append(status)
         body = {
             "apiVersion": claim.api_version,
             "kind": claim.kind,

@@ -61,9 +61,9 @@ class Publisher:
         self.published = asyncio.Event()
 
     def update_machine(self, machine: Machine) -> None:
-        wanted = pages_of(machine, self._node)
-        if wanted != self._wanted:
-            self._wanted = wanted
+        specs = pages_of(machine, self._node)
+        if specs != self._wanted:
+            self._wanted = specs
             self._changed.set()
 
     def unready(self) -> str:
@@ -117,11 +117,11 @@ class Publisher:
         """Write the slices that differ, and report whether any did."""
         page = await self._cluster.list(RESOURCE_SLICES, fields=self._fields)
         decided = plan(page.items, self._wanted, self._echoes)
-        for one in decided.deleted:
+        for slice_ in decided.deleted:
             try:
-                await self._cluster.delete(RESOURCE_SLICES, one.metadata.name, uid=one.metadata.uid)
+                await self._cluster.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
             except NotFound:
-                logger.debug("another client has deleted a slice", extra={"slice": one.metadata.name})
+                logger.debug("another client has deleted a slice", extra={"slice": slice_.metadata.name})
         for changed in decided.rewritten:
             stored = await self._cluster.patch(RESOURCE_SLICES, changed.slice.metadata.name, Merge(changed.body))
             self._remember_dropped(changed.spec, stored)

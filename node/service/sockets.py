@@ -78,17 +78,17 @@ class DraPlugin:
         self._health = health
 
     def __mapping__(self) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
+        handlers: dict[str, Any] = {}
         for version in PLUGINS:
             service = f"/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"
             prepare = _unary(self._preparing.prepare, PrepareRequest, PrepareResponse)
             unprepare = _unary(self._preparing.unprepare, PrepareRequest, UnprepareResponse)
-            found[f"{service}/NodePrepareResources"] = prepare
-            found[f"{service}/NodeUnprepareResources"] = unprepare
+            handlers[f"{service}/NodePrepareResources"] = prepare
+            handlers[f"{service}/NodeUnprepareResources"] = unprepare
         for version in HEALTHS:
             path = f"/{version}.DRAResourceHealth/NodeWatchResources"
-            found[path] = Handler(self._watch, Cardinality.UNARY_STREAM, Empty, HealthReport)
-        return found
+            handlers[path] = Handler(self._watch, Cardinality.UNARY_STREAM, Empty, HealthReport)
+        return handlers
 
     async def _watch(self, stream: Any) -> None:
         """Stream health reports until the kubelet ends the call."""
@@ -137,10 +137,10 @@ class GrpcSocket:
 def _identity(path: str) -> tuple[int, int] | None:
     """Return what distinguishes a file from a later one of the same name."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def sweep(folder: str, prefix: str) -> None:

@@ -13,7 +13,7 @@ _PAGES = re.compile(r"hugepages-(\d+)kB").fullmatch
 
 
 def pci_devices(sysfs: str) -> list[PciDevice]:
-    found: list[PciDevice] = []
+    devices: list[PciDevice] = []
     for path in _folders(Path(sysfs, "bus/pci/devices")):
         numa_node = _number(path / "numa_node", -1)
         # In a virtual machine, interfaces are below the virtio device.
@@ -36,12 +36,12 @@ def pci_devices(sysfs: str) -> list[PciDevice]:
             megabits=_number(nets / interface / "speed") if interface else 0,
             parent=physical.resolve().name if physical.exists() else "",
         )
-        found.append(device)
-    return found
+        devices.append(device)
+    return devices
 
 
 def numa_nodes(sysfs: str) -> list[NumaFound]:
-    found: list[NumaFound] = []
+    nodes: list[NumaFound] = []
     for path in _folders(Path(sysfs, "devices/system/node")):
         match = _NODE(path.name)
         if match is None:
@@ -52,8 +52,8 @@ def numa_nodes(sysfs: str) -> list[NumaFound]:
             if size is not None:
                 pages[int(size[1])] = _number(folder / "nr_hugepages")
         node = NumaFound(number=int(match[1]), cpus=_text(path / "cpulist"), pages=pages)
-        found.append(node)
-    return sorted(found, key=lambda node: node.number)
+        nodes.append(node)
+    return sorted(nodes, key=lambda node: node.number)
 
 
 def _folders(path: Path) -> list[Path]:

@@ -109,4 +109,4 @@ class Adapter:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             logger.warning("cannot read the saved devices of plugins", extra={"why": str(error)})
             return ()
-        return tuple(msgspec.structs.replace(one, connected=False) for one in saved)
+        return tuple(msgspec.structs.replace(plugin, connected=False) for plugin in saved)

@@ -187,8 +187,8 @@ class _Session:
         async with self._turn:
             answer = await self._ask("Allocate", request, AllocateResponse, self._patience.answer)
             edits = read_answer(answer, tuple(devices))
-            for one in containers if needs_start else ():
-                await self._ask("PreStartContainer", one, Empty, self._patience.start)
+            for container in containers if needs_start else ():
+                await self._ask("PreStartContainer", container, Empty, self._patience.start)
         return edits
 
     async def _ask(self, method: str, request: Any, answers: type[Any], seconds: float) -> Any:

@@ -39,14 +39,16 @@ class PluginWriter:
         ids_by_resource: dict[str, dict[str, list[str]]] = {}
         owners: dict[str, str] = {}
         for prepared_device in record.devices:
-            one = known.get(prepared_device.device)
-            if one is None:
+            plugin_device = known.get(prepared_device.device)
+            if plugin_device is None:
                 raise SpecUnavailable(f"no device plugin offers {prepared_device.device} any longer")
-            if owners.setdefault(prepared_device.request_name, one.resource) != one.resource:
+            if owners.setdefault(prepared_device.request_name, plugin_device.resource) != plugin_device.resource:
                 raise SpecUnavailable(
                     f"the request {prepared_device.request_name} has devices of two plugins: make it two requests"
                 )
-            ids_by_resource.setdefault(one.resource, {}).setdefault(prepared_device.request_name, []).append(one.id)
+            ids_by_resource.setdefault(plugin_device.resource, {}).setdefault(prepared_device.request_name, []).append(
+                plugin_device.id
+            )
         try:
             for resource, devices in ids_by_resource.items():
                 asking = asyncio.run_coroutine_threadsafe(self._host.allocate(resource, devices), self._loop)

@@ -89,8 +89,8 @@ class Agent:
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        found = examine(snapshot, self.watcher.hardware)
-        return AuditResult(snapshot, found, await self.marker.read_marks())
+        findings = examine(snapshot, self.watcher.hardware)
+        return AuditResult(snapshot, findings, await self.marker.read_marks())
 
     async def round(self) -> None:
         """Look, mark and report once. All sources are read at intervals, and when containers' devices have changed."""
@@ -116,9 +116,9 @@ class Agent:
         try:
             await self.marker.keep(snapshot, self.watcher.hardware, again=whole)
             if whole:
-                found = (*examine(snapshot, self.watcher.hardware), *self.marker.findings)
-                self._patience = self._patience.after(found, now)
-                self.findings = tuple(one for one in found if self._patience.is_old(one, now))
+                findings = (*examine(snapshot, self.watcher.hardware), *self.marker.findings)
+                self._patience = self._patience.after(findings, now)
+                self.findings = tuple(finding for finding in findings if self._patience.is_old(finding, now))
                 self.metrics.show_findings(self.findings)
                 node = await self._cluster.get(NODES, self._node)
                 await self._reporter.report(self.findings, node, self.watcher.pods)
@@ -148,7 +148,7 @@ class Agent:
         }
         self.metrics.notes = {
             "sources": lambda: "; ".join(
-                f"{one}: {why}" for one, why in sorted(self._unread.items()) if why and one != "kubelet"
+                f"{source}: {why}" for source, why in sorted(self._unread.items()) if why and source != "kubelet"
             ),
             "condition": lambda: self._condition.problem,
             "devices": lambda: "; ".join(f"{finding.object}: {finding.kind}" for finding in self.findings[:8]),

@@ -42,11 +42,11 @@ class AllocatorClient:
     """Asks about one node. `problem` says why the last question had no answer."""
 
     def __init__(
-        self, cluster: Cluster, place: AllocatorAddress, node: str, *, patience: float = PATIENCE, rest: float = REST
+        self, cluster: Cluster, address: AllocatorAddress, node: str, *, patience: float = PATIENCE, rest: float = REST
     ) -> None:
         """`patience` is for one question, `rest` after one without an answer."""
         self._cluster = cluster
-        self._place = place
+        self._place = address
         self._node = node
         self._patience = patience
         self._rest = rest
@@ -61,7 +61,7 @@ class AllocatorClient:
             return None
         try:
             async with asyncio.timeout(self._patience):
-                found = await self._ask()
+                reservations = await self._ask()
         except (Unanswered, InvalidAnswer, ApiError, OSError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             self._context = None  # the CA may have changed
             self._again_at = self._clock() + self._rest
@@ -71,7 +71,7 @@ class AllocatorClient:
             self._note_problem(why)
             return None
         self._note_problem("")
-        return found
+        return reservations
 
     def _note_problem(self, problem: str) -> None:
         """Log when reservations cannot be read, and when they can be read again."""
@@ -82,8 +82,8 @@ class AllocatorClient:
         self.problem = problem
 
     async def _ask(self) -> tuple[NodeReservation, ...]:
-        place = urlsplit(self._place.url)
-        if place.scheme == "https" and self._context is None:
+        parsed = urlsplit(self._place.url)
+        if parsed.scheme == "https" and self._context is None:
             authorities = ""
             if not self._place.ca_file:
                 configuration = await self._cluster.get(MUTATING_WEBHOOKS, WEBHOOK)
@@ -92,7 +92,7 @@ class AllocatorClient:
                     raise Unanswered(f"the MutatingWebhookConfiguration {WEBHOOK} has no CA bundle yet")
                 authorities = b64decode(bundle).decode()
             self._context = ssl.create_default_context(cafile=self._place.ca_file or None, cadata=authorities or None)
-        headers = {"Accept-Encoding": "identity", "Host": place.netloc}
+        headers = {"Accept-Encoding": "identity", "Host": parsed.netloc}
         token_file = self._place.token_file
         if token_file:
             with Path(token_file).open("rb") as file:  # noqa: ASYNC230  a small file
@@ -100,18 +100,18 @@ class AllocatorClient:
             if not token or not token.isprintable():
                 raise Unanswered(f"{token_file} holds no token")
             headers["Authorization"] = f"Bearer {token}"
-        port = place.port or (443 if place.scheme == "https" else 80)
-        found = await asyncio.get_running_loop().getaddrinfo(place.hostname, port, type=SOCK_STREAM)
-        addresses = [f"[{address[0]}]" if ":" in str(address[0]) else str(address[0]) for *_, address in found]
-        problem: Exception = Unanswered(f"{place.hostname} has no address")
+        port = parsed.port or (443 if parsed.scheme == "https" else 80)
+        infos = await asyncio.get_running_loop().getaddrinfo(parsed.hostname, port, type=SOCK_STREAM)
+        addresses = [f"[{address[0]}]" if ":" in str(address[0]) else str(address[0]) for *_, address in infos]
+        problem: Exception = Unanswered(f"{parsed.hostname} has no address")
         connecting = aiohttp.ClientTimeout(total=None, sock_connect=self._patience / 4)
         async with aiohttp.ClientSession(trust_env=False, auto_decompress=False, timeout=connecting) as session:
             for where in list(dict.fromkeys(addresses))[:REPLICAS]:
                 asking = session.get(
-                    f"{place.scheme}://{where}:{port}{PATH}",
+                    f"{parsed.scheme}://{where}:{port}{PATH}",
                     headers=headers,
                     ssl=self._context or True,
-                    server_hostname=place.hostname if self._context else None,
+                    server_hostname=parsed.hostname if self._context else None,
                     allow_redirects=False,
                 )
                 body = bytearray()

@@ -47,18 +47,18 @@ class EventReporter:
         self._clock = clock
         self._written: dict[Key, _Report] = {}
 
-    async def report(self, found: Iterable[NodeFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
+    async def report(self, findings: Iterable[NodeFinding], node: Node, pods: Mapping[PodName, Pod]) -> None:
         """Write the events of the current findings, unless they were written recently."""
         sentences_by_key: dict[Key, list[str]] = {}
         about: dict[Key, Node | Pod] = {}
-        for one in found:
-            messages: list[tuple[Node | Pod, str]] = [(node, f"{one.object}: {one.message}")]
-            messages += ((pods[name], one.pod_message) for name in one.users if name in pods)
+        for finding in findings:
+            messages: list[tuple[Node | Pod, str]] = [(node, f"{finding.object}: {finding.message}")]
+            messages += ((pods[name], finding.pod_message) for name in finding.users if name in pods)
             for one_object, sentence in messages:
-                key = one_object.metadata.uid, one.kind.reason
+                key = one_object.metadata.uid, finding.kind.reason
                 about[key] = one_object
                 sentences_by_key.setdefault(key, []).append(sentence)
-        wanted: dict[Key, _Report] = {}
+        reports: dict[Key, _Report] = {}
         for key, sentences in sentences_by_key.items():
             # As many sentences as fit into an event, at least the first.
             first, *others = dict.fromkeys(sentences)
@@ -69,10 +69,10 @@ class EventReporter:
                     break
                 text = f"{text}; {sentence}"
                 left -= 1
-            wanted[key] = _Report(about[key], f"{text}; and {left} more" if left else text)
+            reports[key] = _Report(about[key], f"{text}; and {left} more" if left else text)
         over = {key: report._replace(sentence=OVER) for key, report in self._written.items()}
         writes = 0
-        for key, report in (over | wanted).items():
+        for key, report in (over | reports).items():
             before, now = self._written.get(key), self._clock()
             is_current = (
                 before is not None and before.sentence == report.sentence and now - before.at < RENEWAL_INTERVAL

@@ -36,19 +36,19 @@ class Marker:
         """Update the marks; with `again` even if nothing has changed. While the kubelet does not answer, they stay."""
         if snapshot.kubelet is None:
             return
-        given: tuple[NodePluginDevice, ...] = ()
+        plugin_devices: tuple[NodePluginDevice, ...] = ()
         if self._marking != "none":
-            given = (*snapshot.given, *snapshot.offered) if self._marking == "offered" else snapshot.given
-        wanted = marks_of(given, hardware)
-        if not again and self._done == (given, wanted):
+            plugin_devices = (*snapshot.given, *snapshot.offered) if self._marking == "offered" else snapshot.given
+        marks = marks_of(plugin_devices, hardware)
+        if not again and self._done == (plugin_devices, marks):
             return
         self._done = None
         self._missed = False
         existing = await self.read_marks()
         if existing is not None:
-            await self._write(markable(self._node, wanted), given, existing)
-        self.findings = unmarkable(self._node, wanted, served=existing is not None)
-        self._done = None if self._missed else (given, wanted)
+            await self._write(markable(self._node, marks), plugin_devices, existing)
+        self.findings = unmarkable(self._node, marks, served=existing is not None)
+        self._done = None if self._missed else (plugin_devices, marks)
 
     async def read_marks(self) -> tuple[DeviceTaintRule, ...] | None:
         """Return the marks of this node; None if the API server has no DeviceTaintRules."""
@@ -60,16 +60,16 @@ class Marker:
 
     async def _write(
         self,
-        wanted: Mapping[DeviceId, frozenset[str]],
-        given: tuple[NodePluginDevice, ...],
+        marks: Mapping[DeviceId, frozenset[str]],
+        plugin_devices: tuple[NodePluginDevice, ...],
         existing: tuple[DeviceTaintRule, ...],
     ) -> None:
         """Create, renew and delete marks; raises the first error after trying all."""
         self.count = len(existing)
-        if not wanted and not existing:
+        if not marks and not existing:
             return
         owner = await self._cluster.get(NODES, self._node)
-        planned = plan(owner, wanted, given, existing, datetime.now(UTC))
+        planned = plan(owner, marks, plugin_devices, existing, datetime.now(UTC))
         self._missed = planned.frees_names
         refused: list[ApiError] = []
         rules, cluster = DEVICE_TAINT_RULES, self._cluster

@@ -106,9 +106,9 @@ def read_files(paths: NodePaths) -> NodeFiles:
                 data = _read_in(paths.state(driver), name)
                 more = checkpoint(data, driver) if data is not None else ()
                 room = MOST_PREPARED - len(prepared)
-                found = list(islice(more, room + 1))
-                prepared += found[:room]
-                if len(found) > room:
+                records = list(islice(more, room + 1))
+                prepared += records[:room]
+                if len(records) > room:
                     unread[path] = f"drivers name more than {MOST_PREPARED} devices; the rest is ignored"
             except UnknownForm as error:
                 unknown[path] = plain(str(error))

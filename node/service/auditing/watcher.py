@@ -115,12 +115,12 @@ class Watcher(ClusterView):
             slices=tuple(self._slices.objects.values()),
         )
         # Claims of pods and of the kubelet first, so that those that only files name cannot crowd them out.
-        in_use = {(one.namespace, one.claim) for one in snapshot.prepared_by_kubelet}
+        in_use = {(record.namespace, record.claim) for record in snapshot.prepared_by_kubelet}
         for pod in snapshot.pods or ():
             namespace = pod.metadata.namespace
             in_use.update((namespace, name) for name in claim_names(pod))
         claims, problems = await read_claims(self._cluster, [*sorted(in_use), *sorted(snapshot.claim_names - in_use)])
-        healths = [one.health for one in (self._pods, self._slices)]
+        healths = [view.health for view in (self._pods, self._slices)]
         unread = glance.unread | files.unread | problems
         unread |= {health.resource: health.error or "not read yet" for health in healths if not health.synced}
         crowded = self.hardware.crowded
