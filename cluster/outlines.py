@@ -48,8 +48,8 @@ def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
                 admin_access=request.exactly.admin_access,
             )
             alternatives = [
-                replace(one, selectors=(), tolerations=(), capacity=None, derived_attributes=())
-                for one in request.first_available[:_MANY]
+                replace(alternative, selectors=(), tolerations=(), capacity=None, derived_attributes=())
+                for alternative in request.first_available[:_MANY]
             ]
             requests.append(DeviceRequest(name=request.name, exactly=exactly, first_available=tuple(alternatives)))
         allocation = replace(allocation, devices=replace(allocation.devices, config=()))
@@ -60,8 +60,8 @@ def outline_of_claim(claim: ResourceClaim) -> ResourceClaim:
 
 def outline_of_pod(pod: Pod) -> Pod:
     """Keep a pod's node and claims; a pod without a node is gated."""
-    given = pod.spec
-    gates = () if given.node_name else (PodSchedulingGate(name=NOT_KEPT),)
+    stored = pod.spec
+    gates = () if stored.node_name else (PodSchedulingGate(name=NOT_KEPT),)
     spec = PodSpec(
         containers=tuple(
             Container(
@@ -71,18 +71,18 @@ def outline_of_pod(pod: Pod) -> Pod:
                     limits=dict(list(container.resources.limits.items())[:_MANY]),
                 ),
             )
-            for container in given.containers[:_MANY]
+            for container in stored.containers[:_MANY]
         ),
-        node_name=given.node_name,
-        resource_claims=given.resource_claims[:_MANY],
-        runtime_class_name=given.runtime_class_name,
-        scheduler_name=given.scheduler_name,
-        service_account_name=given.service_account_name,
+        node_name=stored.node_name,
+        resource_claims=stored.resource_claims[:_MANY],
+        runtime_class_name=stored.runtime_class_name,
+        scheduler_name=stored.scheduler_name,
+        service_account_name=stored.service_account_name,
         scheduling_gates=gates,
-        scheduling_group=given.scheduling_group,
-        priority=given.priority,
-        priority_class_name=given.priority_class_name,
-        preemption_policy=given.preemption_policy,
+        scheduling_group=stored.scheduling_group,
+        priority=stored.priority,
+        priority_class_name=stored.priority_class_name,
+        preemption_policy=stored.preemption_policy,
     )
     status = replace(pod.status, conditions=pod.status.conditions[:_MANY])
     return replace(pod, metadata=_metadata(pod.metadata), spec=spec, status=status)

@@ -155,7 +155,7 @@ class ApiServer:
             raise registry.invalid(PODS, name, [cause])
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._identity.now()}
         before = status.get("conditions") or ()
-        conditions = [*(one for one in before if one.get("type") != "PodScheduled"), scheduled]
+        conditions = [*(condition for condition in before if condition.get("type") != "PodScheduled"), scheduled]
         pod["spec"] = {**spec, "nodeName": node}
         pod["status"] = {**status, "conditions": conditions}
         self._answer(PODS, (namespace, name), pod, dry_run=dry_run)
@@ -238,12 +238,12 @@ def _not_found(resource: Resource[Any], name: str) -> NotFound:
 
 def _check_preconditions(resource: Resource[Any], record: StoredObject, uid: str, resource_version: str) -> None:
     name = record.meta.name
-    for field, wanted, have in (
+    for field, expected, have in (
         ("UID", uid, record.meta.uid),
         ("ResourceVersion", resource_version, str(record.version)),
     ):
-        if wanted and wanted != have:
+        if expected and expected != have:
             raise Conflict(
                 f'Operation cannot be fulfilled on {resource.id} "{name}": Precondition failed: '
-                f"{field} in precondition: {wanted}, {field} in object meta: {have}"
+                f"{field} in precondition: {expected}, {field} in object meta: {have}"
             )

@@ -63,13 +63,13 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
     metadata = old.get("metadata") or {}
     mine: Raw = {}
     others: list[Raw] = []
-    for one in _managed(metadata.get("managedFields")):
-        identity = (one.get("manager"), one.get("operation"), one.get("subresource") or "")
+    for managed in _managed(metadata.get("managedFields")):
+        identity = (managed.get("manager"), managed.get("operation"), managed.get("subresource") or "")
         if not mine and identity == (patch.manager, "Apply", subresource):
-            mine = one
+            mine = managed
         else:
-            others.append(one)
-    wanted = dict(_leaves(_ownable(patch.body)))
+            others.append(managed)
+    leaves = dict(_leaves(_ownable(patch.body)))
     result: Json = _overlay(old, patch.body, "")
     changes = set(_changes(_ownable(old), _ownable(result)))
     contested = [
@@ -83,13 +83,13 @@ def server_side_apply(old: Raw, patch: Apply, subresource: str, *, now: str) -> 
             f'conflict with "{manager}": {"".join(f".{step[2:]}" for step in path)}' for path, manager in contested
         ]
         raise Conflict(f"Apply failed with {len(lines)} conflict{'s' * (len(lines) > 1)}: {'; '.join(lines)}")
-    remaining_paths = set(wanted)
+    remaining_paths = set(leaves)
     for other in others:
         remaining_paths.update(_paths(other.get("fieldsV1") or {}))
     for path in sorted(_paths(mine.get("fieldsV1") or {})):  # an item before its key, because the key finds the item
         if not any(other[: len(path)] == path for other in remaining_paths):
             result = _without(result, path)
-    fields = _tree(wanted)
+    fields = _tree(leaves)
     is_known = mine and same(mine.get("fieldsV1"), fields)
     entry = {
         "manager": patch.manager,
@@ -142,12 +142,12 @@ def _leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
             yield from _leaves(inner, (*path, f"f:{member}"))
     elif isinstance(value, list) and _is_keyed(name, value):
         for step, item in _items(name, value):
-            place = (*path, step)
-            yield place, None
+            item_path = (*path, step)
+            yield item_path, None
             if not isinstance(item, dict):
                 continue
             for member, inner in item.items():
-                below = (*place, f"f:{member}")
+                below = (*item_path, f"f:{member}")
                 yield from _leaves(inner, below)
     else:
         yield path, value

@@ -44,8 +44,8 @@ class Deletions:
         if record is None:
             return
         self._mark(resource, key, record, FOREGROUND)
-        for place in self._dependents(record.meta.uid):
-            self._delete(*place)
+        for dependent in self._dependents(record.meta.uid):
+            self._delete(*dependent)
         self._release_owner(resource, key)
         self._follow_up()
 
@@ -64,8 +64,8 @@ class Deletions:
             obj["metadata"]["deletionTimestamp"] = self._now()
             obj["status"] = {"phase": "Terminating"}
             self._writes.put(NAMESPACES, key, obj)
-        for place in self._content(key[1]):
-            self._delete(*place)
+        for content in self._content(key[1]):
+            self._delete(*content)
         self._release_namespace(key[1])
         self._follow_up()
 

@@ -184,17 +184,17 @@ class Embedded:
             for record in self._store.records(resource.id, namespace, start.after if more else None)
             if view.has(record)
         )
-        found = [*islice(behind, limit or None)]
+        records = [*islice(behind, limit or None)]
         rest = next(behind, None) is not None
-        token = msgspec.json.encode(_Continue(start.version, _key(found[-1]))).hex() if rest else ""
-        read = [view.read(record) for record in found]
-        items = (one for one in read if not isinstance(one, Unreadable))
+        token = msgspec.json.encode(_Continue(start.version, _key(records[-1]))).hex() if rest else ""
+        read = [view.read(record) for record in records]
+        items = (item for item in read if not isinstance(item, Unreadable))
         reduced = items if resource.reduce is None else filter(None, map(resource.reduce, items))
         return ListPage(
             items=tuple(reduced),
             resource_version=str(start.version),
             more=token,
-            unreadable=tuple(one for one in read if isinstance(one, Unreadable)),
+            unreadable=tuple(item for item in read if isinstance(item, Unreadable)),
         )
 
     @asynccontextmanager
@@ -327,7 +327,8 @@ class Embedded:
         """Append a write to the journal, then wake the watchers, which run afterwards because nothing here awaits."""
         if self._journal is not None:
             changes = (
-                _describe_write(of, one.key, None if one.type == DELETED else one.record.data) for of, one in entries
+                _describe_write(of, entry.key, None if entry.type == DELETED else entry.record.data)
+                for of, entry in entries
             )
             self._journal.append(JournalCommit(entries[-1][1].version, tuple(changes)))
             self._journal.tidy(self._content)

@@ -76,32 +76,32 @@ def _every(tests: list[Callable[[T], bool]]) -> Callable[[T], bool]:
 
 
 def _label(part: str, text: str) -> LabelTest:
-    if found := _SET.match(part):
-        key = found["key"]
-        values = frozenset(map(str.strip, found["values"].split(",")))
-        if found["operator"] == "in":
+    if match := _SET.match(part):
+        key = match["key"]
+        values = frozenset(map(str.strip, match["values"].split(",")))
+        if match["operator"] == "in":
             return lambda have: have.get(key) in values
         return lambda have: have.get(key) not in values
-    if found := _EQUAL.match(part):
-        key = found["key"]
-        value = found["value"]
-        if found["operator"] == "!=":
+    if match := _EQUAL.match(part):
+        key = match["key"]
+        value = match["value"]
+        if match["operator"] == "!=":
             return lambda have: have.get(key) != value
         return lambda have: have.get(key) == value
-    if found := _EXISTS.match(part):
-        key = found["key"]
-        wanted = not found["negated"]
-        return lambda have: (key in have) == wanted
+    if match := _EXISTS.match(part):
+        key = match["key"]
+        expected = not match["negated"]
+        return lambda have: (key in have) == expected
     raise BadRequest(f"unable to parse label selector {text!r} at {part!r}")
 
 
 def _field(resource_id: str, part: str, text: str) -> FieldTest:
-    found = _EQUAL.match(part)
-    if not found:
+    match = _EQUAL.match(part)
+    if not match:
         raise BadRequest(f"unable to parse field selector {text!r} at {part!r}")
-    path = found["key"]
-    value = found["value"]
-    equal = found["operator"] != "!="
+    path = match["key"]
+    value = match["value"]
+    equal = match["operator"] != "!="
     if path not in _FIELDS[""] and path not in _FIELDS.get(resource_id, ()):
         raise BadRequest(f"field label not supported: {path} (of {resource_id})")
     names = path.split(".")

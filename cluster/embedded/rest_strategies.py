@@ -91,7 +91,7 @@ def _claim(new: Raw, old: Raw | None, now: str) -> Raw:
     del now
     status = new.get("status") or {}
     removed = _ids(look_up(old, _RESULTS)) - _ids(look_up(new, _RESULTS))
-    devices = [one for one in status.get("devices") or () if _ids([one]).isdisjoint(removed)]
+    devices = [device for device in status.get("devices") or () if _ids([device]).isdisjoint(removed)]
     status = {**status, "devices": devices}
     # An empty member is not kept: an empty reservedFor is not a change.
     full = {name: value for name, value in status.items() if value not in (None, [], {})}
@@ -111,7 +111,7 @@ _PREPARE: Mapping[str, Callable[[Raw, Raw | None, str], Raw]] = {CLAIMS: _claim,
 def _frozen_pod(pod: Raw) -> Raw:
     spec: Raw = {name: value for name, value in (pod.get("spec") or {}).items() if name not in _POD_MUTABLE}
     for kind in ("containers", "initContainers"):
-        spec = _rewritten(spec, f"{kind}*", lambda one: {**one, "image": ""})
+        spec = _rewritten(spec, f"{kind}*", lambda container: {**container, "image": ""})
     return spec
 
 
@@ -123,7 +123,10 @@ def _rewritten(value: Raw, path: str, change: Callable[[Raw], Raw]) -> Raw:
     name = step.removesuffix("*")
     inner = value.get(name)
     if step != name and isinstance(inner, list):
-        return {**value, name: [_rewritten(one, rest, change) if isinstance(one, dict) else one for one in inner]}
+        return {
+            **value,
+            name: [_rewritten(member, rest, change) if isinstance(member, dict) else member for member in inner],
+        }
     if step == name and isinstance(inner, dict):
         return {**value, name: _rewritten(inner, rest, change)}
     return value
@@ -140,14 +143,14 @@ def _template(obj: Raw) -> Raw:
 
 
 def _default_requests(obj: Raw, spec: str) -> Raw:
-    def device_request(wanted: Raw) -> Raw:
-        wanted = {"allocationMode": "ExactCount", **wanted}
-        if wanted["allocationMode"] == "ExactCount":
-            wanted = {"count": 1, **wanted}
-        return _rewritten(wanted, "tolerations*", lambda one: {"operator": "Equal", **one})
+    def device_request(request: Raw) -> Raw:
+        request = {"allocationMode": "ExactCount", **request}
+        if request["allocationMode"] == "ExactCount":
+            request = {"count": 1, **request}
+        return _rewritten(request, "tolerations*", lambda toleration: {"operator": "Equal", **toleration})
 
-    for place in ("exactly", "firstAvailable*"):
-        obj = _rewritten(obj, f"{spec}.devices.requests*.{place}", device_request)
+    for part in ("exactly", "firstAvailable*"):
+        obj = _rewritten(obj, f"{spec}.devices.requests*.{part}", device_request)
     return obj
 
 

@@ -67,13 +67,13 @@ class _OnlyMetadata(msgspec.Struct, frozen=True):
 
 def decode_object(data: bytes, resource: Resource[T]) -> T:
     try:
-        found = decode(data, resource.type)
+        obj = decode(data, resource.type)
     except WireError as error:
         raise Unavailable(f"the answer is not a {resource.kind}: {error}") from error
     is_stored = "/" not in resource.plural and not resource.kind.endswith("Review")
-    if is_stored and not key(found)[1]:  # the response of a subresource is a Status, and a review has no name
+    if is_stored and not key(obj)[1]:  # the response of a subresource is a Status, and a review has no name
         raise Unavailable(f"the answer is not a {resource.kind}: it has no name")
-    return found
+    return obj
 
 
 def page(data: bytes, resource: Resource[T]) -> ListPage[T]:
@@ -83,8 +83,8 @@ def page(data: bytes, resource: Resource[T]) -> ListPage[T]:
         meta, items, unreadable = _item_by_item(data, resource)
         return ListPage(items, meta.resource_version, meta.continue_, unreadable)
     try:
-        found: _ListAnswer[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _ListAnswer[type_]))  # type: ignore[valid-type]
-        meta, items = found.metadata, found.items or ()
+        answer: _ListAnswer[T] = decode(data, _LISTS.get(type_) or _LISTS.setdefault(type_, _ListAnswer[type_]))  # type: ignore[valid-type]
+        meta, items = answer.metadata, answer.items or ()
         for item in items if is_plain(type_) else ():
             _name_kind(item, resource)
     except WireError:
@@ -141,8 +141,8 @@ def _item_by_item(data: bytes, resource: Resource[T]) -> tuple[_ListMeta, tuple[
     # The metadata of the list, and its items undecoded.
     try:
         try:
-            found = decode(data, _ListAnswer[msgspec.Raw])
-            meta, raw = found.metadata, [bytes(item) for item in found.items or ()]
+            answer = decode(data, _ListAnswer[msgspec.Raw])
+            meta, raw = answer.metadata, [bytes(item) for item in answer.items or ()]
         except WireError as error:
             parts = members(data)
             if not {"metadata", "items"} <= parts.keys():
@@ -212,7 +212,7 @@ class Lines:
         if rest:
             self._pieces.append(rest)
             self._size += len(rest)
-        yield from (one for one in whole if one and not one.isspace())
+        yield from (line for line in whole if line and not line.isspace())
         if self._size > self._longest:
             raise Unavailable(
                 f"a line of the watch exceeds {self._longest} bytes: this is not the watch of an API server"
@@ -256,17 +256,17 @@ def members(data: bytes) -> dict[str, bytes]:
     The values are found by matching brackets, without recursion, for documents that a decoder refuses: an API server stores an
     object nested ten thousand levels deep, and sends it in a list with a thousand others. Much slower than a decoder.
     """
-    found: dict[str, bytes] = {}
+    parts: dict[str, bytes] = {}
     for part in json_parts(data, b"{", b"}"):
         quoted = _TOKEN.match(part)
         colon = part.find(b":", quoted.end()) if quoted is not None else -1
         if quoted is None or colon < 0:
             raise WireError("not JSON: a member without a name or a value")
         try:
-            found[msgspec.json.decode(quoted.group(), type=str)] = part[colon + 1 :].strip()
+            parts[msgspec.json.decode(quoted.group(), type=str)] = part[colon + 1 :].strip()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise WireError(f"not JSON: {error}") from error
-    return found
+    return parts
 
 
 def elements(data: bytes) -> list[bytes]:

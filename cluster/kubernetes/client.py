@@ -300,20 +300,20 @@ class Kubernetes:
 
     async def _gates_from_dry_runs(self) -> dict[str, bool]:
         """Probe the server's feature gates by dry runs, as far as they are permitted."""
-        found: dict[str, bool] = {}
+        gates: dict[str, bool] = {}
 
         async def attempt(probe: Probe) -> None:
             resource = BY_KIND[_DRA.partition("/")[0], probe.object["kind"]].raw
             with suppress(ApiError):
                 try:
-                    found[probe.gate] = survives(probe, await self.create(resource, probe.object, dry_run=True))
+                    gates[probe.gate] = survives(probe, await self.create(resource, probe.object, dry_run=True))
                 except Invalid:
-                    found[probe.gate] = False  # without the dropped field, the object may be invalid
+                    gates[probe.gate] = False  # without the dropped field, the object may be invalid
 
         async with asyncio.TaskGroup() as tasks:
             for probe in PROBES:
                 tasks.create_task(attempt(probe))
-        return {probe.gate: found[probe.gate] for probe in PROBES if probe.gate in found}
+        return {probe.gate: gates[probe.gate] for probe in PROBES if probe.gate in gates}
 
     async def read(self, path: str, *, seconds: float) -> bytes:
         """Read a response that is not an object, such as a pod's through the API server's proxy."""

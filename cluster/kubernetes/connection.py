@@ -220,9 +220,9 @@ def _proxy_of(server: str) -> str | None:
     proxies = getproxies()
     left_out = bool(proxy_bypass(host))
     # Go programs understand address ranges in NO_PROXY, Python does not.
-    for one in proxies.get("no", "").split(","):
+    for pattern in proxies.get("no", "").split(","):
         with suppress(ValueError):
-            left_out = left_out or ip_address(host) in ip_network(one.strip(), strict=False)
+            left_out = left_out or ip_address(host) in ip_network(pattern.strip(), strict=False)
     configured = proxies.get(where.scheme, "").strip()
     if left_out or not configured:
         return None
@@ -290,7 +290,7 @@ def kubeconfig(path: str = "", context: str = "") -> Load:
 
     async def load() -> Access:
         files = path or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
-        if not any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one):  # noqa: ASYNC240  once
+        if not any(Path(path).expanduser().exists() for path in files.split(os.pathsep) if path):  # noqa: ASYNC240  once
             raise ConfigError(f"no kubeconfig at {files}")
         configuration = Configuration()
         try:

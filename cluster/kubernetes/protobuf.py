@@ -103,14 +103,14 @@ def _claim(claim: bytes, patch: Merge | Apply) -> bytes:
     return _edited(claim, edits)
 
 
-def _metadata(wanted: Raw, old: bytes) -> bytes:
+def _metadata(metadata: Raw, old: bytes) -> bytes:
     contents = {number: content for number, content, _ in _fields(old)}
     for name, number in (("uid", _UID), ("resourceVersion", _VERSION)):
-        if wanted.get(name) and str(wanted[name]).encode() != contents.get(number):
-            raise Conflict(f"Operation cannot be fulfilled on the claim: its {name} is not {wanted[name]} any more")
+        if metadata.get(name) and str(metadata[name]).encode() != contents.get(number):
+            raise Conflict(f"Operation cannot be fulfilled on the claim: its {name} is not {metadata[name]} any more")
     edits: dict[int, _Change] = {}
-    for name in wanted.keys() - _NAMED:
-        value = wanted[name]
+    for name in metadata.keys() - _NAMED:
+        value = metadata[name]
         match name:
             case "finalizers":
                 edits[_FINALIZERS] = _all(value, None)
@@ -122,17 +122,17 @@ def _metadata(wanted: Raw, old: bytes) -> bytes:
 
 
 def _annotations(changes: Mapping[str, str | None], old: list[bytes]) -> list[bytes]:
-    unchanged = [one for one in old if _text(one, 1) not in changes]
+    unchanged = [entry for entry in old if _text(entry, 1) not in changes]
     more = ({"key": key, "value": value} for key, value in changes.items() if value is not None)
-    return [*unchanged, *(_encoded(one, _ENTRY) for one in more)]
+    return [*unchanged, *(_encoded(entry, _ENTRY) for entry in more)]
 
 
-def _devices(wanted: list[Raw], old: list[bytes]) -> list[bytes]:
+def _devices(devices: list[Raw], old: list[bytes]) -> list[bytes]:
     """Replace the statuses of the same devices; all others are kept."""
-    ours = {tuple(one.get(name, "") for name in _DEVICE_ID) for one in wanted}
+    ours = {tuple(device.get(name, "") for name in _DEVICE_ID) for device in devices}
     numbers = [_DEVICE[name][0] for name in _DEVICE_ID]
-    unchanged = [one for one in old if tuple(_text(one, number) for number in numbers) not in ours]
-    return [*unchanged, *(_encoded(one, _DEVICE) for one in wanted)]
+    unchanged = [device for device in old if tuple(_text(device, number) for number in numbers) not in ours]
+    return [*unchanged, *(_encoded(device, _DEVICE) for device in devices)]
 
 
 # The encoding.
@@ -176,13 +176,13 @@ def _encoded(value: Raw, shape: _Shape) -> bytes:
     encoded = b""
     for name, member in value.items():
         number, inner = shape[name]
-        for one in member if isinstance(member, list) else [member]:
+        for item in member if isinstance(member, list) else [member]:
             encoded += (
-                varint(number << 3) + varint(one) if isinstance(one, int) else _field(number, _content(one, inner))
+                varint(number << 3) + varint(item) if isinstance(item, int) else _field(number, _content(item, inner))
             )
     return encoded
 
 
 def _text(message: bytes, number: int) -> str:
-    found = [content for other, content, _ in _fields(message) if other == number]
-    return found[-1].decode() if found else ""
+    contents = [content for other, content, _ in _fields(message) if other == number]
+    return contents[-1].decode() if contents else ""

@@ -147,8 +147,8 @@ class _DocumentText:
     @property
     def source(self) -> str:
         """The file named in the renderer's comment; restricted to the current folder, because the text may be untrusted."""
-        found = _SOURCE.match(self.data)
-        path = found.group(1).decode(errors="replace").strip() if found else ""
+        match = _SOURCE.match(self.data)
+        path = match.group(1).decode(errors="replace").strip() if match else ""
         path = "" if path.startswith("/") or ".." in path else path
         if not self.home:
             return path
@@ -235,15 +235,15 @@ class Document:
 
     def position_of(self, pointer: str) -> tuple[int, int]:
         """Return line and column of a JSON pointer into the object, or of its nearest written parent."""
-        wanted = self._inside + pointer
-        if not wanted:
+        whole = self._inside + pointer
+        if not whole:
             return self._text.begin
         positions = self._text.positions
-        while wanted not in positions:
-            if not wanted:
+        while whole not in positions:
+            if not whole:
                 return self._text.begin
-            wanted = wanted.rpartition("/")[0]
-        return positions[wanted]
+            whole = whole.rpartition("/")[0]
+        return positions[whole]
 
     @property
     def duplicates(self) -> tuple[tuple[str, int], ...]:
@@ -292,10 +292,10 @@ def read_leniently(
                 text, home = built
                 _collect(text, path, documents, problems, keep, home=home)
             for name, data, root in () if built is not None else _contents(path, passed_by, report):
-                place = os.path.normpath(Path(name).absolute())
-                if place in known:
+                absolute = os.path.normpath(Path(name).absolute())
+                if absolute in known:
                     continue
-                known.add(place)
+                known.add(absolute)
                 members += sum(map(data.count, (b"\n", b",", b"{", b"[")))
                 if members > most:
                     reason = f"is not read: with it the input has more than {most:,} lines and members"
@@ -421,7 +421,7 @@ def _below(
     def note(error: OSError) -> None:
         problems.append(_unreadable(directory, error))
 
-    found = []
+    paths = []
     for parent, folders, files in walk(directory, note):
         # The files of a mounted ConfigMap are links into a folder `..<time>`, which is skipped.
         relative = Path(parent).relative_to(directory)
@@ -455,10 +455,10 @@ def _below(
                 continue
             # Only files: reading a pipe that lies in a directory would wait forever.
             if stat.S_ISREG(mode):
-                found.append(str(path))
+                paths.append(str(path))
             elif report and not stat.S_ISDIR(mode):
                 report(f"{path}: a pipe, socket or device is skipped")
-    return sorted(found, key=os.fsencode)
+    return sorted(paths, key=os.fsencode)
 
 
 def _is_foreign(folder: Path) -> bool:
@@ -559,8 +559,8 @@ def _texts(
                 yield value, _DocumentText(text, line, None, root, home=home)
             return
         if _JSON_LIKE.match(data) and not _is_yaml(data, file):
-            place = (objects.line, objects.column)
-            problem = InputProblem(file, objects.message, jsontext.REMEDY, *place, instead=_instead(data), text=data)
+            position = (objects.line, objects.column)
+            problem = InputProblem(file, objects.message, jsontext.REMEDY, *position, instead=_instead(data), text=data)
             problems.append(problem)
             return
     for chunk, first_line in _chunks(data, file, problems):
@@ -578,9 +578,9 @@ def _texts(
             if b"{{" in chunk:
                 remedy = _RENDER
             instead = _instead(chunk)
-            place = (error.line, error.column)
+            position = (error.line, error.column)
             problems.append(
-                InputProblem(file, error.message, remedy, *place, instead=instead, text=chunk, first_line=first_line)
+                InputProblem(file, error.message, remedy, *position, instead=instead, text=chunk, first_line=first_line)
             )
         else:
             yield value, _DocumentText(chunk, first_line, duplicates, root, home=home)

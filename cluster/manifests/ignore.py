@@ -21,7 +21,7 @@ class IgnorePattern(NamedTuple):
 
 def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
     """Parse lines as git parses a .gitignore."""
-    found: list[IgnorePattern] = []
+    parsed: list[IgnorePattern] = []
     for line in lines:
         text = line.rstrip("\r\n").rstrip(" ")
         if not text or text.startswith("#"):
@@ -30,8 +30,8 @@ def patterns(lines: Iterable[str]) -> list[IgnorePattern]:
         text = text.removeprefix("!")
         folders_only = text.endswith("/")
         if form := _form(text.rstrip("/")):
-            found.append(IgnorePattern(form, negated, folders_only))
-    return found
+            parsed.append(IgnorePattern(form, negated, folders_only))
+    return parsed
 
 
 def _form(text: str) -> Any:
@@ -40,8 +40,8 @@ def _form(text: str) -> Any:
 
     anywhere = "" if "/" in text else "(?:.*/)?"
     parts = []
-    for found in _PARTS.finditer(text.removeprefix("/")):
-        part = found.group()
+    for match in _PARTS.finditer(text.removeprefix("/")):
+        part = match.group()
         if part in _MEANING:
             parts.append(_MEANING[part])
         elif part.startswith("[") and len(part) > 2:

@@ -73,10 +73,10 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
         raise ValueError(f"{name} is not JSON")
 
     decoder = json.JSONDecoder(parse_constant=no_constant)
-    found: list[Value] = []
+    values: list[Value] = []
     at, line = 0, 1
     try:
-        while at < len(text) and len(found) <= most:
+        while at < len(text) and len(values) <= most:
             blanks = _BLANKS.match(text, at)
             start = blanks.end() if blanks is not None else at
             line += text.count("\n", at, start)
@@ -87,7 +87,7 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
                 return JsonError("nested too deeply")
             if _SURROGATE.search(text, start, at):
                 value = _mend(value)
-            found.append((value, text[start:at].encode(), line))
+            values.append((value, text[start:at].encode(), line))
             line += text.count("\n", start, at)
     except json.JSONDecodeError as error:
         return JsonError(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.lineno, error.colno)
@@ -96,7 +96,7 @@ def _slowly(text: str, most: int) -> list[Value] | JsonError:
     except ValueError as error:
         # Python refuses numbers with thousands of digits with its own message.
         return JsonError("a number has thousands of digits" if "digits" in str(error) else f"not JSON: {error}", line)
-    return found
+    return values
 
 
 def _mend(value: Any) -> Any:

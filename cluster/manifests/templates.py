@@ -39,12 +39,12 @@ def is_unrendered(value: dict[str, Any]) -> bool:
     whole = group in _OF_KUBERNETES
     waiting: list[Any] = [value if whole else {key: value.get(key) for key in ("apiVersion", "kind", "metadata")}]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += [inner for key, inner in one.items() if key not in _ANY_TEXT]
-            waiting += one.keys()
-        elif isinstance(one, list):
-            waiting += one
-        elif isinstance(one, str) and "}}" in one.partition("{{")[2]:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += [inner for key, inner in part.items() if key not in _ANY_TEXT]
+            waiting += part.keys()
+        elif isinstance(part, list):
+            waiting += part
+        elif isinstance(part, str) and "}}" in part.partition("{{")[2]:
             return True
     return False

@@ -109,10 +109,10 @@ def _in_order(operations: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 def _find(node: yaml.Node, names: Iterable[str]) -> yaml.Node:
     for name in names:
-        found = _member(node, name)
-        if found is None:
+        member = _member(node, name)
+        if member is None:
             raise CannotEdit(f"there is no {name} in the text")
-        node = found[1]
+        node = member[1]
     return node
 
 
@@ -131,7 +131,7 @@ def _siblings(node: yaml.Node) -> list[_Span]:
     if isinstance(node, yaml.MappingNode):
         return list(node.value)
     if isinstance(node, yaml.SequenceNode):
-        return [(None, one) for one in node.value]
+        return [(None, item) for item in node.value]
     raise CannotEdit("a member of a value without members")
 
 
@@ -153,8 +153,8 @@ def _end_of_line(text: str, at: int) -> int:
     """The end of the line in which a node ends; a block scalar ends at the beginning of the next line."""
     if at and text[at - 1] == "\n":
         return at
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found + 1
+    newline = text.find("\n", at)
+    return len(text) if newline < 0 else newline + 1
 
 
 def _line_start(text: str, at: int) -> int:
@@ -174,18 +174,18 @@ def _newline(text: str) -> str:
 
 def _remove(text: str, parent: yaml.Node, name: str) -> str:
     siblings = _siblings(parent)
-    found = _member(parent, name)
-    if found is None:
+    member = _member(parent, name)
+    if member is None:
         raise CannotEdit(f"there is no {name} in the text")
-    place = siblings.index(found)
-    key, value = found
-    start = _start(found)
+    index = siblings.index(member)
+    key, value = member
+    start = _start(member)
     if _is_flow(parent):
         end = int(value.end_mark.index)
-        if place + 1 < len(siblings):
-            end = _start(siblings[place + 1])
-        elif place:
-            start = siblings[place - 1][1].end_mark.index
+        if index + 1 < len(siblings):
+            end = _start(siblings[index + 1])
+        elif index:
+            start = siblings[index - 1][1].end_mark.index
         return text[:start] + text[end:]
     if len(siblings) == 1:
         # The block is empty now: it becomes {} or [], on the line of its key.
@@ -238,9 +238,9 @@ def _insert(text: str, parent: yaml.Node, written: str, column: int) -> str:
 
 
 def _replace(text: str, parent: yaml.Node, name: str, value: Any) -> str:
-    found = _member(parent, name)
-    assert found is not None
-    old = found[1]
+    member = _member(parent, name)
+    assert member is not None
+    old = member[1]
     plain = isinstance(old, yaml.ScalarNode)
     style = getattr(old, "style", "")
     if plain and style == "|" and isinstance(value, str):
@@ -270,12 +270,12 @@ def _path_to(node: yaml.Node, start: int) -> list[str]:
     """The path to the collection that begins at a position."""
     waiting: list[tuple[yaml.Node, list[str]]] = [(node, [])]
     while waiting:
-        one, path = waiting.pop()
-        if isinstance(one, yaml.ScalarNode):
+        below, path = waiting.pop()
+        if isinstance(below, yaml.ScalarNode):
             continue
-        if one.start_mark.index == start:
+        if below.start_mark.index == start:
             return path
-        for number, (key, value) in enumerate(_siblings(one)):
+        for number, (key, value) in enumerate(_siblings(below)):
             step = str(number) if key is None else str(key.value)
             waiting.append((value, [*path, step]))
     raise CannotEdit("the place was lost")

@@ -89,13 +89,13 @@ def load(text: bytes, first_line: int = 1, each: _Each = None) -> tuple[Any, tup
 
 def positions(text: bytes, first_line: int = 1) -> dict[str, tuple[int, int]]:
     """Return the line and column of every JSON pointer of a document that `load` accepts; a member has the position of its key."""
-    found: dict[str, tuple[int, int]] = {}
+    by_pointer: dict[str, tuple[int, int]] = {}
     try:
         for pointer, line, column in _walk(CParser(text)):
-            found[pointer] = (line + first_line, column + 1)
+            by_pointer[pointer] = (line + first_line, column + 1)
     except YAMLError:
         pass  # JSON that is not YAML, such as escaped surrogates: the positions up to there are valid
-    return found
+    return by_pointer
 
 
 def begin(text: bytes, first_line: int = 1) -> tuple[int, int]:
@@ -133,9 +133,9 @@ def _number(text: str) -> int | float | None:
         return _float(plain)
     sign, *written = match.groups()
     digits, base = "", 10
-    for found, its_base in zip(written, (16, 2, 8, 10), strict=True):
-        if found is not None:
-            digits, base = found, its_base
+    for group, its_base in zip(written, (16, 2, 8, 10), strict=True):
+        if group is not None:
+            digits, base = group, its_base
             break
     if len(digits) > _LONGEST:
         return _float(plain)
@@ -331,11 +331,11 @@ class _YamlBuilder:
             if kind == "str" or (kind == "timestamp" and _DATE.fullmatch(text)):
                 return text
             value = resolve(text)
-            found = {bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value), "str")
-            if kind == "float" and found == "int" and value < 2**63:
+            own_kind = {bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value), "str")
+            if kind == "float" and own_kind == "int" and value < 2**63:
                 value = float(value)
-            elif kind != found:
-                raise self._error(event, f"cannot decode !!{found} as a !!{kind}: quote it or leave the tag out")
+            elif kind != own_kind:
+                raise self._error(event, f"cannot decode !!{own_kind} as a !!{kind}: quote it or leave the tag out")
         if type(value) is not float or key:
             return value
         if value - value != 0:  # infinity or not a number

@@ -97,6 +97,6 @@ def _text(text: str, indent: str | None) -> str:
     return f'"{_ESCAPED.sub(_escape, text)}"'
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return _NAMED.get(found[0]) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return _NAMED.get(match[0]) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
